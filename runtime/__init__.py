@@ -1,0 +1,1 @@
+"""Ports (clock, disk, remote calls) and the few adapters that do input and output."""

@@ -1,0 +1,32 @@
+"""The two clocks every component is given: one that only moves forward, one that names the time of day.
+
+Elapsed time (timeouts, leases, sessions) is always measured on the monotonic clock; the wall clock only
+stamps records, because it may jump. Pure code takes ``now_ms`` as an argument and never reads a clock.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Source of time in whole milliseconds."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since an arbitrary start; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may jump either way."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

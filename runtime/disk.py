@@ -1,0 +1,97 @@
+"""The disk port: every byte pykraft stores goes through it.
+
+``append`` is not ``flush``: bytes are promised only once ``flush`` has returned. Segment, index,
+checkpoint and state-store code is written against this port alone, so it runs unmodified on real files
+(:mod:`pykraft.runtime.os_disk`) and on a simulated disk that loses its unflushed tail
+(:mod:`pykraft.log_store.memory`). Faults surface as :class:`OSError`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskFile(Protocol):
+    """One open file. Writes only ever go to the end; reads name their position."""
+
+    @property
+    def path(self) -> str: ...
+
+    def append(self, data: Buffer) -> None:
+        """Write all of ``data`` at the end of the file (page cache, not yet durable)."""
+        ...
+
+    def pread(self, position: int, length_bytes: int) -> bytes:
+        """Up to ``length_bytes`` from ``position``; shorter only at the end of the file."""
+        ...
+
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from ``position``; returns the bytes read (0 at the end of the file)."""
+        ...
+
+    def size(self) -> int:
+        """Current length in bytes, unflushed tail included."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to ``size_bytes`` (not yet durable)."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything appended so far survives a power loss. May block; call it off the loop."""
+        ...
+
+    def fileno(self) -> int:
+        """The operating system's descriptor (for sendfile); -1 where there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of files. Paths are ordinary strings joined with ``/``."""
+
+    def open(self, path: str, *, create: bool = True) -> DiskFile:
+        """Open for append and positioned read. :class:`FileNotFoundError` if missing and not ``create``."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. :class:`FileNotFoundError` if missing."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace ``path`` so that a crash leaves the old or the new content, durable on return.
+
+        Temporary file, flush, rename, flush of the directory.
+        """
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a directory. :class:`FileNotFoundError` if missing."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Create a directory and its parents; no error if it exists."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace; durable only after :meth:`flush_dir` of the parent."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error if it is already gone."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it; no error if it is already gone."""
+        ...
+
+    def flush_dir(self, path: str) -> None:
+        """Make creations, renames and removals in a directory durable."""
+        ...

@@ -1,0 +1,67 @@
+"""The port for calls between controllers and brokers: bytes out, one answer or one failure back.
+
+Sending is fire and forget; the answer arrives later through ``on_reply``, as an event. A deadline goes
+with every call and is the only liveness mechanism: a peer that is gone is one whose deadline passed.
+gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`); simulation supplies another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RpcAddress:
+    """Where a peer listens. ``host`` is a name or a numeric address, without brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class RpcFailure:
+    """No answer: the deadline passed, the peer refused the connection, or it does not know the method."""
+
+    reason: str
+
+
+RpcHandler = Callable[[bytes], Awaitable[bytes]]
+
+
+class RpcTransport(Protocol):
+    """The calling side."""
+
+    def send(
+        self,
+        to: RpcAddress,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> None:
+        """Call ``method`` (``/package.Service/Method``) and hand the answer to ``on_reply``, exactly once.
+
+        ``deadline_ms`` is a duration. ``on_reply`` runs later on the event loop, never inside ``send``.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class RpcServer(Protocol):
+    """The answering side. A handler that raises is answered as a failure and logged as a bug."""
+
+    def register(self, method: str, handler: RpcHandler) -> None:
+        """Serve ``method``; all registrations come before :meth:`start`."""
+        ...
+
+    async def start(self) -> int:
+        """Bind and listen; returns the port."""
+        ...
+
+    async def stop(self, grace_ms: int) -> None: ...
