@@ -1,0 +1,56 @@
+"""Reading .properties text and typed keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.runtime.properties import (
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    at_least,
+    parse_properties,
+    resolve,
+    unknown_key_message,
+)
+
+
+def test_comments_separators_continuations_and_escapes_are_read_as_java_reads_them() -> None:
+    text = (
+        "# comment\n! another\n\nnode.id=1\nlog.dirs : /a,/b\nrack r1\n"
+        "long.value=one,\\\n    two\nwith\\=equals=\\u0041\\tb\nempty=\n"
+    )
+    assert parse_properties(text) == {
+        "node.id": "1",
+        "log.dirs": "/a,/b",
+        "rack": "r1",
+        "long.value": "one,two",
+        "with=equals": "A\tb",
+        "empty": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.INT, "3000000000"),
+        (ConfigType.LONG, "x"),
+        (ConfigType.DOUBLE, "half"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_name(kind: ConfigType, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"some\.key"):
+        ConfigKey("some.key", kind, None, "").parse(text)
+
+
+def test_given_values_win_over_defaults_and_are_validated() -> None:
+    keys = {"a": ConfigKey("a", ConfigType.INT, "1", "", at_least(0)), "b": ConfigKey("b", ConfigType.LIST, None, "")}
+    assert resolve(keys, {}) == {"a": 1, "b": None}
+    assert resolve(keys, {"a": "7", "b": "x, y"}) == {"a": 7, "b": ["x", "y"]}
+    with pytest.raises(ConfigError, match="at least 0"):
+        resolve(keys, {"a": "-1"})
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
+    assert "did you mean log.retention.ms?" in unknown_key_message("log.retension.ms", ["log.retention.ms", "node.id"])
