@@ -1,0 +1,47 @@
+"""From a decoded frame to the handler of its API, and from what the handler raised to an answer.
+
+The table in :mod:`pykraft.broker.apis` is the one list of what is served: ApiVersions is computed from it, so
+a version is advertised exactly when it is answered. This is the first of the two places where a
+:class:`~pykraft.kafka_protocol.errors.KafkaError` becomes an answer (the controller's is the other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from pykraft.broker.services import BrokerServices
+
+Message = Any
+"""A request or response of :mod:`pykraft.kafka_protocol.messages`."""
+
+Handler = Callable[["BrokerServices", RequestContext, Message, int], Awaitable[Message]]
+"""``(services, context, request, version) → response``; raises :class:`KafkaError` for the whole request."""
+
+ErrorResponse = Callable[[Message, int, KafkaError], Message]
+"""``(request, version, error) → response`` saying ``error`` for all that was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API: the versions it answers and how.
+
+    ``advertised_min`` differs from ``min_version`` only for Produce: librdkafka takes the absence of version
+    0 as the absence of compression codecs (KAFKA-18659), though nobody sends it.
+    """
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    handle: Handler
+    error_response: ErrorResponse
+    advertised_min: int | None = None
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
