@@ -1,0 +1,127 @@
+"""What changed between two images, so that a reader need not look at everything.
+
+:class:`Changes` collects what replay touched; :func:`build_delta` compares just those spots in the old and
+the new image. A topic that came and went in between appears nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+
+
+@dataclass(slots=True)
+class Changes:
+    """Spots touched by replay. May name more than really changed, never less."""
+
+    topics: set[Uuid] = field(default_factory=set)
+    partitions: dict[Uuid, set[int]] = field(default_factory=dict)
+    brokers: set[int] = field(default_factory=set)
+    configs: set[tuple[int, str]] = field(default_factory=set)
+    features: set[str] = field(default_factory=set)
+
+    def touch_partition(self, topic_id: Uuid, index: int) -> None:
+        self.topics.add(topic_id)
+        self.partitions.setdefault(topic_id, set()).add(index)
+
+    def merge(self, later: Changes) -> None:
+        """Add what a later batch touched."""
+        self.topics |= later.topics
+        for topic_id, indexes in later.partitions.items():
+            self.partitions.setdefault(topic_id, set()).update(indexes)
+        self.brokers |= later.brokers
+        self.configs |= later.configs
+        self.features |= later.features
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDelta:
+    """The difference ``new - old``.
+
+    ``changed_topics`` holds every topic of the new image that differs, created ones included;
+    ``changed_partitions`` the indexes that differ in each of them (all, for a created one);
+    ``deleted_topics`` the last state of topics that are gone.
+    """
+
+    old: MetadataImage
+    new: MetadataImage
+    changed_topics: frozenset[Uuid] = frozenset()
+    changed_partitions: Mapping[Uuid, frozenset[int]] = field(default_factory=dict)
+    created_topics: frozenset[Uuid] = frozenset()
+    deleted_topics: Mapping[Uuid, TopicImage] = field(default_factory=dict)
+    changed_brokers: frozenset[int] = frozenset()
+    changed_configs: frozenset[tuple[int, str]] = frozenset()
+    changed_features: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the offset moved."""
+        return not (
+            self.changed_topics
+            or self.deleted_topics
+            or self.changed_brokers
+            or self.changed_configs
+            or self.changed_features
+        )
+
+    def iter_changed_topics(self) -> Iterator[TopicImage]:
+        """New state of changed and created topics, in order of their names."""
+        yield from sorted((self.new.topics_by_id[id] for id in self.changed_topics), key=lambda t: t.name)
+
+    def iter_changed_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """New state of changed partitions, by topic name and index."""
+        for topic in self.iter_changed_topics():
+            for index in sorted(self.changed_partitions.get(topic.id, ())):
+                yield topic, index, topic.partitions[index]
+
+    def iter_deleted_topics(self) -> Iterator[TopicImage]:
+        """Last state of deleted topics, in order of their names."""
+        yield from sorted(self.deleted_topics.values(), key=lambda topic: topic.name)
+
+    def iter_changed_brokers(self) -> Iterator[int]:
+        """Ids of brokers that came, changed or went (then absent from ``new``), in order."""
+        yield from sorted(self.changed_brokers)
+
+
+def build_delta(old: MetadataImage, new: MetadataImage, changes: Changes) -> MetadataDelta:
+    """Compare two images at the spots in ``changes``."""
+    created: set[Uuid] = set()
+    deleted: dict[Uuid, TopicImage] = {}
+    partitions: dict[Uuid, frozenset[int]] = {}
+    for topic_id in changes.topics:
+        before, after = old.topics_by_id.get(topic_id), new.topics_by_id.get(topic_id)
+        if after is None:
+            if before is not None:
+                deleted[topic_id] = before
+        elif before is None:
+            created.add(topic_id)
+            partitions[topic_id] = frozenset(range(len(after.partitions)))
+        else:
+            differing = _differing(before, after, changes.partitions.get(topic_id, set()))
+            if differing:
+                partitions[topic_id] = differing
+    return MetadataDelta(
+        old=old,
+        new=new,
+        changed_topics=frozenset(partitions),
+        changed_partitions=partitions,
+        created_topics=frozenset(created),
+        deleted_topics=deleted,
+        changed_brokers=frozenset(id for id in changes.brokers if old.brokers.get(id) != new.brokers.get(id)),
+        changed_configs=frozenset(
+            key for key in changes.configs if old.configs.get(key) != new.configs.get(key)
+        ),
+        changed_features=frozenset(
+            name for name in changes.features if old.features.get(name) != new.features.get(name)
+        ),
+    )
+
+
+def _differing(before: TopicImage, after: TopicImage, touched: set[int]) -> frozenset[int]:
+    known = len(before.partitions)
+    return frozenset(
+        index for index in touched if index >= known or before.partitions[index] != after.partitions[index]
+    )

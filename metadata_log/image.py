@@ -1,0 +1,122 @@
+"""The cluster as of one offset of the metadata log: brokers, topics, configurations, features.
+
+Everything here is immutable; a later image shares what did not change. Controller and brokers use the same
+image, and only :mod:`pykraft.metadata_log.replay` makes a new one out of an old one. Questions that any holder
+of an image may ask are answered here; decisions are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType, Endpoint, FeatureRange
+
+NO_CONFIGS: Final[Map[str, str]] = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """One registered broker.
+
+    ``epoch`` names the incarnation: the offset of its registration record. ``last_change_offset`` is the
+    offset of the last record that touched the registration; a broker that has applied it knows its own state.
+    """
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
+    last_change_offset: int = -1
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may hold leaderships and stand in an ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Where the named listener can be reached, if the broker has it."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRegistration:
+    """Who holds a partition, who is in sync, who leads, and at which epochs. ``leader`` is -1 for none."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic; the index into ``partitions`` is the partition id."""
+
+    name: str
+    id: Uuid
+    partitions: tuple[PartitionRegistration, ...] = ()
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """All cluster metadata as of ``offset``, the last applied offset (-1: nothing), written in ``epoch``."""
+
+    offset: int = -1
+    epoch: int = 0
+    brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
+    topics_by_id: Map[Uuid, TopicImage] = field(default_factory=Map)
+    topic_ids: Map[str, Uuid] = field(default_factory=Map)
+    configs: Map[tuple[int, str], Map[str, str]] = field(default_factory=Map)
+    features: Map[str, int] = field(default_factory=Map)
+    next_producer_id: int = 0
+
+    def topic(self, name: str) -> TopicImage | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics_by_id[topic_id]
+
+    def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, topic_id: Uuid, index: int) -> PartitionRegistration | None:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def resource_config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What was set for a resource, without defaults."""
+        return self.configs.get((int(resource_type), name), NO_CONFIGS)
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """What was set for a topic, without defaults."""
+        return self.resource_config(ConfigResourceType.TOPIC, name)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker is registered, unfenced and not shutting down."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+
+EMPTY_IMAGE: Final = MetadataImage()

@@ -1,0 +1,181 @@
+"""The records of the metadata log: the only way cluster metadata ever changes.
+
+Names are Kafka's. A field that is ``None`` in a *change* record means "as before". What a record does is told
+in :mod:`pykraft.metadata_log.replay`, how it looks in bytes in :mod:`pykraft.metadata_log.codec`; here are
+the values only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from pykraft.kafka_protocol.ids import Uuid
+
+NO_LEADER: Final = -1
+OWN_OFFSET: Final = -1
+"""As the epoch of a registration: the offset of the registration record itself."""
+
+METADATA_VERSION: Final = "metadata.version"
+
+
+class ConfigResourceType(IntEnum):
+    """What a configuration belongs to, by Kafka's numbers."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker's listener can be reached."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRange:
+    """The levels of a feature that a broker can run."""
+
+    name: str
+    min_level: int
+    max_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """A broker process announces itself. It stays fenced until it has caught up.
+
+    ``broker_epoch`` is :data:`OWN_OFFSET` for a new incarnation; an incarnation that registers again keeps
+    the epoch it has.
+    """
+
+    broker_id: int
+    incarnation_id: Uuid
+    broker_epoch: int
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...] = ()
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker is gone for good."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationChangeRecord:
+    """A broker is fenced, unfenced, or begins a controlled shutdown."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic exists; its partitions follow in the same batch."""
+
+    name: str
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition with all of its state."""
+
+    partition_id: int
+    topic_id: Uuid
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """What changed in a partition. Raises the partition epoch by one, and the leader epoch if it names a leader."""
+
+    partition_id: int
+    topic_id: Uuid
+    isr: tuple[int, ...] | None = None
+    leader: int | None = None
+    replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic, its partitions and its configuration are gone."""
+
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """One configuration key of one resource; ``value`` None takes the key back to its default."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """The level the whole cluster runs a feature at; 0 switches it off."""
+
+    name: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """A block of producer ids was handed to a broker; the next block starts at ``next_producer_id``."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoOpRecord:
+    """Changes nothing; moves the offset."""
+
+
+Record = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | TopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | NoOpRecord
+)
