@@ -1,0 +1,90 @@
+"""What a broker knows about its own standing with the controller, and what that lets it do.
+
+A broker is fenced until the controller says otherwise. Once unfenced it holds a lease: a session timeout,
+counted on its own monotonic clock from the moment it *sent* the last heartbeat that was acknowledged. Past
+its lease it cannot know whether others have been told to take over, so it gives only answers that are safe
+either way (ARCHITECTURE.md, Fencing). Decides nothing about time itself: ``now_ms`` is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class BrokerState(Enum):
+    """Kafka's broker states, in the order a broker passes through them."""
+
+    STARTING = auto()
+    RECOVERY = auto()
+    RUNNING = auto()
+    PENDING_CONTROLLED_SHUTDOWN = auto()
+    SHUTTING_DOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What the next heartbeat says."""
+
+    broker_epoch: int
+    current_metadata_offset: int
+    want_fence: bool
+    want_shut_down: bool
+
+
+class BrokerLifecycle:
+    """The state of one broker's registration, session and lease."""
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._lease_end_ms: int | None = None
+        self._ready = False
+        self.state = BrokerState.STARTING
+        self.epoch = -1
+        self.is_fenced = True
+
+    def lease_valid(self, now_ms: int) -> bool:
+        """Whether an acknowledged heartbeat was sent less than a session timeout ago."""
+        return self._lease_end_ms is not None and now_ms < self._lease_end_ms
+
+    def handle_registered(self, epoch: int) -> None:
+        """The controller took the registration: a new incarnation begins fenced."""
+        self.epoch = epoch
+        self.is_fenced = True
+        self._lease_end_ms = None
+
+    def handle_stale_epoch(self) -> None:
+        """Another incarnation holds this id: nothing may be served until registered again."""
+        self.is_fenced = True
+        self._lease_end_ms = None
+
+    def set_ready(self) -> None:
+        """Local recovery is done: ask to be unfenced."""
+        self._ready = True
+
+    def begin_controlled_shutdown(self) -> None:
+        """Ask the controller to move leaderships away."""
+        if self.state is not BrokerState.SHUTTING_DOWN:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+
+    def next_heartbeat(self, metadata_offset: int) -> Heartbeat:
+        """The heartbeat to send now; ``metadata_offset`` is the last offset in the local image."""
+        return Heartbeat(
+            broker_epoch=self.epoch,
+            current_metadata_offset=metadata_offset,
+            want_fence=not self._ready,
+            want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        )
+
+    def handle_heartbeat_answer(
+        self, sent_ms: int, *, is_caught_up: bool, is_fenced: bool, should_shut_down: bool
+    ) -> None:
+        """Take an acknowledgement of the heartbeat sent at ``sent_ms`` (monotonic)."""
+        self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + self._session_timeout_ms)
+        self.is_fenced = is_fenced
+        if should_shut_down:
+            self.state = BrokerState.SHUTTING_DOWN
+        elif self.state is BrokerState.STARTING and is_caught_up:
+            self.state = BrokerState.RECOVERY
+        if self.state is BrokerState.RECOVERY and not is_fenced:
+            self.state = BrokerState.RUNNING
