@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -110,14 +115,14 @@ def build_delta(old: MetadataImage, new: MetadataImage, changes: Changes) -> Met
         changed_partitions=partitions,
         created_topics=frozenset(created),
         deleted_topics=deleted,
-        changed_brokers=frozenset(id for id in changes.brokers if old.brokers.get(id) != new.brokers.get(id)),
-        changed_configs=frozenset(
-            key for key in changes.configs if old.configs.get(key) != new.configs.get(key)
-        ),
-        changed_features=frozenset(
-            name for name in changes.features if old.features.get(name) != new.features.get(name)
-        ),
+        changed_brokers=_really(changes.brokers, old.brokers, new.brokers),
+        changed_configs=_really(changes.configs, old.configs, new.configs),
+        changed_features=_really(changes.features, old.features, new.features),
     )
+
+
+def _really(touched: set[K], old: Map[K, V], new: Map[K, V]) -> frozenset[K]:
+    return frozenset(key for key in touched if old.get(key) != new.get(key))
 
 
 def _differing(before: TopicImage, after: TopicImage, touched: set[int]) -> frozenset[int]:

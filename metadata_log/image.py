@@ -1,8 +1,8 @@
 """The cluster as of one offset of the metadata log: brokers, topics, configurations, features.
 
 Everything here is immutable; a later image shares what did not change. Controller and brokers use the same
-image, and only :mod:`pykraft.metadata_log.replay` makes a new one out of an old one. Questions that any holder
-of an image may ask are answered here; decisions are not.
+image, and only :mod:`pykraft.metadata_log.replay` makes a new one out of an old one. Questions that any
+holder of an image may ask are answered here; decisions are not.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """What changed in a partition. Raises the partition epoch by one, and the leader epoch if it names a leader."""
+    """What changed in a partition. Raises the partition epoch, and the leader epoch if it names a leader."""
 
     partition_id: int
     topic_id: Uuid

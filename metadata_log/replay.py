@@ -1,8 +1,8 @@
 """The fold: image + records = next image. Controller, standby and broker all run this and nothing else.
 
-Only this file changes an image. A batch is applied as a whole and published once; the records of a batch carry
-consecutive offsets. A record that does not fit the image (an unknown broker, a partition out of order) means
-that log and code disagree: an assertion, because a corrupted state machine must not go on.
+Only this file changes an image. A batch is applied as a whole and published once; the records of a batch
+carry consecutive offsets. A record that does not fit the image (an unknown broker, a partition out of
+order) means that log and code disagree: an assertion, because a corrupted state machine must not go on.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ class _Fold:
 
     def _add_partition(self, record: PartitionRecord) -> None:
         partitions = self._partitions(record.topic_id)
-        assert record.partition_id == len(partitions), (
-            f"{record} does not follow partition {len(partitions) - 1}"
-        )
+        assert record.partition_id == len(partitions), f"{record} out of order, expected {len(partitions)}"
         replicas = _intern(record.replicas)
         partitions.append(
             PartitionRegistration(
@@ -251,8 +249,8 @@ class _Fold:
         self.changes.features.add(record.name)
 
 
-# Clusters have few distinct replica lists; sharing them saves most of a partition's memory. Cleared when full,
-# which costs sharing and nothing else.
+# Clusters have few distinct replica lists; sharing them saves most of a partition's memory. Cleared when
+# full, which costs sharing and nothing else.
 _INTERNED_MAX = 65_536
 _interned: dict[tuple[int, ...], tuple[int, ...]] = {}
 
