@@ -1,0 +1,95 @@
+"""What a checker may find: the kinds of anomaly by name, and findings with a few examples each.
+
+Definitions are in the checkers themselves; the names follow Jepsen's where Jepsen has one. A finding always
+fails a run: what is allowed by Kafka's promises has no kind here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_EXAMPLES = 5
+
+
+class Anomaly(StrEnum):
+    """Every kind of finding."""
+
+    LOST_WRITE = "lost-write"
+    UNSEEN = "unseen"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSETS = "inconsistent-offsets"
+    MOVED_OFFSET = "moved-offset"
+    ABORTED_READ = "aborted-read"
+    PHANTOM_READ = "phantom-read"
+    VANISHED_READ = "vanished-read"
+    NONMONOTONIC_SEND = "nonmonotonic-send"
+    INT_POLL_SKIP = "int-poll-skip"
+    INT_NONMONOTONIC_POLL = "int-nonmonotonic-poll"
+    POLL_SKIP = "poll-skip"
+    NONMONOTONIC_POLL = "nonmonotonic-poll"
+    POSITION_LOST = "position-lost"
+    DIVERGENT_REPLICA = "divergent-replica"
+    PRODUCER_FATAL = "producer-fatal"
+    NODE_EXITED = "node-exited"
+    NO_PROGRESS = "no-progress"
+
+
+MEANING: dict[Anomaly, str] = {
+    Anomaly.LOST_WRITE: "acknowledged, and not in the log although later records are",
+    Anomaly.UNSEEN: "acknowledged, and beyond what the last read could reach",
+    Anomaly.DUPLICATE: "one value read at two or more offsets",
+    Anomaly.INCONSISTENT_OFFSETS: "two values at one offset",
+    Anomaly.MOVED_OFFSET: "acknowledged at one offset, read at another",
+    Anomaly.ABORTED_READ: "read, although its send certainly failed",
+    Anomaly.PHANTOM_READ: "read, although nobody sent it",
+    Anomaly.VANISHED_READ: "read once, and gone from the log later",
+    Anomaly.NONMONOTONIC_SEND: "a producer's later send stands before its earlier one",
+    Anomaly.INT_POLL_SKIP: "one poll left out a record",
+    Anomaly.INT_NONMONOTONIC_POLL: "one poll went backwards",
+    Anomaly.POLL_SKIP: "between two polls a record was left out",
+    Anomaly.NONMONOTONIC_POLL: "between two polls the consumer went backwards",
+    Anomaly.POSITION_LOST: "a position below the high watermark was no longer honoured",
+    Anomaly.DIVERGENT_REPLICA: "a replica's log differs below the high watermark",
+    Anomaly.PRODUCER_FATAL: "an idempotent producer was told of a sequence that cannot be",
+    Anomaly.NODE_EXITED: "a node ended by itself, or would not stop",
+    Anomaly.NO_PROGRESS: "healed, and yet not working again within the bound",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``count`` occurrences of one kind on one key; ``examples`` describes the first few."""
+
+    kind: Anomaly
+    key: str
+    count: int
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = "; ".join(self.examples)
+        return f"{self.kind} × {self.count} on {self.key or 'the cluster'}: {shown}"
+
+
+class Findings:
+    """Collects occurrences; keeps every count and the first few descriptions of each kind and key."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[Anomaly, str], int] = {}
+        self._examples: dict[tuple[Anomaly, str], list[str]] = {}
+
+    def add(self, kind: Anomaly, key: str, example: str) -> None:
+        place = (kind, key)
+        self._counts[place] = self._counts.get(place, 0) + 1
+        examples = self._examples.setdefault(place, [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append(example)
+
+    def result(self) -> tuple[Finding, ...]:
+        """All findings, ordered by kind and key."""
+        order = list(Anomaly)
+        places = sorted(self._counts, key=lambda place: (order.index(place[0]), place[1]))
+        return tuple(
+            Finding(kind, key, self._counts[(kind, key)], tuple(self._examples[(kind, key)]))
+            for kind, key in places
+        )

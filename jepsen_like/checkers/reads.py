@@ -1,0 +1,106 @@
+"""What the reads say among themselves: one value an offset, one offset a value, in order, nothing out of thin air.
+
+Order is judged on indices, that is offsets with the holes squeezed out, since control records take offsets that no
+consumer is given. The known offsets are the union of all reads and of all acknowledgements.
+"""
+
+from __future__ import annotations
+
+from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.checkers.log_index import KeyIndex, Read
+
+
+def check_reads(key: KeyIndex, findings: Findings) -> None:
+    """One pass for values and offsets, one for order."""
+    value_at = _check_values(key, findings)
+    _check_order(key, _indices(key, value_at), findings)
+
+
+def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
+    value_at: dict[int, str] = {}
+    offset_of: dict[str, int] = {}
+    reported: set[tuple[int, str]] = set()
+    for read in key.reads:
+        for offset, value in read.records:
+            if value_at.get(offset) == value:
+                continue
+            other = value_at.setdefault(offset, value)
+            first = offset_of.setdefault(value, offset)
+            if (offset, value) in reported:
+                continue
+            reported.add((offset, value))
+            if other != value:
+                example = f"offset {offset} held {other}, and {value} for {read.process}"
+                findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
+            if first != offset:
+                findings.add(Anomaly.DUPLICATE, key.key, f"{value} read at {first} and at {offset}")
+            _check_origin(key, value, offset, findings)
+    if key.final_end is not None:
+        in_final = set(key.final.values())
+        for value, offset in offset_of.items():
+            send = key.sends.get(value)
+            if value not in in_final and not (send is not None and send.status == "ok"):
+                findings.add(
+                    Anomaly.VANISHED_READ, key.key, f"{value} was read at {offset}, not in the last read"
+                )
+    return value_at
+
+
+def _check_origin(key: KeyIndex, value: str, offset: int, findings: Findings) -> None:
+    send = key.sends.get(value)
+    if send is None:
+        findings.add(Anomaly.PHANTOM_READ, key.key, f"{value!r} at offset {offset} was never sent")
+    elif send.status == "fail":
+        findings.add(Anomaly.ABORTED_READ, key.key, f"{value} at offset {offset}: its send had failed")
+
+
+def _indices(key: KeyIndex, value_at: dict[int, str]) -> dict[int, int]:
+    known = set(value_at)
+    known.update(
+        send.offset for send in key.sends.values() if send.status == "ok" and send.offset is not None
+    )
+    return {offset: index for index, offset in enumerate(sorted(known))}
+
+
+def _check_order(key: KeyIndex, index_of: dict[int, int], findings: Findings) -> None:
+    last_of_process: dict[str, int] = {}
+    for read in key.reads:
+        if not read.records:
+            continue
+        if read.continues and read.process in last_of_process:
+            before, after = last_of_process[read.process], read.records[0][0]
+            _check_step(
+                key, read, before, after, index_of, findings, Anomaly.POLL_SKIP, Anomaly.NONMONOTONIC_POLL
+            )
+        for (before, _), (after, _) in zip(read.records, read.records[1:], strict=False):
+            if after != before + 1:  # a step of one offset is always a step of one index
+                _check_step(
+                    key,
+                    read,
+                    before,
+                    after,
+                    index_of,
+                    findings,
+                    Anomaly.INT_POLL_SKIP,
+                    Anomaly.INT_NONMONOTONIC_POLL,
+                )
+        last_of_process[read.process] = read.records[-1][0]
+
+
+def _check_step(
+    key: KeyIndex,
+    read: Read,
+    before: int,
+    after: int,
+    index_of: dict[int, int],
+    findings: Findings,
+    skip: Anomaly,
+    backwards: Anomaly,
+) -> None:
+    delta = index_of[after] - index_of[before]
+    if delta > 1:
+        findings.add(
+            skip, key.key, f"{read.process} went from offset {before} to {after}, over {delta - 1} records"
+        )
+    elif delta < 1:
+        findings.add(backwards, key.key, f"{read.process} went from offset {before} back to {after}")

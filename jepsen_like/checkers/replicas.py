@@ -1,0 +1,34 @@
+"""Replica against replica: below the high watermark every replica holds the same batches, byte for byte.
+
+The last read through a leader is the reference for values; batch marks (base offset, last offset, leader epoch, CRC)
+are compared between the replicas. What lies at or above the high watermark may differ and is not looked at.
+"""
+
+from __future__ import annotations
+
+from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.checkers.log_index import BatchMark, KeyIndex
+
+
+def check_replicas(key: KeyIndex, findings: Findings) -> None:
+    """One pass over each replica's log; nothing without a last read, which supplies the high watermark."""
+    if key.final_end is None:
+        return
+    reference: dict[int, tuple[str, BatchMark]] = {}
+    for name, log in sorted(key.replicas.items()):
+        for offset, value in key.final.items():
+            held = log.records.get(offset)
+            if held != value:
+                example = f"{name} holds {held or 'nothing'} at offset {offset}, the leader served {value}"
+                findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
+        for offset, value in log.records.items():
+            if offset < key.final_end and offset not in key.final:
+                example = f"{name} holds {value} at offset {offset}, which the leader did not serve"
+                findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
+        for base, mark in log.batches.items():
+            if mark[1] >= key.final_end:
+                continue
+            other, expected = reference.setdefault(base, (name, mark))
+            if mark != expected:
+                example = f"batch at {base}: {name} has last offset, epoch, crc {mark[1:]}, {other} has {expected[1:]}"
+                findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)

@@ -1,0 +1,256 @@
+"""The checker checked: plants one anomaly of each kind in a clean history and must catch each.
+
+Runs at the start of every fault run, because a checker that finds nothing looks the same as one that cannot find.
+Each plant is the smallest edit of the clean history that breaks one promise; it may break others on the way, so the
+self-test asks only that the planted kind is among the findings, and that the clean history has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pykraft.jepsen_like.checkers.append import check_append
+from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.history import Event, EventType
+
+KEY = "log-0"
+Plant = Callable[[list[Event]], list[Event]]
+
+
+class SelfTestError(AssertionError):
+    """The checker missed a planted anomaly, or found one in a clean history."""
+
+
+def clean_history(sends_per_producer: int = 60) -> list[Event]:
+    """Two keys, three producers, two pollers, a last read and three replicas; every promise kept.
+
+    Every tenth send is answered ``info`` (half of those were written), every fifteenth fails and is not there.
+    """
+    events: list[Event] = []
+    for partition in range(2):
+        events += _clean_key(f"log-{partition}", sends_per_producer)
+    return [replace(event, time_us=1000 * number) for number, event in enumerate(events)]
+
+
+def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
+    events = [Event("ok", "consumer-1", 0, "assign")]
+    log: list[tuple[int, str]] = []
+    polled = {"consumer-1": 0, "consumer-2": 0}
+    for sequence in range(sends_per_producer):
+        for producer in ("p1", "p2", "p3"):
+            number = len(events)
+            value = f"{producer}-{sequence}"
+            events.append(Event("invoke", producer, 0, "send", key, value))
+            kind: EventType = "fail" if number % 15 == 7 else "info" if number % 10 == 3 else "ok"
+            if kind == "ok" or (kind == "info" and number % 20 == 3):
+                log.append((len(log), value))
+            events.append(
+                Event(kind, producer, 0, "send", key, value, len(log) - 1 if kind == "ok" else None)
+            )
+        for consumer, step in (("consumer-1", 2), ("consumer-2", 5)):
+            if sequence % step == step - 1:
+                events.append(Event("invoke", consumer, 0, "poll", key))
+                events.append(Event("ok", consumer, 0, "poll", key, records=tuple(log[polled[consumer] :])))
+                polled[consumer] = len(log)
+    half = len(log) // 2
+    events.append(Event("ok", "final", 0, "final", key, records=tuple(log[:half])))
+    events.append(Event("ok", "final", 0, "final", key, records=tuple(log[half:])))
+    events.append(Event("ok", "final", 0, "final-end", key, offset=len(log)))
+    for node in range(1, 4):
+        batches = [[offset, offset, 1 + offset // 100, 7 * offset] for offset, _ in log]
+        tail = [(len(log), f"unacknowledged-{node}")]  # above the high watermark replicas may differ
+        events.append(
+            Event(
+                "ok", f"replica-{node}", 0, "replica", key, records=(*log, *tail), detail={"batches": batches}
+            )
+        )
+    return events
+
+
+def _edit_records(
+    events: Sequence[Event],
+    op: str,
+    edit: Callable[[list[tuple[int, str]]], list[tuple[int, str]]],
+    nth: int = 0,
+) -> list[Event]:
+    """Rewrite the records of the ``nth`` event of this operation on the first key."""
+    edited = list(events)
+    places = [
+        number for number, event in enumerate(events) if event.op == op and event.key == KEY and event.records
+    ]
+    event = edited[places[nth]]
+    edited[places[nth]] = replace(event, records=tuple(edit(list(event.records or ()))))
+    return edited
+
+
+def _edit_answers(
+    events: Sequence[Event], edit: Callable[[Event], Event], statuses: str = "ok"
+) -> list[Event]:
+    """Rewrite the twentieth answered send on the first key."""
+    edited = list(events)
+    places = [n for n, e in enumerate(events) if e.op == "send" and e.key == KEY and e.type == statuses]
+    place = places[min(20, len(places) - 1)]
+    edited[place] = edit(edited[place])
+    return edited
+
+
+def _without(events: Sequence[Event], value: str, ops: tuple[str, ...]) -> list[Event]:
+    """The history in which nobody read this value in these operations."""
+    return [
+        replace(event, records=tuple(r for r in event.records if r[1] != value))
+        if event.records and event.key == KEY and event.op in ops
+        else event
+        for event in events
+    ]
+
+
+def _an_acknowledged(events: Sequence[Event], nth: int = 30) -> Event:
+    return [e for e in events if e.op == "send" and e.key == KEY and e.type == "ok"][nth]
+
+
+def _a_written_info(events: Sequence[Event]) -> str:
+    unknown = {e.value for e in events if e.op == "send" and e.key == KEY and e.type == "info"}
+    return next(
+        v for e in events if e.op == "final" and e.key == KEY for _, v in e.records or () if v in unknown
+    )
+
+
+def _lose_write(events: list[Event]) -> list[Event]:
+    return _without(events, str(_an_acknowledged(events).value), ("poll", "final", "replica"))
+
+
+def _hide_tail(events: list[Event]) -> list[Event]:
+    beyond = (
+        Event("invoke", "p1", 0, "send", KEY, "p1-late"),
+        Event("ok", "p1", 0, "send", KEY, "p1-late", 100_000),
+    )
+    return [*events, *beyond]
+
+
+def _duplicate(events: list[Event]) -> list[Event]:
+    return _edit_records(events, "final", lambda records: [*records[:-1], (records[-1][0], records[3][1])])
+
+
+def _second_value(events: list[Event]) -> list[Event]:
+    return _edit_records(
+        events, "poll", lambda records: [(records[0][0], records[1][1]), *records[1:]], nth=1
+    )
+
+
+def _move_offset(events: list[Event]) -> list[Event]:
+    return _edit_answers(events, lambda event: replace(event, offset=(event.offset or 0) + 100_000))
+
+
+def _fail_a_read_send(events: list[Event]) -> list[Event]:
+    return _edit_answers(events, lambda event: replace(event, type="fail", offset=None))
+
+
+def _phantom(events: list[Event]) -> list[Event]:
+    return _edit_records(
+        events, "final", lambda records: [*records[:5], (records[5][0], "nobody"), *records[6:]]
+    )
+
+
+def _vanish(events: list[Event]) -> list[Event]:
+    return _without(events, _a_written_info(events), ("final", "replica"))
+
+
+def _swap_sends(events: list[Event]) -> list[Event]:
+    """Exchange two unacknowledged-offset values of one producer wherever they were read."""
+    first, second = [
+        e for e in events if e.op == "send" and e.key == KEY and e.process == "p2" and e.type == "ok"
+    ][4:6]
+    names = {first.value: second.value, second.value: first.value}
+
+    def swapped(event: Event) -> Event:
+        if event.key != KEY:
+            return event
+        if event.op == "send" and event.type == "ok" and event.value in names:
+            return replace(event, offset=second.offset if event is first else first.offset)
+        if event.records:
+            return replace(event, records=tuple((o, str(names.get(v, v))) for o, v in event.records))
+        return event
+
+    return [swapped(event) for event in events]
+
+
+def _skip_inside_poll(events: list[Event]) -> list[Event]:
+    return _edit_records(events, "poll", lambda records: [records[0], *records[2:]])
+
+
+def _go_back_inside_poll(events: list[Event]) -> list[Event]:
+    return _edit_records(events, "poll", lambda records: [*records, records[0]])
+
+
+def _skip_between_polls(events: list[Event]) -> list[Event]:
+    return _edit_records(events, "poll", lambda records: records[1:], nth=3)
+
+
+def _go_back_between_polls(events: list[Event]) -> list[Event]:
+    place = next(n for n, e in enumerate(events) if e.op == "poll" and e.type == "ok" and e.key == KEY)
+    return [*events[: place + 1], *events[place:]]
+
+
+def _diverge_value(events: list[Event]) -> list[Event]:
+    return _edit_records(
+        events, "replica", lambda records: [*records[:9], (records[9][0], "p1-0"), *records[10:]]
+    )
+
+
+def _diverge_batch(events: list[Event]) -> list[Event]:
+    def edited(event: Event) -> Event:
+        if event.process != "replica-2" or event.key != KEY or event.detail is None:
+            return event
+        batches = [list(batch) for batch in event.detail["batches"]]
+        batches[8][2] += 1
+        return replace(event, detail={"batches": batches})
+
+    return [edited(event) for event in events]
+
+
+def _lag_replica(events: list[Event]) -> list[Event]:
+    return _edit_records(events, "replica", lambda records: records[:-5], nth=2)
+
+
+def _told(op: str) -> Plant:
+    return lambda events: [*events, Event("info", "node-1", 0, op, error="planted")]
+
+
+PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
+    ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),
+    ("an acknowledged value lies beyond the last read", Anomaly.UNSEEN, _hide_tail),
+    ("a value stands twice", Anomaly.DUPLICATE, _duplicate),
+    ("a poller saw another value at an offset", Anomaly.INCONSISTENT_OFFSETS, _second_value),
+    ("a value was acknowledged elsewhere", Anomaly.MOVED_OFFSET, _move_offset),
+    ("a failed send is read", Anomaly.ABORTED_READ, _fail_a_read_send),
+    ("a value nobody sent is read", Anomaly.PHANTOM_READ, _phantom),
+    ("a polled value is gone later", Anomaly.VANISHED_READ, _vanish),
+    ("two sends of a producer are exchanged", Anomaly.NONMONOTONIC_SEND, _swap_sends),
+    ("a poll leaves out a record", Anomaly.INT_POLL_SKIP, _skip_inside_poll),
+    ("a poll goes backwards", Anomaly.INT_NONMONOTONIC_POLL, _go_back_inside_poll),
+    ("a record is left out between polls", Anomaly.POLL_SKIP, _skip_between_polls),
+    ("a poll is given twice", Anomaly.NONMONOTONIC_POLL, _go_back_between_polls),
+    ("a replica holds another value", Anomaly.DIVERGENT_REPLICA, _diverge_value),
+    ("a replica holds a batch of another epoch", Anomaly.DIVERGENT_REPLICA, _diverge_batch),
+    ("a replica lacks the end", Anomaly.DIVERGENT_REPLICA, _lag_replica),
+    ("a read position is refused", Anomaly.POSITION_LOST, _told("poll")),
+    ("a producer is told of a broken sequence", Anomaly.PRODUCER_FATAL, _told("producer-fatal")),
+    ("a node ends by itself", Anomaly.NODE_EXITED, _told("node-exited")),
+    ("the healed cluster does not work", Anomaly.NO_PROGRESS, _told("no-progress")),
+)
+
+
+def run_self_test() -> int:
+    """Plant every anomaly; the number caught. :class:`SelfTestError` if any was missed or imagined."""
+    clean = clean_history()
+    imagined = check_append(clean)
+    if imagined:
+        raise SelfTestError(f"found in a clean history: {imagined[0]}")
+    if uncovered := set(Anomaly) - {kind for _, kind, _ in PLANTS}:
+        raise SelfTestError(f"no plant for {sorted(uncovered)}")
+    for what, kind, plant in PLANTS:
+        found = {finding.kind for finding in check_append(plant(list(clean)))}
+        if kind not in found:
+            raise SelfTestError(f"planted {kind} ({what}), found {sorted(found) or 'nothing'}")
+    return len(PLANTS)

@@ -1,0 +1,73 @@
+"""What became of every send: lost, unseen, moved, reordered.
+
+An acknowledged value must stand in the last read, at the offset it was acknowledged with, and after the values
+that its producer sent to the same key before it. A send that was answered ``info`` or never may be there or not.
+"""
+
+from __future__ import annotations
+
+from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.checkers.log_index import KeyIndex
+
+
+def check_writes(key: KeyIndex, findings: Findings) -> None:
+    """One pass over the sends of a key, after one over its reads."""
+    assert not key.sent_twice, (
+        f"the workload sent {key.sent_twice[0]} twice to {key.key}: values must be unique"
+    )
+    offset_of = _first_offsets(key)
+    in_final = set(key.final.values())
+    bound = max(key.final, default=max(offset_of.values(), default=-1))
+    last_of_process: dict[str, tuple[int, str]] = {}
+    acknowledged_at: dict[int, str] = {}
+    for send in key.sends.values():
+        read_at = offset_of.get(send.value)
+        if send.status == "ok":
+            if send.value not in in_final and (read_at is None or key.final_end is not None):
+                _add_missing(key, findings, send.value, send.offset, read_at, bound)
+            if send.offset is not None:
+                if read_at is not None and read_at != send.offset:
+                    example = f"{send.value} acknowledged at {send.offset}, read at {read_at}"
+                    findings.add(Anomaly.MOVED_OFFSET, key.key, example)
+                other = acknowledged_at.setdefault(send.offset, send.value)
+                if other != send.value:
+                    example = f"offset {send.offset} acknowledged for both {other} and {send.value}"
+                    findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
+        position = read_at if read_at is not None else send.offset
+        if position is None:
+            continue
+        earlier = last_of_process.get(send.process)
+        if earlier is not None and position <= earlier[0]:
+            example = f"{send.process} sent {send.value} (at {position}) after {earlier[1]} (at {earlier[0]})"
+            findings.add(Anomaly.NONMONOTONIC_SEND, key.key, example)
+        last_of_process[send.process] = (position, send.value)
+
+
+def _first_offsets(key: KeyIndex) -> dict[str, int]:
+    """Where each value was read; the last read counts before what was polled during the run."""
+    offset_of: dict[str, int] = {}
+    for offset, value in key.final.items():
+        offset_of.setdefault(value, offset)
+    for read in key.reads:
+        for offset, value in read.records:
+            offset_of.setdefault(value, offset)
+    return offset_of
+
+
+def _add_missing(
+    key: KeyIndex,
+    findings: Findings,
+    value: str,
+    acknowledged_at: int | None,
+    read_at: int | None,
+    bound: int,
+) -> None:
+    place = "an unknown offset" if acknowledged_at is None else f"offset {acknowledged_at}"
+    if acknowledged_at is not None and acknowledged_at > bound and read_at is None:
+        example = f"{value} acknowledged at {place}, the log was read up to {bound}"
+        findings.add(Anomaly.UNSEEN, key.key, example)
+        return
+    before = "never read" if read_at is None else f"read earlier at {read_at}"
+    findings.add(
+        Anomaly.LOST_WRITE, key.key, f"{value} acknowledged at {place}, {before}, not in the last read"
+    )

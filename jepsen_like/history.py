@@ -1,0 +1,163 @@
+"""One history format for every workload and every world: JSON lines, one event a line, in the order written.
+
+A history is the only thing the checkers see, so the same checker judges simulated runs, runs on real
+processes and other brokers. Decides: the fields of an event and their names in the file. Never interprets
+them. Words follow Jepsen: an ``invoke`` is answered by ``ok`` (it happened), ``fail`` (it certainly did not)
+or ``info`` (nobody knows). A send is paired with its answer by ``(key, value)``, since one producer has many
+in flight and values are unique per key.
+
+The operations of the append workload:
+
+=============  =======================================================================================
+``send``       invoke: ``key``, ``value``; answered with ``offset`` when it is known
+``assign``     ok: the process starts reading anew, so that its position carries no promise
+``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
+``final``      ok: ``records`` of one key in the last read from the start, after everything has healed
+``final-end``  ok: ``offset`` is the high watermark that this read reached
+``replica``    ok: ``records`` in one replica's own log; ``detail.batches`` = [base, last, epoch, crc] …
+``leader``     info, process ``observer``: the partition ``key`` is led by broker ``value`` ('-1': nobody)
+``controller`` info, process ``observer``: the active controller is node ``value``
+=============  =======================================================================================
+
+Process ``nemesis`` records its faults (``kill``, ``pause``, ``kill-all``) and repairs (``start``, ``resume``).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+
+EventType = Literal["invoke", "ok", "fail", "info"]
+EVENT_TYPES: frozenset[str] = frozenset({"invoke", "ok", "fail", "info"})
+FIELDS = ("type", "process", "time_us", "op", "key", "value", "offset", "records", "error", "detail")
+
+Records = Sequence[tuple[int, str]]
+
+
+class HistoryError(ValueError):
+    """A line of a history file is not an event; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a history.
+
+    ``key`` names an independent log (``topic-partition``). ``offset`` is None where unknown. ``time_us`` counts
+    microseconds on the monotonic clock from the start of the run.
+    """
+
+    type: EventType
+    process: str
+    time_us: int
+    op: str
+    key: str | None = None
+    value: str | None = None
+    offset: int | None = None
+    records: Records | None = None
+    error: str | None = None
+    detail: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """The event's line, without the line break; fields that are None are left out."""
+        fields = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def event_from_json(line: str) -> Event:
+    """Parse one line. :class:`HistoryError` when it is not an event."""
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise HistoryError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict) or not {"type", "process", "time_us", "op"} <= fields.keys():
+        raise HistoryError("an event needs type, process, time_us and op")
+    if unknown := fields.keys() - set(FIELDS):
+        raise HistoryError(f"unknown fields {sorted(unknown)}")
+    if fields["type"] not in EVENT_TYPES:
+        raise HistoryError(f"unknown type {fields['type']!r}")
+    records = fields.get("records")
+    if records is not None:
+        try:
+            fields["records"] = [(int(offset), cast(str, value)) for offset, value in records]
+        except (TypeError, ValueError):
+            raise HistoryError("records are pairs of offset and value") from None
+    return Event(**fields)
+
+
+def read_history(path: Path) -> Iterator[Event]:
+    """Every event of a file, in order.
+
+    A last line without a line break is what a killed writer leaves behind; it is dropped. Any other bad line
+    is an error: a checker must not judge half a history.
+    """
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                yield event_from_json(line)
+            except HistoryError as error:
+                raise HistoryError(f"{path}:{number}: {error}") from None
+
+
+def write_history(path: Path, events: Iterable[Event]) -> None:
+    """Write a whole history at once."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(event.to_json() + "\n" for event in events)
+
+
+class HistoryWriter:
+    """Appends events from many threads. The order in the file is the order in which they were recorded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._file = path.open("w", encoding="utf-8", buffering=1 << 20)
+        self._start_ns = time.monotonic_ns()
+        self._closed = False
+
+    def now_us(self) -> int:
+        """Microseconds since this history began."""
+        return (time.monotonic_ns() - self._start_ns) // 1000
+
+    def record(
+        self,
+        type: EventType,
+        process: str,
+        op: str,
+        *,
+        time_us: int | None = None,
+        key: str | None = None,
+        value: str | None = None,
+        offset: int | None = None,
+        records: Records | None = None,
+        error: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Append one event, stamped now unless ``time_us`` says otherwise; ignored once closed."""
+        stamp = self.now_us() if time_us is None else time_us
+        line = Event(type, process, stamp, op, key, value, offset, records, error, detail).to_json() + "\n"
+        with self._lock:
+            if not self._closed:
+                self._file.write(line)
+
+    def close(self) -> None:
+        """Flush and close; a straggling callback that records afterwards is ignored."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,121 @@
+"""The checkers find what was planted, and nothing else."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pykraft.jepsen_like.checkers.append import check_append
+from pykraft.jepsen_like.checkers.counting import count_run, minimum_for
+from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
+from pykraft.jepsen_like.history import Event
+
+
+def test_clean_history_has_no_finding() -> None:
+    assert check_append(clean_history()) == ()
+
+
+@pytest.mark.parametrize(("what", "kind", "plant"), PLANTS, ids=[what for what, _, _ in PLANTS])
+def test_planted_anomaly_is_caught(what: str, kind: Anomaly, plant: object) -> None:
+    assert callable(plant)
+    findings = check_append(plant(clean_history()))
+    assert kind in {finding.kind for finding in findings}
+    assert all(finding.examples for finding in findings)
+
+
+def test_most_plants_are_told_apart_from_every_other_kind() -> None:
+    """A checker that cries everything at once would pass the self-test; most plants break one promise only."""
+    alone = 0
+    for _, kind, plant in PLANTS:
+        alone += {finding.kind for finding in check_append(plant(clean_history()))} == {kind}
+    assert alone >= 13
+
+
+def test_self_test_covers_every_kind() -> None:
+    assert run_self_test() == len(PLANTS)
+    assert {kind for _, kind, _ in PLANTS} == set(Anomaly)
+
+
+def test_unanswered_send_may_be_read_or_not() -> None:
+    history = [
+        Event("invoke", "p", 0, "send", "k", "a"),
+        Event("invoke", "p", 1, "send", "k", "b"),
+        Event("ok", "final", 2, "final", "k", records=[(0, "b")]),
+        Event("ok", "final", 3, "final-end", "k", offset=1),
+    ]
+    assert check_append(history) == ()
+
+
+def test_offsets_taken_by_control_records_are_no_skip() -> None:
+    history = [
+        Event("invoke", "p", 0, "send", "k", "a"),
+        Event("ok", "p", 0, "send", "k", "a", 0),
+        Event("invoke", "p", 1, "send", "k", "b"),
+        Event("ok", "p", 1, "send", "k", "b", 2),
+        Event("ok", "final", 2, "final", "k", records=[(0, "a"), (2, "b")]),
+        Event("ok", "final", 3, "final-end", "k", offset=4),
+    ]
+    assert check_append(history) == ()
+
+
+def test_new_assignment_may_start_anywhere() -> None:
+    sends = [
+        Event(kind, "p", 0, "send", "k", value, offset)  # type: ignore[arg-type]
+        for offset, value in enumerate("abc")
+        for kind in ("invoke", "ok")
+    ]
+    first = Event("ok", "c", 1, "poll", "k", records=[(0, "a"), (1, "b"), (2, "c")])
+    again = Event("ok", "c", 3, "poll", "k", records=[(0, "a"), (1, "b")])
+    assert check_append([*sends, first, Event("ok", "c", 2, "assign"), again]) == ()
+    assert [f.kind for f in check_append([*sends, first, again])] == [Anomaly.NONMONOTONIC_POLL]
+
+
+def test_acknowledgement_without_offset_still_counts_as_a_promise() -> None:
+    history = [
+        Event("invoke", "p", 0, "send", "k", "a"),
+        Event("ok", "p", 0, "send", "k", "a"),
+        Event("ok", "final", 2, "final-end", "k", offset=0),
+    ]
+    assert [finding.kind for finding in check_append(history)] == [Anomaly.LOST_WRITE]
+
+
+def test_checking_time_grows_linearly() -> None:
+    def seconds(sends: int) -> float:
+        history = clean_history(sends)
+        start = time.perf_counter()
+        assert check_append(history) == ()
+        return time.perf_counter() - start
+
+    seconds(100)
+    small, large = seconds(1_000), seconds(8_000)
+    assert large < 40 * small, f"8 times the history took {large / small:.0f} times as long"
+
+
+def _observed(op: str, key: str | None, values: list[str]) -> list[Event]:
+    return [Event("info", "observer", 0, op, key, value) for value in values]
+
+
+def test_leader_spell_without_anybody_is_one_change() -> None:
+    events = _observed("leader", "k", ["1", "-1", "2", "-1", "2"]) + _observed(
+        "leader", "j", ["3", "-1", "3"]
+    )
+    assert count_run(events, 60).tally.leader_changes == 1
+
+
+def test_quiet_run_does_not_count() -> None:
+    faults = [Event("ok", "nemesis", 0, "kill", value="1")] * 8
+    changes = _observed("leader", "k", ["1", "2", "1"]) + _observed("controller", None, ["1", "2"])
+    sends = [Event("ok", "p", 0, "send", "k", str(n), n) for n in range(20_000)]
+    assert count_run([*faults, *changes, *sends], 60).counts
+    verdict = count_run([*faults[1:], *changes, *sends[1:]], 60)
+    assert not verdict.counts
+    assert len(verdict.shortfalls) == 2
+
+
+def test_minimums_scale_with_the_length_but_never_to_nothing() -> None:
+    assert minimum_for(60).faults == 8
+    assert minimum_for(30).acknowledged == 10_000
+    assert minimum_for(5).controller_changes == 1
+    assert minimum_for(120).leader_changes == 4
