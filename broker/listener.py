@@ -1,0 +1,84 @@
+"""A Kafka listener: sockets from ``runtime.tcp``, frames and answer order from ``kafka_protocol.connection``.
+
+Decides nothing but how the two are joined; requests go to the :class:`RequestHandler` it is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
+from pykraft.kafka_protocol.framing import DEFAULT_MAX_REQUEST_BYTES
+from pykraft.runtime.tcp import StreamConnection, StreamRuntime, StreamServer
+
+_connection_ids = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Kafka's ``socket.request.max.bytes``, ``max.connections``, ``max.connections.per.ip`` and
+    ``connections.max.idle.ms``; and how many requests of one connection may be unanswered."""
+
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    idle_timeout_ms: int = 600_000
+    max_pending_responses: int = MAX_PENDING_RESPONSES
+
+
+class KafkaListener:
+    """One named listener of a broker. Port 0 takes a free port, returned by :meth:`start`."""
+
+    def __init__(
+        self,
+        runtime: StreamRuntime,
+        host: str | None,
+        port: int,
+        listener_name: str,
+        handler: RequestHandler,
+        limits: ListenerLimits | None = None,
+    ) -> None:
+        self.listener_name = listener_name
+        self._handler = handler
+        self._limits = limits or ListenerLimits()
+        self._server = StreamServer(
+            runtime,
+            host,
+            port,
+            self._open,
+            max_connections=self._limits.max_connections,
+            max_connections_per_ip=self._limits.max_connections_per_ip,
+            idle_timeout_ms=self._limits.idle_timeout_ms,
+        )
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def connection_count(self) -> int:
+        return self._server.connection_count
+
+    async def start(self) -> int:
+        """Bind and listen; returns the port."""
+        return await self._server.start()
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; open connections go on being served."""
+        await self._server.stop_listening()
+
+    async def stop(self) -> None:
+        """Stop listening and end all connections."""
+        await self._server.stop()
+
+    def _open(self, link: StreamConnection) -> Connection:
+        return Connection(
+            link,
+            self._handler,
+            connection_id=next(_connection_ids),
+            peer_address=link.peer[0],
+            listener_name=self.listener_name,
+            max_request_bytes=self._limits.max_request_bytes,
+            max_pending_responses=self._limits.max_pending_responses,
+        )

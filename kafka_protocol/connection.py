@@ -1,0 +1,251 @@
+"""One client connection without its socket: frames in, answers out in the order of the requests.
+
+Every complete frame gets a :class:`ResponseSlot`; slots form a queue, and an answer leaves when all before it
+have left, however late each is completed. Decides order, back pressure (a bounded number of open slots) and
+when a peer is beyond repair. Never blocks, never reads a clock, never looks inside a frame.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pykraft.kafka_protocol.framing import (
+    DEFAULT_MAX_REQUEST_BYTES,
+    SIZE_BYTES,
+    FramingError,
+    pack_size,
+    read_frame_size,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_PENDING_RESPONSES = 128
+#: Frames handled in one callback before other connections get their turn.
+FRAMES_PER_CALLBACK = 64
+
+
+class PositionedFile(Protocol):
+    """What a file range needs of its file."""
+
+    @property
+    def path(self) -> str: ...
+
+    def append(self, data: bytes | bytearray | memoryview) -> None: ...
+    def pread(self, position: int, length_bytes: int) -> bytes: ...
+    def pread_into(self, position: int, buffer: memoryview) -> int: ...
+    def size(self) -> int: ...
+    def truncate(self, size_bytes: int) -> None: ...
+    def flush(self) -> None: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class FileSlice(Protocol):
+    """A range of a file that is part of an answer (the same shape as ``runtime.streams.FileSlice``)."""
+
+    @property
+    def file(self) -> PositionedFile: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+Chunk = bytes | bytearray | memoryview | FileSlice
+
+
+class Link(Protocol):
+    """What a connection needs of its transport (``runtime.tcp.StreamConnection``)."""
+
+    def write(self, chunks: Sequence[Chunk]) -> None: ...
+    def close(self) -> None: ...
+    def receive_more(self) -> None:
+        """The session can take frames again; hand it what is buffered, then read on."""
+        ...
+
+
+class RequestHandler(Protocol):
+    """The server's side of a connection. Called on the event loop."""
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        """Answer one request through ``slot``, now or later.
+
+        ``frame`` is the frame without its size prefix. It is writable, and valid only during this call:
+        whoever keeps data copies it. A :class:`FramingError` closes the connection with one log line.
+        """
+        ...
+
+
+class ResponseSlot:
+    """The place of one answer in the order of answers. Completed exactly once.
+
+    ``on_abandon`` is called if the connection ends first, so that parked work can be dropped.
+    """
+
+    __slots__ = ("_chunks", "_connection", "done", "on_abandon")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._chunks: Sequence[Chunk] = ()
+        self.done = False
+        self.on_abandon: Callable[[], None] | None = None
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for this answer any more."""
+        return self._connection.closed
+
+    def complete(self, chunks: Sequence[Chunk]) -> None:
+        """Answer with a response header and body; the size prefix is added here."""
+        size = sum(len(c) if isinstance(c, (bytes, bytearray, memoryview)) else c.size_bytes for c in chunks)
+        self.complete_framed([pack_size(size), *chunks])
+
+    def complete_framed(self, chunks: Sequence[Chunk]) -> None:
+        """Answer with chunks that start with the right size prefix."""
+        assert not self.done, "a response slot is completed once"
+        self.done = True
+        self._chunks = chunks
+        self.on_abandon = None
+        self._connection._slot_done(self)
+
+    def complete_without_response(self) -> None:
+        """Nothing is sent (Produce with acks=0)."""
+        self.complete_framed(())
+
+
+class Connection:
+    """The session of one client. ``need_bytes`` tells the transport how much of the next frame is enough.
+
+    ``need_bytes == 0`` after :meth:`receive` means it stopped early: either its share of the turn is used
+    (``stalled`` is False: call again in a later turn) or too many answers are open (``stalled`` is True: it
+    calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and no answer leaves.
+    """
+
+    __slots__ = (
+        "_close_callbacks",
+        "_handler",
+        "_limit",
+        "_link",
+        "_max_pending",
+        "_receiving",
+        "_slots",
+        "closed",
+        "connection_id",
+        "listener_name",
+        "need_bytes",
+        "peer_address",
+        "stalled",
+        "state",
+    )
+
+    def __init__(
+        self,
+        link: Link,
+        handler: RequestHandler,
+        *,
+        connection_id: int,
+        peer_address: str,
+        listener_name: str,
+        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+        max_pending_responses: int = MAX_PENDING_RESPONSES,
+    ) -> None:
+        self._link = link
+        self._handler = handler
+        self._limit = max_request_bytes
+        self._max_pending = max_pending_responses
+        self._slots: deque[ResponseSlot] = deque()
+        self._receiving = False
+        self._close_callbacks: list[Callable[[], None]] | None = None
+        self.connection_id = connection_id
+        self.peer_address = peer_address
+        self.listener_name = listener_name
+        self.need_bytes = SIZE_BYTES
+        self.stalled = False
+        self.closed = False
+        #: Free for the handler: what it wants to remember about this client between requests.
+        self.state: object = None
+
+    @property
+    def pending_responses(self) -> int:
+        return len(self._slots)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once when the connection ends (for things that live as long as it does)."""
+        if self._close_callbacks is None:
+            self._close_callbacks = []
+        self._close_callbacks.append(callback)
+
+    def close(self, reason: str) -> None:
+        """End the connection; the one log line about it."""
+        if not self.closed:
+            self.closed = True
+            logger.info("closing connection %d from %s: %s", self.connection_id, self.peer_address, reason)
+            self._link.close()
+
+    # -- called by the transport -------------------------------------------------------------------------
+
+    def receive(self, data: memoryview) -> int:
+        """Handle the complete frames in ``data``; returns the bytes consumed."""
+        position = 0
+        end = len(data)
+        frames = 0
+        self._receiving = True
+        try:
+            while not self.closed:
+                if len(self._slots) >= self._max_pending:
+                    self.stalled = True
+                    self.need_bytes = 0
+                    break
+                if frames == FRAMES_PER_CALLBACK:
+                    self.need_bytes = 0
+                    break
+                if end - position < SIZE_BYTES:
+                    self.need_bytes = SIZE_BYTES
+                    break
+                size = read_frame_size(data, position, self._limit)
+                following = position + SIZE_BYTES + size
+                if following > end:
+                    self.need_bytes = SIZE_BYTES + size
+                    break
+                slot = ResponseSlot(self)
+                self._slots.append(slot)
+                self._handler.handle_frame(self, data[position + SIZE_BYTES : following], slot)
+                position = following
+                frames += 1
+        except FramingError as error:
+            self.close(str(error))
+            return end
+        finally:
+            self._receiving = False
+        return position
+
+    def connection_lost(self) -> None:
+        """The transport is gone: nobody waits for the open answers."""
+        self.closed = True
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.on_abandon is not None:
+                abandon, slot.on_abandon = slot.on_abandon, None
+                abandon()
+        for callback in self._close_callbacks or ():
+            callback()
+        self._close_callbacks = None
+
+    # -- called by slots ---------------------------------------------------------------------------------
+
+    def _slot_done(self, slot: ResponseSlot) -> None:
+        slots = self._slots
+        if self.closed or not slots or slots[0] is not slot:
+            return
+        while slots and slots[0].done:
+            chunks = slots.popleft()._chunks
+            if chunks:
+                self._link.write(chunks)
+        if self.stalled and not self._receiving and len(slots) <= self._max_pending // 2:
+            self.stalled = False
+            self._link.receive_more()

@@ -1,0 +1,215 @@
+"""Byte streams without sockets: the ports, the output queue and the budget that all connections share.
+
+Output is a queue of memory and file ranges. A sink takes what it can and says how much; a file range is read
+into one scratch buffer that every connection shares, and is read again if the sink took only part of it, so a
+slow reader costs a position in a file and no memory. Decides what to send and when to yield; never touches a
+socket, so it runs unmodified in simulation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from pykraft.runtime.disk import Buffer, DiskFile
+
+SCRATCH_BYTES = 256 * 1024
+#: Chunks of memory at least this large are sent as they are; smaller ones are gathered in the scratch buffer.
+DIRECT_BYTES = 64 * 1024
+TURN_BYTES = 1024 * 1024
+CALLBACK_BYTES = 256 * 1024
+RESUMED_PER_TURN = 2
+#: The end of a turn is only watched for once this much has been spent: small requests pay nothing.
+_ARM_BYTES = 64 * 1024
+
+
+@runtime_checkable
+class FileSlice(Protocol):
+    """A range of a file, to be sent as it stands. The bytes are read when they are sent, not before."""
+
+    @property
+    def file(self) -> DiskFile: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+Chunk = Buffer | FileSlice
+
+
+class ByteSink(Protocol):
+    """Where output goes. Returning less than was offered means: full, I call back when there is room."""
+
+    def send(self, view: memoryview, more: bool) -> int:
+        """Bytes accepted (copied or sent on return); 0 when blocked. :class:`OSError` if the peer is gone."""
+        ...
+
+    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
+        """As :meth:`send`, straight from a file; None where the sink cannot and the bytes must be read."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TruncatedSliceError(OSError):
+    """A file range ended before the bytes that were already promised to the peer."""
+
+
+class OutputQueue:
+    """Bytes and file ranges waiting for one sink, in order.
+
+    ``pending_chunks`` and ``memory_bytes`` (file ranges count nothing) tell the owner when to take no more.
+    """
+
+    __slots__ = ("_chunks", "_offset", "_scratch", "memory_bytes")
+
+    def __init__(self, scratch: memoryview) -> None:
+        self._chunks: deque[Chunk] = deque()
+        self._offset = 0  # bytes of the first chunk already accepted
+        self._scratch = scratch
+        self.memory_bytes = 0
+
+    @property
+    def pending_chunks(self) -> int:
+        return len(self._chunks)
+
+    def add(self, chunks: Sequence[Chunk]) -> None:
+        """Queue chunks. Memory is kept by reference and must not change until it has been sent."""
+        for chunk in chunks:
+            if isinstance(chunk, (bytes, bytearray, memoryview)):
+                self.memory_bytes += len(chunk)
+            self._chunks.append(chunk)
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self._offset = 0
+        self.memory_bytes = 0
+
+    def pump(self, sink: ByteSink, limit_bytes: int = CALLBACK_BYTES) -> tuple[int, bool]:
+        """Send up to about ``limit_bytes``. Returns (bytes accepted, whether the sink is blocked)."""
+        sent = 0
+        while self._chunks and sent < limit_bytes:
+            offered, accepted = self._send_some(sink)
+            sent += accepted
+            self._advance(accepted)
+            if accepted < offered:
+                return sent, True
+        return sent, False
+
+    def _send_some(self, sink: ByteSink) -> tuple[int, int]:
+        """Offer the head of the queue once. Returns (offered, accepted)."""
+        head = self._chunks[0]
+        if isinstance(head, (bytes, bytearray, memoryview)):
+            left = len(head) - self._offset
+            if len(self._chunks) == 1 or left >= DIRECT_BYTES:
+                view = memoryview(head)[self._offset :]
+                return left, sink.send(view, len(self._chunks) > 1) if left else 0
+        else:
+            left = head.size_bytes - self._offset
+            if left >= DIRECT_BYTES:
+                offered = min(left, SCRATCH_BYTES)
+                accepted = sink.send_file(head.file, head.position + self._offset, offered)
+                if accepted is not None:
+                    return offered, accepted
+        filled = self._fill_scratch()
+        return filled, sink.send(self._scratch[:filled], filled == SCRATCH_BYTES) if filled else 0
+
+    def _fill_scratch(self) -> int:
+        """Gather the head of the queue into the scratch buffer; returns its bytes."""
+        filled = 0
+        offset = self._offset
+        room = len(self._scratch)
+        for chunk in self._chunks:
+            if isinstance(chunk, (bytes, bytearray, memoryview)):
+                take = min(len(chunk) - offset, room - filled)
+                self._scratch[filled : filled + take] = memoryview(chunk)[offset : offset + take]
+            else:
+                take = min(chunk.size_bytes - offset, room - filled)
+                if take and _read_fully(chunk, offset, self._scratch[filled : filled + take]) < take:
+                    raise TruncatedSliceError(f"{chunk.file.path} ended inside a promised range")
+            filled += take
+            offset = 0
+            if filled == room:
+                break
+        return filled
+
+    def _advance(self, accepted: int) -> None:
+        chunks = self._chunks
+        self._offset += accepted
+        while chunks:
+            head = chunks[0]
+            if isinstance(head, (bytes, bytearray, memoryview)):
+                size = len(head)
+                if self._offset < size:
+                    return
+                self.memory_bytes -= size
+            else:
+                size = head.size_bytes
+                if self._offset < size:
+                    return
+            chunks.popleft()
+            self._offset -= size
+
+
+def _read_fully(chunk: FileSlice, offset: int, into: memoryview) -> int:
+    """Fill ``into``; a positioned read may be short before the end of the file."""
+    done = 0
+    while done < len(into):
+        count = chunk.file.pread_into(chunk.position + offset + done, into[done:])
+        if count == 0:
+            break
+        done += count
+    return done
+
+
+class TurnBudget:
+    """One byte budget per turn of the event loop, shared by all connections of a process.
+
+    Without it bulk produce keeps the loop so busy that a heartbeat beside it waits long enough to start an
+    election. Past the budget, connections stop and queue here; at most two continue per turn, in order.
+    """
+
+    __slots__ = ("_armed", "_call_soon", "_spent", "_waiting", "turn_bytes")
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], turn_bytes: int = TURN_BYTES
+    ) -> None:
+        self._call_soon = call_soon
+        self._spent = 0
+        self._armed = False
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.turn_bytes = turn_bytes
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def spend(self, count_bytes: int) -> bool:
+        """Account for bytes moved in this turn; False once the turn has had enough."""
+        self._spent += count_bytes
+        if self._spent < _ARM_BYTES:
+            return True
+        if not self._armed:
+            self._armed = True
+            self._call_soon(self._end_turn)
+        return self._spent < self.turn_bytes
+
+    def defer(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` in a later turn, after those who already wait."""
+        self._waiting.append(resume)
+        if not self._armed:
+            self._armed = True
+            self._call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._armed = False
+        self._spent = 0
+        for _ in range(min(RESUMED_PER_TURN, len(self._waiting))):
+            self._waiting.popleft()()
+        if self._waiting and not self._armed:
+            self._armed = True
+            self._call_soon(self._end_turn)

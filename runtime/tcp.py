@@ -1,0 +1,557 @@
+"""TCP for the event loop: listening, connecting, receive buffers and the two sinks.
+
+Decides where received bytes lie and when a connection may read; never looks at what the bytes mean (a
+:class:`StreamSession` does). Receiving: all quiet connections share one buffer; a connection owns one only
+while a frame is incomplete, and it grows with what has really arrived, never because of an announced size.
+Sending: an own queue over a duplicated socket (the transport's own buffer would copy), or over the transport
+where there is no socket to duplicate (TLS, simulation).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.streams import (
+    CALLBACK_BYTES,
+    SCRATCH_BYTES,
+    ByteSink,
+    Chunk,
+    OutputQueue,
+    TurnBudget,
+)
+
+logger = logging.getLogger(__name__)
+
+SHARED_BUFFER_BYTES = 256 * 1024
+MIN_OWN_BUFFER_BYTES = 1024
+#: Buffers kept for connections that are between frames but have shown that they send large ones.
+RETAINED_BYTES_MAX = 64 * 1024 * 1024
+OUTPUT_CHUNKS_MAX = 512
+OUTPUT_MEMORY_BYTES_MAX = 4 * 1024 * 1024
+
+_DEFERRED = 1  # its share of the turn is used
+_STALLED = 2  # too many open answers
+_CONGESTED = 4  # the peer does not read its answers
+
+
+class StreamSession(Protocol):
+    """The meaning of one connection's bytes.
+
+    ``need_bytes``: how many bytes make the next call worthwhile, 0 after stopping early; ``stalled``: it
+    stopped until it calls ``receive_more`` (else: continue in a later turn).
+    """
+
+    need_bytes: int
+    stalled: bool
+
+    def receive(self, data: memoryview) -> int: ...
+    def connection_lost(self) -> None: ...
+
+
+SessionFactory = Callable[["StreamConnection"], StreamSession]
+
+
+class StreamRuntime:
+    """What all connections of one event loop share: receive buffer, scratch buffer and turn budget."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, sendfile: bool = False) -> None:
+        self.loop = loop
+        self.shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.budget = TurnBudget(loop.call_soon)
+        self.sendfile = sendfile
+        self.retained_bytes = 0
+        self.tick = 0  # moved by servers' sweeps; a connection remembers when it last heard something
+
+
+class SocketSink:
+    """Writes to a duplicate of the transport's socket: nothing is ever copied into a transport buffer."""
+
+    def __init__(self, runtime: StreamRuntime, fileno: int, on_ready: Callable[[], None]) -> None:
+        self._loop = runtime.loop
+        self._sendfile = runtime.sendfile and hasattr(os, "sendfile")
+        self._socket = socket.socket(fileno=os.dup(fileno))
+        self._socket.setblocking(False)
+        self._on_ready = on_ready
+        self._waiting = False
+
+    def send(self, view: memoryview, more: bool) -> int:
+        try:
+            count = self._socket.send(view, _MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        if count < len(view):
+            self._wait()
+        return count
+
+    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
+        fileno = file.fileno()
+        if not self._sendfile or fileno < 0:
+            return None
+        try:
+            count = os.sendfile(self._socket.fileno(), fileno, position, length_bytes)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        else:
+            if count == 0:
+                raise OSError(f"{file.path} ended inside a promised range")
+        if count < length_bytes:
+            self._wait()
+        return count
+
+    def close(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._loop.add_writer(self._socket.fileno(), self._ready)
+
+    def _ready(self) -> None:
+        self._waiting = False
+        self._loop.remove_writer(self._socket.fileno())
+        self._on_ready()
+
+
+class TransportSink:
+    """Writes through the transport, which buffers at most its high-water mark (TLS, simulation)."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self.paused = False
+
+    def send(self, view: memoryview, more: bool) -> int:
+        if self.paused:
+            return 0
+        self._transport.write(bytes(view))
+        return len(view)
+
+    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
+        return None
+
+    def close(self) -> None:
+        return
+
+
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """One connection: its receive buffer, its output and its right to read."""
+
+    __slots__ = (
+        "_blocked",
+        "_buffer",
+        "_corked",
+        "_end",
+        "_factory",
+        "_on_lost",
+        "_output",
+        "_paused",
+        "_pump_scheduled",
+        "_reading",
+        "_runtime",
+        "_sink",
+        "_start",
+        "_transport",
+        "_trusted",
+        "closed",
+        "last_tick",
+        "session",
+    )
+
+    def __init__(
+        self,
+        runtime: StreamRuntime,
+        factory: SessionFactory,
+        on_lost: Callable[[StreamConnection], None] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._factory = factory
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._buffer: memoryview | None = None
+        self._start = 0
+        self._end = 0
+        self._trusted = 0  # bytes this peer has shown to send at once
+        self._paused = 0
+        self._corked = False
+        self._output: OutputQueue | None = None
+        self._sink: ByteSink | None = None
+        self._blocked = False  # the sink calls back when there is room
+        self._pump_scheduled = False
+        self._reading = True
+        self.closed = False
+        self.last_tick = runtime.tick
+        self.session: StreamSession | None = None
+
+    # -- asyncio -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.session = self._factory(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        if self._output is not None:
+            self._output.clear()
+        if self._sink is not None:
+            self._sink.close()
+            self._sink = None
+        self._drop_buffer()
+        if self.session is not None:
+            self.session.connection_lost()
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if isinstance(self._sink, TransportSink):
+            self._sink.paused = True
+
+    def resume_writing(self) -> None:
+        if isinstance(self._sink, TransportSink):
+            self._sink.paused = False
+            self._writable()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffer = self._buffer
+        if buffer is None:
+            return self._runtime.shared
+        return buffer[self._end : self._end + CALLBACK_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        runtime = self._runtime
+        self.last_tick = runtime.tick
+        if nbytes > self._trusted:
+            self._trusted = nbytes
+        self._end += nbytes
+        within_budget = runtime.budget.spend(nbytes)
+        self._process()
+        if not within_budget and not self.closed:
+            self._defer()
+
+    # -- for the session ---------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Numeric address and port of the other side."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return (str(name[0]), int(name[1])) if isinstance(name, tuple) else (str(name or ""), 0)
+
+    def write(self, chunks: Sequence[Chunk]) -> None:
+        """Queue output; it leaves at once, or when the callback that receives is done."""
+        if self.closed:
+            return
+        output = self._output
+        if output is None:
+            output = self._output = OutputQueue(self._runtime.scratch)
+        output.add(chunks)
+        if output.pending_chunks > OUTPUT_CHUNKS_MAX or output.memory_bytes > OUTPUT_MEMORY_BYTES_MAX:
+            self._paused |= _CONGESTED
+            self._sync_reading()
+        if not (self._corked or self._blocked or self._pump_scheduled):
+            self._pump()
+
+    def receive_more(self) -> None:
+        """The stalled session can go on."""
+        self._unpause(_STALLED)
+
+    def close(self) -> None:
+        """End the connection now; unsent output is dropped."""
+        if not self.closed:
+            self.closed = True
+            assert self._transport is not None
+            self._transport.abort()
+
+    def release_memory(self) -> None:
+        """Between frames and quiet for a while: go back to the shared buffer."""
+        if self._start == self._end:
+            self._drop_buffer()
+            self._trusted = 0
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Hand the session what is there; keep what it leaves."""
+        session = self.session
+        assert session is not None
+        left = self._end - self._start
+        if left < session.need_bytes:
+            self._keep(left, session.need_bytes)
+            return
+        buffer = self._runtime.shared if self._buffer is None else self._buffer
+        self._corked = True
+        try:
+            consumed = session.receive(buffer[self._start : self._end])
+        finally:
+            self._corked = False
+        if self.closed:
+            return
+        self._start += consumed
+        left -= consumed
+        if consumed > self._trusted:
+            self._trusted = consumed
+        if left:
+            self._keep(left, session.need_bytes)
+        else:
+            self._rewind()
+        if session.need_bytes == 0:
+            if session.stalled:
+                self._paused |= _STALLED
+                self._sync_reading()
+            else:
+                self._defer()
+        if self._output is not None and not (self._blocked or self._pump_scheduled):
+            self._pump()
+
+    def _rewind(self) -> None:
+        self._start = self._end = 0
+        if self._buffer is not None and (
+            len(self._buffer) < SHARED_BUFFER_BYTES or self._runtime.retained_bytes > RETAINED_BYTES_MAX
+        ):
+            self._drop_buffer()
+
+    def _keep(self, left: int, need: int) -> None:
+        """Make room behind an incomplete frame (or frames whose turn has not come)."""
+        buffer = self._buffer
+        if buffer is not None:
+            if self._end < len(buffer) and self._start + need <= len(buffer):
+                return
+            if left + 1 <= len(buffer) and need <= len(buffer):
+                buffer[:left] = buffer[self._start : self._end]
+                self._start, self._end = 0, left
+                return
+        source = self._runtime.shared if buffer is None else buffer
+        wanted = max(need, SHARED_BUFFER_BYTES if self._trusted >= SHARED_BUFFER_BYTES else 0, left + 1)
+        capacity = min(wanted, max(MIN_OWN_BUFFER_BYTES, 2 * left, self._trusted))
+        replacement = memoryview(bytearray(max(capacity, left + 1)))
+        replacement[:left] = source[self._start : self._end]
+        self._drop_buffer()
+        self._buffer = replacement
+        self._runtime.retained_bytes += len(replacement)
+        self._start, self._end = 0, left
+
+    def _drop_buffer(self) -> None:
+        if self._buffer is not None:
+            self._runtime.retained_bytes -= len(self._buffer)
+            self._buffer = None
+
+    # -- the right to read -------------------------------------------------------------------------------
+
+    def _sync_reading(self) -> None:
+        """Make the transport read exactly when nothing speaks against it."""
+        wanted = not self._paused
+        if wanted != self._reading and not self.closed:
+            assert self._transport is not None
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _defer(self) -> None:
+        if not self._paused & _DEFERRED:
+            self._paused |= _DEFERRED
+            self._runtime.budget.defer(self._continue)
+        self._sync_reading()
+
+    def _unpause(self, why: int) -> None:
+        """One reason is gone. If it was the last, go on in a later turn: the caller is amid other work."""
+        if self._paused & why and not self.closed:
+            self._paused &= ~why
+            if not self._paused:
+                self._defer()
+
+    def _continue(self) -> None:
+        """Its turn has come: frames that are already here first, then the socket."""
+        self._paused &= ~_DEFERRED
+        if self._paused or self.closed:
+            return
+        if self._end > self._start:
+            self._runtime.budget.spend(min(self._end - self._start, CALLBACK_BYTES))
+            self._process()
+        self._sync_reading()
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send until the queue is empty, the peer is slow or others should have their turn."""
+        output = self._output
+        if self.closed or output is None:
+            return
+        sink = self._sink
+        if sink is None:
+            sink = self._sink = self._make_sink()
+        try:
+            sent, self._blocked = output.pump(sink)
+        except OSError as error:
+            logger.info("closing connection from %s: %s", self.peer[0], error)
+            self.close()
+            return
+        within_budget = self._runtime.budget.spend(sent)
+        if not output.pending_chunks:
+            self._unpause(_CONGESTED)
+            return
+        if not self._blocked:
+            self._pump_scheduled = True
+            if within_budget:
+                self._runtime.loop.call_soon(self._pump_again)
+            else:
+                self._runtime.budget.defer(self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._pump_scheduled = False
+        self._pump()
+
+    def _writable(self) -> None:
+        self._blocked = False
+        if not self._pump_scheduled:
+            self._pump()
+
+    def _make_sink(self) -> ByteSink:
+        assert self._transport is not None
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or self._transport.get_extra_info("sslcontext") is not None:
+            return TransportSink(self._transport)
+        return SocketSink(self._runtime, sock.fileno(), self._writable)
+
+
+async def connect(
+    runtime: StreamRuntime, host: str, port: int, factory: SessionFactory
+) -> tuple[StreamConnection, StreamSession]:
+    """Open a client connection. :class:`OSError` if the peer does not accept it."""
+    _, protocol = await runtime.loop.create_connection(lambda: StreamConnection(runtime, factory), host, port)
+    assert protocol.session is not None
+    return protocol, protocol.session
+
+
+class StreamServer:
+    """A listening socket and its connections: at most so many, and none that stays silent for too long."""
+
+    def __init__(
+        self,
+        runtime: StreamRuntime,
+        host: str | None,
+        port: int,
+        factory: SessionFactory,
+        *,
+        max_connections: int,
+        max_connections_per_ip: int,
+        idle_timeout_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._host = host
+        self._port = port
+        self._factory = factory
+        self._max_connections = max_connections
+        self._max_per_ip = max_connections_per_ip
+        # A connection is idle when it has been silent for all of the last ticks.
+        self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
+        self._idle_ticks = max(1, round(idle_timeout_ms / 1000 / self._sweep_s))
+        self._connections: dict[StreamConnection, str] = {}
+        self._per_ip: dict[str, int] = {}
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._refused = 0
+        self.port = port
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> int:
+        """Bind and listen; returns the port."""
+        loop = self._runtime.loop
+        self._server = await loop.create_server(
+            lambda: StreamConnection(self._runtime, self._accept, self._lost),
+            self._host,
+            self._port,
+            backlog=1024,
+            reuse_address=True,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweeper = loop.call_later(self._sweep_s, self._sweep)
+        return self.port
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; connections go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Stop listening and end all connections."""
+        await self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in list(self._connections):
+            connection.close()
+        while self._connections:
+            await asyncio.sleep(0)
+
+    def _accept(self, connection: StreamConnection) -> StreamSession:
+        address = connection.peer[0]
+        count = self._per_ip.get(address, 0)
+        self._per_ip[address] = count + 1
+        self._connections[connection] = address
+        if len(self._connections) > self._max_connections or count >= self._max_per_ip:
+            if self._refused == 0:
+                logger.warning(
+                    "refusing connections: %d open, %d from %s", len(self._connections) - 1, count, address
+                )
+            self._refused += 1
+            connection.close()
+            return _RefusedSession()
+        return self._factory(connection)
+
+    def _lost(self, connection: StreamConnection) -> None:
+        address = self._connections.pop(connection, None)
+        if address is not None:
+            left = self._per_ip[address] - 1
+            if left:
+                self._per_ip[address] = left
+            else:
+                del self._per_ip[address]
+
+    def _sweep(self) -> None:
+        runtime = self._runtime
+        runtime.tick += 1
+        if self._refused:
+            logger.warning("refused %d connections", self._refused)
+            self._refused = 0
+        oldest = runtime.tick - self._idle_ticks
+        for connection in list(self._connections):
+            if connection.last_tick < oldest:
+                connection.close()
+            elif connection.last_tick < runtime.tick - 1:
+                connection.release_memory()
+        self._sweeper = runtime.loop.call_later(self._sweep_s, self._sweep)
+
+
+class _RefusedSession:
+    """Stands in for the session of a connection that is already being closed."""
+
+    need_bytes = 1
+    stalled = False
+
+    def receive(self, data: memoryview) -> int:
+        return len(data)
+
+    def connection_lost(self) -> None:
+        return

@@ -1,0 +1,321 @@
+"""Real sockets against a listener: framing, order, slow readers, hostile sizes, fairness, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import socket
+import struct
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import uvloop
+
+from pykraft.broker.listener import KafkaListener, ListenerLimits
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.runtime.tcp import StreamRuntime
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Echo:
+    """Answers each frame with itself; ``hold`` keeps slots whose frame starts with ``w``."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[bytes, ResponseSlot]] = []
+        self.frames = 0
+        self.bytes = 0
+        self.connections: list[Connection] = []
+        self.abandoned: list[bytes] = []
+
+    def handle_frame(self, connection: Connection, data: memoryview, slot: ResponseSlot) -> None:
+        self.frames += 1
+        self.bytes += len(data)
+        if connection not in self.connections:
+            self.connections.append(connection)
+        head = bytes(data[:1])
+        if head == b"w":
+            body = bytes(data)
+            slot.on_abandon = lambda: self.abandoned.append(body)
+            self.held.append((body, slot))
+        elif head == b"n":
+            slot.complete_without_response()
+        elif head == b"x":
+            slot.complete([b"ok"])
+        else:
+            slot.complete([bytes(data)])
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    handler: Echo, limits: ListenerLimits | None = None
+) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
+    runtime = StreamRuntime(asyncio.get_running_loop())
+    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler, limits)
+    await listener.start()
+    try:
+        yield listener, runtime
+    finally:
+        await listener.stop()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = struct.unpack(">i", await reader.readexactly(4))[0]
+    return await reader.readexactly(size)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def run(new_loop: Callable[[], asyncio.AbstractEventLoop], test: Callable[[], object]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(test())  # type: ignore[arg-type]
+
+
+@LOOPS
+def test_frames_split_at_every_byte_are_answered_whole(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            bodies = [b"abc", b"d" * 300, b"e" * 3000]
+            for byte in frame(bodies[0]) + frame(bodies[1]):
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            writer.write(frame(bodies[2]))
+            assert [await read_frame(reader) for _ in bodies] == bodies
+            writer.close()
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_large_frames_survive_buffer_growth_and_reuse(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, runtime):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            for size in (300_000, 1_500_000, 5_000_000, 17, 70_000, 2_000_000, 1):
+                sent = bytes([65 + size % 20]) * size
+                writer.write(frame(sent))
+                assert await read_frame(reader) == sent
+            writer.close()
+            await until(lambda: listener.connection_count == 0)
+            assert runtime.retained_bytes == 0
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_answers_leave_in_the_order_of_requests(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"w1") + frame(b"a") + frame(b"no answer") + frame(b"w2") + frame(b"b"))
+            await until(lambda: echo.frames == 5)
+            (first, slot1), (second, slot2) = echo.held
+            slot2.complete([second])
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await reader.read(1)
+            slot1.complete([first[:1], first[1:]])
+            assert [await read_frame(reader) for _ in range(4)] == [b"w1", b"a", b"w2", b"b"]
+            writer.close()
+
+    run(new_loop, body)
+
+
+@pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1, 1001])
+def test_unbelievable_size_closes_with_one_log_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(max_request_bytes=1000)) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            other_reader, other = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(struct.pack(">i", size) + b"zzzz")
+            assert await reader.read() == b""
+            other.write(frame(b"fine"))
+            assert await read_frame(other_reader) == b"fine"
+            writer.close()
+            other.close()
+
+    with caplog.at_level(logging.INFO):
+        run(asyncio.new_event_loop, body)
+    ours = [r for r in caplog.records if r.name.startswith("pykraft")]
+    assert len(ours) == 1 and "frame of" in ours[0].getMessage() and ours[0].exc_info is None
+
+
+def test_closed_connection_abandons_its_open_answers() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"w1") + frame(b"w2"))
+            await until(lambda: echo.frames == 2)
+            closed: list[int] = []
+            echo.connections[0].on_close(lambda: closed.append(1))
+            writer.close()
+            await until(lambda: bool(closed))
+            assert echo.abandoned == [b"w1", b"w2"]
+            echo.held[0][1].complete([b"too late"])
+
+    run(asyncio.new_event_loop, body)
+
+
+@LOOPS
+def test_peer_that_does_not_read_is_no_longer_read(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)
+            request = frame(b"p" * 100_000)
+            total = 400
+            sender = asyncio.create_task(_send_all(writer, request, total))
+            seen = -1
+            while seen != echo.frames:
+                seen = echo.frames
+                await asyncio.sleep(0.1)
+            assert seen < total  # 40 MB sent, nothing read: the server has stopped taking requests
+            for _ in range(total):
+                assert len(await read_frame(reader)) == 100_000
+            await sender
+            writer.close()
+
+    run(new_loop, body)
+
+
+async def _send_all(writer: asyncio.StreamWriter, request: bytes, count: int) -> None:
+    for _ in range(count):
+        writer.write(request)
+        await writer.drain()
+
+
+@LOOPS
+def test_open_answers_are_bounded_and_reading_goes_on_when_they_drain(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(max_pending_responses=8)) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(b"".join(frame(b"w%d" % i) for i in range(50)))
+            answered: list[bytes] = []
+            while len(answered) < 50:
+                await until(lambda: bool(echo.held))
+                await asyncio.sleep(0.005)
+                assert len(echo.held) <= 8
+                held, echo.held = echo.held, []
+                for data, slot in held:
+                    slot.complete([data])
+                answered += [await read_frame(reader) for _ in held]
+            assert answered == [b"w%d" % i for i in range(50)]
+            writer.close()
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_small_requests_get_their_turn_beside_bulk(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            bulk_request = frame(b"x" * 1_000_000)
+            stop = False
+
+            async def bulk() -> None:
+                reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+                while not stop:
+                    writer.write(bulk_request * 4)
+                    for _ in range(4):
+                        assert await read_frame(reader) == b"ok"
+                writer.close()
+
+            loads = [asyncio.create_task(bulk()) for _ in range(6)]
+            await until(lambda: echo.bytes > 20_000_000)
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            for _ in range(20):
+                before = echo.bytes
+                writer.write(frame(b"small"))
+                assert await read_frame(reader) == b"small"
+                assert echo.bytes - before < 40_000_000
+            stop = True
+            await asyncio.gather(*loads)
+            writer.close()
+
+    run(new_loop, body)
+
+
+def test_half_open_connections_hold_no_memory_for_what_they_announce() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, runtime):
+            clients = []
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(300):
+                client = socket.create_connection(("127.0.0.1", listener.port))
+                client.send(struct.pack(">i", 100 * 1024 * 1024) + b"a")
+                clients.append(client)
+                await asyncio.sleep(0)
+            await until(lambda: listener.connection_count == 300)
+            await until(lambda: runtime.retained_bytes >= 300 * 1024)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
+            assert grown < 300 * 8 * 1024
+            for client in clients:
+                client.close()
+            await until(lambda: runtime.retained_bytes == 0)
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_silent_connections_are_closed_and_busy_ones_kept() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(idle_timeout_ms=400)) as (listener, _):
+            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            busy_reader, busy = await asyncio.open_connection("127.0.0.1", listener.port)
+            end = asyncio.create_task(reader.read())
+            while not end.done():
+                busy.write(frame(b"hello"))
+                assert await read_frame(busy_reader) == b"hello"
+                await asyncio.sleep(0.02)
+            assert listener.connection_count == 1
+            silent.close()
+            busy.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_connections_over_the_limit_are_refused() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(max_connections=2)) as (listener, _):
+            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+            await until(lambda: listener.connection_count == 2)
+            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            for pair_reader, writer in pairs:
+                writer.write(frame(b"still here"))
+                assert await read_frame(pair_reader) == b"still here"
+                writer.close()
+            refused.close()
+
+    run(asyncio.new_event_loop, body)
