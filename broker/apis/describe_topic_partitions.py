@@ -1,0 +1,98 @@
+"""DescribeTopicPartitions (75), version 0.
+
+Topics in order of their names, at most ``response_partition_limit`` partitions (never more than 2000) a
+time; the cursor names the first partition that did not fit. No topics asked for means all of them.
+"""
+
+from __future__ import annotations
+
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    DescribeTopicPartitionsResponseCursor,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.image import PartitionRegistration
+
+MAX_PARTITIONS = 2000
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    if request.response_partition_limit <= 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive")
+    cache, image = services.metadata, services.metadata.image
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or image.topic_ids.keys())
+    start = 0
+    if request.cursor is not None:
+        if request.cursor.partition_index < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            start = request.cursor.partition_index
+    room = min(request.response_partition_limit, MAX_PARTITIONS)
+    answer = DescribeTopicPartitionsResponse()
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            answer.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name
+                )
+            )
+            continue
+        if room == 0:
+            answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
+            break
+        shown = topic.partitions[start : start + room]
+        answer.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.id,
+                is_internal=name in INTERNAL_TOPICS,
+                partitions=[_partition(cache, start + n, partition) for n, partition in enumerate(shown)],
+            )
+        )
+        room -= len(shown)
+        if start + len(shown) < len(topic.partitions):
+            answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start + len(shown))
+            break
+        start = 0
+    return answer
+
+
+def _partition(
+    cache: MetadataCache, index: int, partition: PartitionRegistration
+) -> DescribeTopicPartitionsResponsePartition:
+    led = partition.has_leader and cache.is_usable(partition.leader)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=partition.leader if led else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=cache.offline_replicas(partition),
+    )
+
+
+def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, error_response)

@@ -1,0 +1,117 @@
+"""Calls to the active controller, wherever it is at the moment.
+
+The broker's own quorum node knows who leads. A call that meets no leader, no answer or NOT_CONTROLLER is
+repeated until the caller's time is up, so that a client does not notice an election beyond its length.
+Whatever the controller decided is returned as it is; what it never decided is REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
+
+SERVICE = "/pykraft.metadata_log.Controller"
+ATTEMPT_TIMEOUT_MS = 5000
+RETRY_BACKOFF_MS = 50
+
+
+class _Response(Protocol):
+    error_code: int
+    error_message: str
+
+
+class _Request(Protocol):
+    def SerializeToString(self) -> bytes: ...
+
+
+R = TypeVar("R", bound=_Response)
+
+
+class ControllerChannel:
+    """One broker's line to the active controller."""
+
+    def __init__(
+        self, transport: RpcTransport, leader_address: Callable[[], RpcAddress | None], clock: Clock
+    ) -> None:
+        self._transport = transport
+        self._leader_address = leader_address
+        self._clock = clock
+
+    async def call(
+        self,
+        method: str,
+        request: _Request,
+        parse: Callable[[bytes], R],
+        timeout_ms: int,
+        attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS,
+    ) -> R:
+        """Call ``method`` of the controller service until a leader has answered.
+
+        :class:`KafkaError` with the controller's code if it refused, REQUEST_TIMED_OUT if none answered in time.
+        """
+        payload = request.SerializeToString()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        reason = "there is no active controller"
+        while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            address = self._leader_address()
+            if address is not None:
+                outcome = await self._attempt(
+                    address, method, payload, min(remaining_ms, attempt_timeout_ms)
+                )
+                if isinstance(outcome, RpcFailure):
+                    reason = outcome.reason
+                else:
+                    response = parse(outcome)
+                    if response.error_code == ErrorCode.NONE:
+                        return response
+                    if response.error_code != ErrorCode.NOT_CONTROLLER:
+                        raise KafkaError(ErrorCode(response.error_code), response.error_message)
+                    reason = "the controller is changing"
+            await asyncio.sleep(min(RETRY_BACKOFF_MS, max(remaining_ms, 1)) / 1000)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller: {reason}")
+
+    async def _attempt(
+        self, address: RpcAddress, method: str, payload: bytes, deadline_ms: int
+    ) -> bytes | RpcFailure:
+        reply: asyncio.Future[bytes | RpcFailure] = asyncio.get_running_loop().create_future()
+
+        def take(outcome: bytes | RpcFailure) -> None:
+            if not reply.done():
+                reply.set_result(outcome)
+
+        self._transport.send(address, f"{SERVICE}/{method}", payload, deadline_ms, take)
+        return await reply
+
+    async def forward(
+        self,
+        api_key: int,
+        api_version: int,
+        body: bytes,
+        *,
+        principal: str,
+        client_id: str,
+        client_address: str,
+        listener: str,
+        timeout_ms: int,
+    ) -> bytes:
+        """Have the controller answer a client's request; bodies are in Kafka's encoding of ``api_version``."""
+        request = pb.ForwardRequest(
+            api_key=api_key,
+            api_version=api_version,
+            body=body,
+            principal=principal,
+            client_id=client_id,
+            client_address=client_address,
+            listener=listener,
+            timeout_ms=timeout_ms,
+        )
+        response = await self.call(
+            "Forward", request, pb.ForwardResponse.FromString, timeout_ms, attempt_timeout_ms=timeout_ms
+        )
+        return bytes(response.body)

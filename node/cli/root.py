@@ -1,0 +1,55 @@
+"""The command tree. Commands are imported when they are used: a server start pays for nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+import click
+
+from pykraft import __version__
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.runtime.properties import ConfigError
+
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "storage": ("pykraft.node.cli.storage", "Format and inspect data directories."),
+    "server": ("pykraft.node.cli.server", "Run a node."),
+    "dev": ("pykraft.node.cli.dev", "Run a ready cluster with nothing to configure."),
+    "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
+    "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
+    "metadata-quorum": ("pykraft.node.cli.metadata_quorum", "Look at the metadata quorum."),
+    "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
+    "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),
+    "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check what it did."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """What a user can put right is one line on standard error, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (ConfigError, KafkaError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pykraft")
+def cli() -> None:
+    """A Kafka that a Python programmer can install, read, trust and run."""

@@ -1,0 +1,210 @@
+"""A server.properties file, read, checked and turned into what each part of a node is told.
+
+Everything a node refuses for is refused here, before anything is opened, with the name of the property.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pykraft.broker.config import ListenerConfig
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
+from pykraft.node.config_keys import SERVER_KEYS
+from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.properties import ConfigError, ConfigValue, parse_properties, resolve, unknown_key_message
+from pykraft.runtime.rpc import RpcAddress
+
+logger = logging.getLogger(__name__)
+
+_COARSER_UNITS = {
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", 3_600_000),
+    "log.roll.hours": ("log.roll.ms", 3_600_000),
+}
+_SYNONYMS = {key.broker_synonym: name for name, key in TOPIC_CONFIGS.items() if key.broker_synonym}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One node's configuration. ``values`` holds the typed server properties by Kafka's name."""
+
+    values: Mapping[str, ConfigValue]
+    node_id: int
+    roles: frozenset[str]
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    broker_listeners: tuple[ListenerConfig, ...]
+    controller_listener: ListenerConfig | None
+    inter_broker_listener_name: str
+    static_voters: VoterSet | None
+    topic_defaults: Mapping[str, str]
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
+
+    def integer(self, name: str) -> int:
+        """The value of an integer property."""
+        value = self.values[name]
+        assert isinstance(value, int)
+        return value
+
+    @property
+    def all_dirs(self) -> tuple[str, ...]:
+        """Every directory that has to be formatted, each once."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+
+def load_server_config(text: str, overrides: Mapping[str, str] | None = None) -> ServerConfig:
+    """Read and check ``.properties`` text. :class:`ConfigError` says which property is wrong and why."""
+    given = parse_properties(text) | dict(overrides or {})
+    _check_names(given)
+    values = resolve(SERVER_KEYS, given)
+    roles = frozenset(_list(values, "process.roles"))
+    if not roles:
+        raise ConfigError("process.roles is required: broker, controller or broker,controller")
+    node_id = values["node.id"]
+    if not isinstance(node_id, int):
+        raise ConfigError("node.id is required")
+    log_dirs = tuple(_list(values, "log.dirs")) or (str(values["log.dir"]),)
+    brokers, controller, inter_broker = _listeners(values, roles)
+    voters = _static_voters(_list(values, "controller.quorum.voters"))
+    _check_voters(voters, node_id, roles)
+    return ServerConfig(
+        values=values,
+        node_id=node_id,
+        roles=roles,
+        log_dirs=log_dirs,
+        metadata_log_dir=str(values["metadata.log.dir"] or log_dirs[0]),
+        broker_listeners=brokers,
+        controller_listener=controller,
+        inter_broker_listener_name=inter_broker,
+        static_voters=voters,
+        topic_defaults=_topic_defaults(given),
+    )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = SERVER_KEYS.keys() | _SYNONYMS.keys() | _COARSER_UNITS.keys()
+    for name in given:
+        if name in known:
+            continue
+        if name in UNUSED_KAFKA_KEYS or name.startswith("listener.name."):
+            logger.warning("%s has no effect: pykraft does not use it", name)
+        else:
+            raise ConfigError(unknown_key_message(name, known | UNUSED_KAFKA_KEYS))
+
+
+def _list(values: Mapping[str, ConfigValue], name: str) -> list[str]:
+    return cast("list[str]", values[name] or [])
+
+
+def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    defaults: dict[str, str] = {}
+    for coarse, (fine, factor) in _COARSER_UNITS.items():
+        if coarse in given and fine not in given:
+            try:
+                amount = int(given[coarse])
+            except ValueError:
+                raise ConfigError(f"Invalid value {given[coarse]} for configuration {coarse}: not a number") from None
+            # Finer units come first in the table and win over coarser ones.
+            defaults.setdefault(_SYNONYMS[fine], str(amount * factor if amount >= 0 else -1))
+    for synonym, name in _SYNONYMS.items():
+        if synonym in given:
+            TOPIC_CONFIGS[name].parse(given[synonym])
+            defaults[name] = given[synonym]
+    return defaults
+
+
+def parse_listener(text: str) -> tuple[str, str, int]:
+    """``NAME://host:port`` → (name, host, port); the host may be empty or a bracketed IPv6 address."""
+    name, separator, rest = text.partition("://")
+    host, colon, port = rest.rpartition(":")
+    if not separator or not colon or not name or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{text!r} is not a listener: write NAME://host:port")
+    return name.upper(), host.strip("[]"), int(port)
+
+
+def _listeners(
+    values: Mapping[str, ConfigValue], roles: frozenset[str]
+) -> tuple[tuple[ListenerConfig, ...], ListenerConfig | None, str]:
+    controller_names = [name.upper() for name in _list(values, "controller.listener.names")]
+    if not controller_names:
+        raise ConfigError("controller.listener.names is required: the name of the controller's listener, as CONTROLLER")
+    given = _list(values, "listeners") or ([] if "controller" in roles else ["PLAINTEXT://:9092"])
+    if not given:
+        raise ConfigError("listeners is required for a controller")
+    advertised = {parsed[0]: parsed for parsed in map(parse_listener, _list(values, "advertised.listeners"))}
+    protocols = dict(_split_protocol(item) for item in _list(values, "listener.security.protocol.map"))
+    listeners: dict[str, ListenerConfig] = {}
+    for name, host, port in map(parse_listener, given):
+        if name in listeners:
+            raise ConfigError(f"listeners names {name} twice")
+        protocol = protocols.get(name, "PLAINTEXT")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listener {name}: security protocol {protocol} is not served, only PLAINTEXT")
+        _, advertised_host, advertised_port = advertised.get(name, (name, host, port))
+        if advertised_host in ("", "0.0.0.0", "::"):
+            if name in advertised:
+                raise ConfigError(f"advertised.listeners: {name} needs a host that clients can reach")
+            advertised_host = "localhost"
+        listeners[name] = ListenerConfig(name, host, port, advertised_host, advertised_port, protocol)
+    unknown = sorted(advertised.keys() - listeners.keys())
+    if unknown and "broker" in roles:
+        raise ConfigError(f"advertised.listeners names {unknown[0]}, which is not in listeners")
+    brokers = tuple(item for item in listeners.values() if item.name not in controller_names)
+    controller = listeners.get(controller_names[0])
+    if "controller" in roles and controller is None:
+        raise ConfigError(f"listeners has no {controller_names[0]}, which controller.listener.names asks for")
+    if "broker" not in roles:
+        if brokers:
+            raise ConfigError(f"listener {brokers[0].name} is for a broker, but process.roles is controller")
+        return (), controller, ""
+    if "controller" not in roles and controller is not None:
+        raise ConfigError(f"listeners has {controller.name}, but process.roles is broker")
+    if not brokers:
+        raise ConfigError("listeners needs at least one listener for clients")
+    inter_broker = str(values["inter.broker.listener.name"] or brokers[0].name).upper()
+    if all(item.name != inter_broker for item in brokers):
+        raise ConfigError(f"inter.broker.listener.name is {inter_broker}, which is not among the broker's listeners")
+    return brokers, controller, inter_broker
+
+
+def _split_protocol(item: str) -> tuple[str, str]:
+    name, separator, protocol = item.partition(":")
+    if not separator:
+        raise ConfigError(f"listener.security.protocol.map: {item!r} is not NAME:PROTOCOL")
+    return name.strip().upper(), protocol.strip().upper()
+
+
+def _static_voters(items: Sequence[str]) -> VoterSet | None:
+    """Voters named in the file have no directory id: the zero id stands for "whatever directory"."""
+    voters = []
+    for item in items:
+        node, at, address = item.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not at or not colon or not node.isdigit() or not port.isdigit():
+            raise ConfigError(f"controller.quorum.voters: {item!r} is not id@host:port")
+        voters.append(Voter(ReplicaKey(int(node), ZERO_UUID), RpcAddress(host.strip("[]"), int(port))))
+    if len({voter.key.id for voter in voters}) != len(voters):
+        raise ConfigError("controller.quorum.voters names an id twice")
+    return VoterSet(voters) if voters else None
+
+
+def _check_voters(voters: VoterSet | None, node_id: int, roles: frozenset[str]) -> None:
+    if voters is None:
+        return
+    is_voter = any(voter.key.id == node_id for voter in voters)
+    if "controller" in roles and not is_voter:
+        raise ConfigError(f"controller.quorum.voters does not name node.id {node_id}, which has the controller role")
+    if "controller" not in roles and is_voter:
+        raise ConfigError(f"controller.quorum.voters names node.id {node_id}, which has no controller role")
