@@ -19,7 +19,8 @@ The operations of the append workload:
 ``controller`` info, process ``observer``: the active controller is node ``value``
 =============  =======================================================================================
 
-Process ``nemesis`` records its faults (``kill``, ``pause``, ``kill-all``) and repairs (``start``, ``resume``).
+Process ``nemesis`` records its faults (``kill``, ``pause``, ``kill-all``) and repairs (``start``,
+``resume``); ``value`` is the node.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class HistoryError(ValueError):
 class Event:
     """One line of a history.
 
-    ``key`` names an independent log (``topic-partition``). ``offset`` is None where unknown. ``time_us`` counts
-    microseconds on the monotonic clock from the start of the run.
+    ``key`` names an independent log (``topic-partition``). ``offset`` is None where unknown. ``time_us``
+    counts microseconds on the monotonic clock from the start of the run.
     """
 
     type: EventType

@@ -56,7 +56,7 @@ def minimum_for(time_limit_s: float) -> Tally:
 
 
 def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
-    """One pass. A change of leader is a move from one broker to another; a spell with nobody in between is the same."""
+    """One pass. A change of leader is a move to another broker, with or without a spell of nobody."""
     faults: dict[str, int] = {}
     sends: dict[str, int] = {}
     leaders: dict[str, str] = {}

@@ -68,7 +68,7 @@ class Finding:
 
     def __str__(self) -> str:
         shown = "; ".join(self.examples)
-        return f"{self.kind} × {self.count} on {self.key or 'the cluster'}: {shown}"
+        return f"{self.kind}: {self.count} on {self.key or 'the cluster'}: {shown}"
 
 
 class Findings:

@@ -1,6 +1,6 @@
 """One pass over a history, sorted by key: what was sent, what was answered, and every read in order.
 
-Decides nothing; the checkers of this package fold over the result. Memory is a few machine words per record read.
+Decides nothing; the checkers of this package fold over the result. Memory is a few machine words a record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Successive records that one process read. ``continues`` is False for the first read after an assignment."""
+    """Successive records that one process read; the first after an assignment continues nothing."""
 
     process: str
     time_us: int

@@ -1,7 +1,7 @@
-"""What the reads say among themselves: one value an offset, one offset a value, in order, nothing out of thin air.
+"""What the reads say among themselves: one value an offset, one offset a value, in order, all of it sent.
 
-Order is judged on indices, that is offsets with the holes squeezed out, since control records take offsets that no
-consumer is given. The known offsets are the union of all reads and of all acknowledgements.
+Order is judged on indices, that is offsets with the holes squeezed out, since control records take offsets
+that no consumer is given. The known offsets are the union of all reads and of all acknowledgements.
 """
 
 from __future__ import annotations

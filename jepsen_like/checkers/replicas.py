@@ -1,7 +1,8 @@
 """Replica against replica: below the high watermark every replica holds the same batches, byte for byte.
 
-The last read through a leader is the reference for values; batch marks (base offset, last offset, leader epoch, CRC)
-are compared between the replicas. What lies at or above the high watermark may differ and is not looked at.
+The last read through a leader is the reference for values; batch marks (base offset, last offset, leader
+epoch, CRC) are compared between the replicas. What lies at or above the high watermark is not looked at:
+there replicas may differ.
 """
 
 from __future__ import annotations
@@ -30,5 +31,8 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
                 continue
             other, expected = reference.setdefault(base, (name, mark))
             if mark != expected:
-                example = f"batch at {base}: {name} has last offset, epoch, crc {mark[1:]}, {other} has {expected[1:]}"
+                example = (
+                    f"batch at {base}: {name} has last offset, epoch, crc {mark[1:]}, {other} has "
+                    f"{expected[1:]}"
+                )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)

@@ -1,7 +1,8 @@
 """What became of every send: lost, unseen, moved, reordered.
 
-An acknowledged value must stand in the last read, at the offset it was acknowledged with, and after the values
-that its producer sent to the same key before it. A send that was answered ``info`` or never may be there or not.
+An acknowledged value must stand in the last read, at the offset it was acknowledged with, and after the
+values that its producer sent to the same key before it. A send answered ``info``, or never, may be there or
+not.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def _add_missing(
     key: KeyIndex,
     findings: Findings,
     value: str,
-    acknowledged_at: int | None,
+    acked_at: int | None,
     read_at: int | None,
     bound: int,
 ) -> None:
-    place = "an unknown offset" if acknowledged_at is None else f"offset {acknowledged_at}"
-    if acknowledged_at is not None and acknowledged_at > bound and read_at is None:
+    place = "an unknown offset" if acked_at is None else f"offset {acked_at}"
+    if acked_at is not None and acked_at > bound and read_at is None:
         example = f"{value} acknowledged at {place}, the log was read up to {bound}"
         findings.add(Anomaly.UNSEEN, key.key, example)
         return

@@ -26,7 +26,7 @@ def test_planted_anomaly_is_caught(what: str, kind: Anomaly, plant: object) -> N
 
 
 def test_most_plants_are_told_apart_from_every_other_kind() -> None:
-    """A checker that cries everything at once would pass the self-test; most plants break one promise only."""
+    """A checker that cried everything at once would pass the self-test."""
     alone = 0
     for _, kind, plant in PLANTS:
         alone += {finding.kind for finding in check_append(plant(clean_history()))} == {kind}
