@@ -1,0 +1,191 @@
+"""The admin client: every operation as a coroutine (:class:`Admin`) and blocking (:class:`AdminClient`).
+
+Both raise :class:`~pykraft.kafka_protocol.errors.KafkaError`. Operations on several items return one
+outcome an item, in the order asked; ``outcome.check()`` raises its error. ``timeout_ms`` is the whole time
+an operation may take, retries included; default ``default.api.timeout.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from pykraft.kafka_client import admin_cluster, admin_groups, admin_topics
+from pykraft.kafka_client.admin_results import (
+    BrokerDescription,
+    ClusterDescription,
+    CommittedOffset,
+    ConfigChange,
+    ConfigEntry,
+    CreatedTopic,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    Outcome,
+    QuorumDescription,
+    ResourceType,
+    TopicDescription,
+    TopicListing,
+)
+from pykraft.kafka_client.blocking import BlockingNetwork, run
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.list_offsets import ListedOffset, TopicPartition, list_offsets
+from pykraft.kafka_client.network import Network, parse_bootstrap_servers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Admin:
+    """The operations, over any network."""
+
+    def __init__(self, network: Network, config: ClientConfig) -> None:
+        self.cluster = Cluster(network, config)
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> list[CreatedTopic]:
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_topics.create_topics(self.cluster, topics, by, validate_only)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> list[Outcome]:
+        return await admin_topics.delete_topics(self.cluster, names, self.cluster.deadline(timeout_ms))
+
+    async def create_partitions(
+        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> list[Outcome]:
+        """Raise each topic's number of partitions to the given total."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_topics.create_partitions(self.cluster, totals, by, validate_only)
+
+    async def list_topics(
+        self, *, include_internal: bool = False, timeout_ms: int | None = None
+    ) -> list[TopicListing]:
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_topics.list_topics(self.cluster, by, include_internal)
+
+    async def describe_topics(
+        self, names: Sequence[str], *, timeout_ms: int | None = None
+    ) -> list[TopicDescription]:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
+        return await admin_topics.describe_topics(self.cluster, names, self.cluster.deadline(timeout_ms))
+
+    async def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        isolation_level: int = 0,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by timestamp in ms, or -1 latest, -2 earliest, -3 largest timestamp."""
+        by = self.cluster.deadline(timeout_ms)
+        return await list_offsets(self.cluster, timestamps, by, isolation_level)
+
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        return await admin_cluster.describe_cluster(self.cluster, self.cluster.deadline(timeout_ms))
+
+    async def describe_quorum(self, *, timeout_ms: int | None = None) -> QuorumDescription:
+        return await admin_cluster.describe_quorum(self.cluster, self.cluster.deadline(timeout_ms))
+
+    async def describe_configs(
+        self,
+        resource_type: ResourceType,
+        name: str,
+        keys: Sequence[str] | None = None,
+        *,
+        include_documentation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> list[ConfigEntry]:
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_cluster.describe_configs(
+            self.cluster, resource_type, name, by, keys, include_documentation
+        )
+
+    async def alter_configs(
+        self,
+        resource_type: ResourceType,
+        name: str,
+        changes: Sequence[ConfigChange],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Change keys one by one, leaving others alone (IncrementalAlterConfigs)."""
+        by = self.cluster.deadline(timeout_ms)
+        await admin_cluster.alter_configs(self.cluster, resource_type, name, changes, by, validate_only)
+
+    async def find_coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> BrokerDescription:
+        return await admin_groups.find_coordinator(self.cluster, group_id, self.cluster.deadline(timeout_ms))
+
+    async def list_groups(
+        self, states: Sequence[str] = (), types: Sequence[str] = (), *, timeout_ms: int | None = None
+    ) -> list[GroupListing]:
+        return await admin_groups.list_groups(self.cluster, self.cluster.deadline(timeout_ms), states, types)
+
+    async def describe_group(self, group_id: str, *, timeout_ms: int | None = None) -> GroupDescription:
+        """A group of either protocol. Raises GROUP_ID_NOT_FOUND."""
+        return await admin_groups.describe_group(self.cluster, group_id, self.cluster.deadline(timeout_ms))
+
+    async def delete_groups(
+        self, group_ids: Sequence[str], *, timeout_ms: int | None = None
+    ) -> list[Outcome]:
+        return await admin_groups.delete_groups(self.cluster, group_ids, self.cluster.deadline(timeout_ms))
+
+    async def group_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Committed offsets (None: all the group has)."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_groups.group_offsets(self.cluster, group_id, by, partitions)
+
+
+def _blocking(
+    operation: Callable[Concatenate[Admin, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AdminClient, P], T]:
+    def call(self: AdminClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(operation(self.admin, *args, **kwargs))
+
+    call.__name__ = operation.__name__
+    call.__doc__ = operation.__doc__
+    return call
+
+
+class AdminClient:
+    """The same operations, blocking. A context manager."""
+
+    def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
+        """``settings`` are the other fields of :class:`~pykraft.kafka_client.cluster.ClientConfig`."""
+        config = ClientConfig(parse_bootstrap_servers(bootstrap_servers), **settings)
+        self.admin = Admin(BlockingNetwork(), config)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.admin.close()
+
+    create_topics = _blocking(Admin.create_topics)
+    delete_topics = _blocking(Admin.delete_topics)
+    create_partitions = _blocking(Admin.create_partitions)
+    list_topics = _blocking(Admin.list_topics)
+    describe_topics = _blocking(Admin.describe_topics)
+    list_offsets = _blocking(Admin.list_offsets)
+    describe_cluster = _blocking(Admin.describe_cluster)
+    describe_quorum = _blocking(Admin.describe_quorum)
+    describe_configs = _blocking(Admin.describe_configs)
+    alter_configs = _blocking(Admin.alter_configs)
+    find_coordinator = _blocking(Admin.find_coordinator)
+    list_groups = _blocking(Admin.list_groups)
+    describe_group = _blocking(Admin.describe_group)
+    delete_groups = _blocking(Admin.delete_groups)
+    group_offsets = _blocking(Admin.group_offsets)

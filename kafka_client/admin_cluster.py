@@ -1,0 +1,199 @@
+"""The cluster, its quorum, and configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.kafka_client.admin_results import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigSource,
+    QuorumDescription,
+    QuorumReplica,
+    ResourceType,
+)
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from pykraft.kafka_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+async def describe_cluster(cluster: Cluster, deadline_ms: int) -> ClusterDescription:
+    async def attempt() -> ClusterDescription:
+        connection = await cluster.any_broker(deadline_ms)
+        request = DescribeClusterRequest()
+        if not connection.serves(request.API_KEY):
+            await cluster.refresh([], deadline_ms)
+            return _from_metadata(cluster)
+        response = await cluster.ask_any(request, DescribeClusterResponse, deadline_ms)
+        check(response.error_code, response.error_message, "DescribeCluster")
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id if response.controller_id >= 0 else None,
+            brokers=tuple(
+                BrokerDescription(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+                for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
+            ),
+        )
+
+    return await cluster.retrying("DescribeCluster", attempt, deadline_ms)
+
+
+async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescription:
+    """The metadata quorum; any broker answers for the active controller."""
+
+    async def attempt() -> QuorumDescription:
+        partition = DescribeQuorumRequestPartitionData(partition_index=0)
+        topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+        request = DescribeQuorumRequest(topics=[topic])
+        response = await cluster.ask_any(request, DescribeQuorumResponse, deadline_ms)
+        check(response.error_code, response.error_message, "DescribeQuorum")
+        told = response.topics[0].partitions[0]
+        check(told.error_code, told.error_message, "DescribeQuorum")
+        return QuorumDescription(
+            leader_id=told.leader_id,
+            leader_epoch=told.leader_epoch,
+            high_watermark=told.high_watermark,
+            voters=tuple(_replica(replica) for replica in told.current_voters),
+            observers=tuple(_replica(replica) for replica in told.observers),
+            nodes={
+                node.node_id: {
+                    listener.name: Address(listener.host, listener.port) for listener in node.listeners
+                }
+                for node in response.nodes
+            },
+        )
+
+    return await cluster.retrying("DescribeQuorum", attempt, deadline_ms)
+
+
+async def describe_configs(
+    cluster: Cluster,
+    resource_type: ResourceType,
+    name: str,
+    deadline_ms: int,
+    keys: Sequence[str] | None = None,
+    include_documentation: bool = False,
+) -> list[ConfigEntry]:
+    """All configurations of a resource (or only ``keys``), with their synonyms."""
+
+    async def attempt() -> list[ConfigEntry]:
+        resource = DescribeConfigsResource(
+            resource_type=int(resource_type),
+            resource_name=name,
+            configuration_keys=None if keys is None else list(keys),
+        )
+        request = DescribeConfigsRequest(
+            resources=[resource], include_synonyms=True, include_documentation=include_documentation
+        )
+        if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
+            if int(name) not in cluster.metadata.brokers:
+                await cluster.refresh([], deadline_ms)
+            response = await cluster.ask_broker(int(name), request, DescribeConfigsResponse, deadline_ms)
+        else:
+            response = await cluster.ask_any(request, DescribeConfigsResponse, deadline_ms)
+        result = response.results[0]
+        check(result.error_code, result.error_message, f"DescribeConfigs of {name}")
+        return [_entry(config) for config in result.configs]
+
+    return await cluster.retrying(f"DescribeConfigs of {name}", attempt, deadline_ms)
+
+
+async def alter_configs(
+    cluster: Cluster,
+    resource_type: ResourceType,
+    name: str,
+    changes: Sequence[ConfigChange],
+    deadline_ms: int,
+    validate_only: bool = False,
+) -> None:
+    """Apply changes key by key, leaving other keys alone; all of them or none."""
+
+    async def attempt() -> None:
+        resource = AlterConfigsResource(
+            resource_type=int(resource_type),
+            resource_name=name,
+            configs=[
+                AlterableConfig(name=change.name, config_operation=int(change.operation), value=change.value)
+                for change in changes
+            ],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        response = await cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)
+        for result in response.responses:
+            check(result.error_code, result.error_message, f"IncrementalAlterConfigs of {name}")
+
+    await cluster.retrying(f"IncrementalAlterConfigs of {name}", attempt, deadline_ms)
+
+
+def check(code: int, message: str | None, what: str) -> None:
+    """Raise if ``code`` is an error."""
+    if code:
+        known = ErrorCode(code)
+        raise KafkaError(known, message or f"{what}: {known.name}")
+
+
+def _from_metadata(cluster: Cluster) -> ClusterDescription:
+    metadata = cluster.metadata
+    return ClusterDescription(
+        cluster_id=metadata.cluster_id or "",
+        controller_id=metadata.controller_id,
+        brokers=tuple(
+            BrokerDescription(broker.id, broker.address.host, broker.address.port, broker.rack)
+            for _, broker in sorted(metadata.brokers.items())
+        ),
+    )
+
+
+def _replica(told: ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        replica_id=told.replica_id,
+        directory_id=Uuid(told.replica_directory_id),
+        log_end_offset=told.log_end_offset,
+        last_fetch_timestamp_ms=told.last_fetch_timestamp if told.last_fetch_timestamp >= 0 else None,
+        last_caught_up_timestamp_ms=(
+            told.last_caught_up_timestamp if told.last_caught_up_timestamp >= 0 else None
+        ),
+    )
+
+
+def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        name=told.name,
+        value=told.value,
+        source=_source(told.config_source),
+        read_only=told.read_only,
+        is_sensitive=told.is_sensitive,
+        documentation=told.documentation,
+        synonyms=tuple(
+            (synonym.name, synonym.value, _source(synonym.source)) for synonym in told.synonyms or ()
+        ),
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in ConfigSource.__members__.values() else ConfigSource.UNKNOWN

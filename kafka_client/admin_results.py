@@ -1,0 +1,219 @@
+"""The values the admin client takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Self
+
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. Counts None: the broker's default. ``assignments``: replicas by partition, in
+    place of both counts."""
+
+    name: str
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one item of a request. ``error`` None: done."""
+
+    name: str
+    error: KafkaError | None = None
+
+    def check(self) -> Self:
+        """Raise the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic(Outcome):
+    """``topic_id`` and counts are None where the broker's version does not tell them."""
+
+    topic_id: Uuid | None = None
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """``elr`` and ``last_known_elr`` are None where the broker does not tell them (KIP-966)."""
+
+    index: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """``controller_id`` is where clients send admin requests: with KRaft, any live broker."""
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A voter or observer as its leader sees it. Timestamps are wall-clock milliseconds, None if unknown."""
+
+    replica_id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_timestamp_ms: int | None
+    last_caught_up_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """``nodes``: where each voter's listeners are, by node id and listener name."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    nodes: Mapping[int, Mapping[str, Address]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """``state`` and ``type`` are empty where the broker's version does not tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """``member_epoch`` and ``target_assignment`` exist in consumer groups (KIP-848) only."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: Mapping[str, tuple[int, ...]]
+    member_epoch: int | None = None
+    target_assignment: Mapping[str, tuple[int, ...]] | None = None
+    subscribed_topics: tuple[str, ...] = ()
+    subscribed_regex: str | None = None
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """``type`` is ``consumer`` (KIP-848) or ``classic``; epochs exist in the former only."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: BrokerDescription
+    members: tuple[MemberDescription, ...]
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigOperation(IntEnum):
+    """What an incremental change does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(IntEnum):
+    """Where a configuration value comes from."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    name: str
+    operation: ConfigOperation
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """``synonyms``: (name, value, source) in order of precedence, the value in force first."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+    synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()

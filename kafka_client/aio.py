@@ -1,0 +1,54 @@
+"""The client's port on asyncio streams."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykraft.kafka_client.network import Address, Channel
+
+
+class AsyncioChannel:
+    """A pair of streams. One task at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, frame: bytes, deadline_ms: int) -> None:
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+        async with _until(deadline_ms):
+            await self._writer.drain()
+
+    async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
+        try:
+            async with _until(deadline_ms):
+                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+                if not 0 <= size <= max_bytes:
+                    raise ConnectionError(
+                        f"the peer announced a frame of {size} bytes (at most {max_bytes} expected)"
+                    )
+                return memoryview(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise ConnectionResetError("the peer closed the connection") from None
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class AsyncioNetwork:
+    """:class:`~pykraft.kafka_client.network.Network` on the running event loop."""
+
+    async def connect(self, address: Address, deadline_ms: int) -> Channel:
+        async with _until(deadline_ms):
+            reader, writer = await asyncio.open_connection(address.host, address.port, limit=1 << 20)
+        return AsyncioChannel(reader, writer)
+
+    async def sleep(self, duration_ms: int) -> None:
+        await asyncio.sleep(duration_ms / 1000)
+
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _until(deadline_ms: int) -> asyncio.Timeout:
+    return asyncio.timeout_at(deadline_ms / 1000)

@@ -1,0 +1,204 @@
+"""A client of the whole cluster: finds brokers, keeps one connection to each, refreshes metadata, retries.
+
+Everything above (fetching, administration) goes through here and decides only *which* broker to ask and
+whether an error is final. One cluster object serves one task at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pykraft.kafka_client.connection import Connection, R
+from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError
+from pykraft.kafka_client.metadata import MetadataCache, Partition, Topic
+from pykraft.kafka_client.network import Address, Network
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.schema import Message
+
+T = TypeVar("T")
+
+# Retriable, because brokers learn of a new topic at different times; but a name that stays unknown is a
+# mistake the caller should hear of soon, not when the whole timeout is over.
+# The same holds for a topic that seems to have been recreated.
+_UNKNOWN_TOPIC = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How the client behaves; names and defaults are those of Kafka's clients where Kafka has one."""
+
+    bootstrap_servers: tuple[Address, ...]
+    client_id: str = "pykraft"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    connect_timeout_ms: int = 5_000
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+    unknown_topic_grace_ms: int = 1_500
+
+
+class Cluster:
+    """Connections and metadata."""
+
+    def __init__(self, network: Network, config: ClientConfig) -> None:
+        self.network = network
+        self.config = config
+        self.metadata = MetadataCache()
+        self._connections: dict[Address, Connection] = {}
+        self._turn = 0
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def deadline(self, timeout_ms: int | None = None) -> int:
+        """The reading of the clock at which ``timeout_ms`` (default: ``default.api.timeout.ms``) is over."""
+        return self.network.now_ms() + (
+            self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        )
+
+    def request_deadline(self, deadline_ms: int) -> int:
+        """The deadline of one attempt: never later than the caller's."""
+        return min(deadline_ms, self.network.now_ms() + self.config.request_timeout_ms)
+
+    async def connection(self, address: Address, deadline_ms: int) -> Connection:
+        """The connection to an address, opened if need be."""
+        known = self._connections.get(address)
+        if known is not None and not known.closed:
+            return known
+        connect_by = min(deadline_ms, self.network.now_ms() + self.config.connect_timeout_ms)
+        opened = await Connection.open(self.network, address, self.config.client_id, connect_by)
+        self._connections[address] = opened
+        return opened
+
+    async def broker(self, broker_id: int, deadline_ms: int) -> Connection:
+        """The connection to a broker by id."""
+        known = self.metadata.brokers.get(broker_id)
+        if known is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not in the cluster's metadata"
+            )
+        return await self.connection(known.address, deadline_ms)
+
+    async def any_broker(self, deadline_ms: int) -> Connection:
+        """A connection to some broker that answers; starts with another one after each failure."""
+        known = [broker.address for _, broker in sorted(self.metadata.brokers.items())]
+        addresses = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
+        failures = []
+        for step in range(len(addresses)):
+            address = addresses[(self._turn + step) % len(addresses)]
+            try:
+                connection = await self.connection(address, deadline_ms)
+            except KafkaError as error:
+                failures.append(error.message)
+                continue
+            self._turn = (self._turn + step) % len(addresses)
+            return connection
+        self._turn = 0
+        raise ConnectionFailedError("no broker answers: " + "; ".join(failures))
+
+    async def ask_any(
+        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
+    ) -> R:
+        """One attempt at some broker. After a failure the next attempt goes to another one."""
+        connection = await self.any_broker(deadline_ms)
+        try:
+            return await connection.call(
+                request, response_type, self.request_deadline(deadline_ms), max_version=max_version
+            )
+        except KafkaError:
+            self._turn += 1
+            raise
+
+    async def ask_broker(
+        self,
+        broker_id: int,
+        request: Message,
+        response_type: type[R],
+        deadline_ms: int,
+        *,
+        max_version: int | None = None,
+    ) -> R:
+        """One attempt at a broker by id."""
+        connection = await self.broker(broker_id, deadline_ms)
+        return await connection.call(
+            request, response_type, self.request_deadline(deadline_ms), max_version=max_version
+        )
+
+    async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
+        """Repeat ``attempt``, with growing pauses, while its error may pass and until the deadline."""
+        backoff_ms = self.config.retry_backoff_ms
+        unknown_until_ms = self.network.now_ms() + self.config.unknown_topic_grace_ms
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if not is_passing(error):
+                    raise
+                next_try_ms = self.network.now_ms() + backoff_ms
+                if error.code in _UNKNOWN_TOPIC and next_try_ms >= unknown_until_ms:
+                    raise
+                if next_try_ms >= deadline_ms:
+                    raise ClientTimeoutError(f"{what}: gave up; the last error was {error}") from error
+            self._turn += 1
+            await self.network.sleep(backoff_ms)
+            backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
+
+    async def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> None:
+        """Ask for the named topics (None: all) and fold the answer in; one attempt, errors of topics are kept
+        in ``metadata.errors``."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        response = await self.ask_any(request, MetadataResponse, deadline_ms)
+        self.metadata.replay(response, complete=topics is None)
+
+    async def topics(self, names: Sequence[str] | None, deadline_ms: int) -> list[Topic]:
+        """The named topics (None: all that exist). Raises if one is unknown or not ready by the deadline."""
+
+        async def attempt() -> list[Topic]:
+            await self.refresh(names, deadline_ms)
+            if names is None:
+                return sorted(self.metadata.topics(), key=lambda topic: topic.name)
+            return [self._known_topic(name) for name in names]
+
+        return await self.retrying("metadata", attempt, deadline_ms)
+
+    async def leader(self, topic: str, index: int, deadline_ms: int) -> Partition:
+        """A partition that has a leader; asks only if the cache knows none."""
+
+        async def attempt() -> Partition:
+            known = self.metadata.partition(topic, index)
+            if known is None or known.leader_id is None or known.leader_id not in self.metadata.brokers:
+                await self.refresh([topic], deadline_ms)
+                self._known_topic(topic)
+                known = self.metadata.partition(topic, index)
+            if known is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
+                )
+            if known.leader_id is None:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader")
+            return known
+
+        return await self.retrying(f"leader of {topic}-{index}", attempt, deadline_ms)
+
+    def _known_topic(self, name: str) -> Topic:
+        topic = self.metadata.topic(name)
+        if topic is None:
+            code = self.metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            reason = (
+                "does not exist" if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else f"has error {code.name}"
+            )
+            raise KafkaError(code, f"topic {name} {reason}")
+        return topic
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the same request may succeed later."""
+    return error.code.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE

@@ -1,0 +1,192 @@
+"""One connection to one broker: version negotiation, correlation ids, timeouts, clear errors.
+
+A connection is for one task at a time. Requests may be sent ahead; answers come in the order of the
+requests (the protocol's rule), which is checked by correlation id. After any failure part-way through a
+frame the stream has no known position, so the connection closes itself and is never used again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError, UnsupportedByBrokerError
+from pykraft.kafka_client.network import Address, Channel, Network
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.schema import Message
+
+CLIENT_SOFTWARE_NAME = "pykraft"
+CLIENT_SOFTWARE_VERSION = "0.1"
+MAX_RESPONSE_BYTES = 512 << 20
+
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    correlation_id: int
+    api_key: int
+    version: int
+
+
+class Connection:
+    """Open with :meth:`open`. ``versions`` maps an API key to the broker's (minimum, maximum)."""
+
+    def __init__(self, network: Network, channel: Channel, address: Address, client_id: str) -> None:
+        self._network = network
+        self._channel = channel
+        self._client_id = client_id
+        self._in_flight: deque[_InFlight] = deque()
+        self._next_correlation_id = 0
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        self.closed = False
+
+    @classmethod
+    async def open(cls, network: Network, address: Address, client_id: str, deadline_ms: int) -> Connection:
+        """Connect and negotiate."""
+        try:
+            channel = await network.connect(address, deadline_ms)
+        except OSError as error:
+            raise ConnectionFailedError(f"cannot connect to {address}: {_reason(error)}") from error
+        connection = cls(network, channel, address, client_id)
+        try:
+            await connection._negotiate(deadline_ms)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def serves(self, api_key: int) -> bool:
+        return api_key in self.versions
+
+    def version_for(self, request: Message, max_version: int | None = None) -> int:
+        """The newest version both sides speak, at most ``max_version``."""
+        name = ApiKey(request.API_KEY).name
+        offered = self.versions.get(request.API_KEY)
+        if offered is None:
+            raise UnsupportedByBrokerError(f"the broker at {self.address} does not serve {name}")
+        ceiling = request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION)
+        version = min(offered[1], ceiling)
+        if version < max(offered[0], request.MIN_VERSION):
+            raise UnsupportedByBrokerError(
+                f"the broker at {self.address} serves {name} in versions {offered[0]} to {offered[1]}, "
+                f"this client needs {request.MIN_VERSION} to {ceiling}"
+            )
+        return version
+
+    async def call(
+        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
+    ) -> R:
+        """Send a request and wait for its answer; nothing else may be in flight."""
+        assert not self._in_flight, "call() while another request is in flight"
+        await self.send(request, deadline_ms, max_version=max_version)
+        return await self.receive(response_type, deadline_ms)
+
+    async def send(self, request: Message, deadline_ms: int, *, max_version: int | None = None) -> int:
+        """Send a request; its answer is fetched later with :meth:`receive`. Returns the version sent."""
+        version = self.version_for(request, max_version)
+        await self._send_version(request, version, deadline_ms)
+        return version
+
+    async def receive(self, response_type: type[R], deadline_ms: int) -> R:
+        """The answer to the oldest request in flight."""
+        version, body = await self._receive_body(deadline_ms)
+        return self._decode(response_type, body, version)
+
+    def close(self) -> None:
+        self.closed = True
+        self._in_flight.clear()
+        self._channel.close()
+
+    async def _negotiate(self, deadline_ms: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+        )
+        version = request.MAX_VERSION
+        while True:
+            await self._send_version(request, version, deadline_ms)
+            version, body = await self._receive_body(deadline_ms)
+            # Both encodings begin with the error code; a broker that does not know the version answers in v0.
+            error_code = int.from_bytes(body[:2], "big", signed=True)
+            refused = error_code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
+            response = self._decode(ApiVersionsResponse, body, 0 if refused else version)
+            ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+            if not refused:
+                break
+            if version == 0:
+                raise UnsupportedByBrokerError(f"{self.address} refuses every version of ApiVersions")
+            lower = ranges.get(ApiKey.API_VERSIONS, (0, 0))[1]
+            version = lower if lower < version and error_code == ErrorCode.UNSUPPORTED_VERSION else 0
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), f"{self.address} refused ApiVersions")
+        self.versions = ranges
+        self.finalized_features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
+
+    async def _send_version(self, request: Message, version: int, deadline_ms: int) -> None:
+        if self.closed:
+            raise ConnectionFailedError(f"the connection to {self.address} is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(request, version, correlation_id, self._client_id)
+        try:
+            await self._channel.send(frame, deadline_ms)
+        except OSError as error:
+            raise self._broken(request.API_KEY, error) from error
+        except BaseException:
+            self.close()
+            raise
+        self._in_flight.append(_InFlight(correlation_id, request.API_KEY, version))
+
+    async def _receive_body(self, deadline_ms: int) -> tuple[int, memoryview]:
+        expected = self._in_flight.popleft()
+        try:
+            frame = await self._channel.receive(MAX_RESPONSE_BYTES, deadline_ms)
+        except OSError as error:
+            raise self._broken(expected.api_key, error) from error
+        except BaseException:
+            self.close()
+            raise
+        try:
+            correlation_id, body_offset = decode_response_header(expected.api_key, expected.version, frame)
+        except KafkaError as error:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.address} sent a malformed response header: {error}"
+            ) from error
+        if correlation_id != expected.correlation_id:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.address} answered request {correlation_id} where {expected.correlation_id} was due"
+            )
+        return expected.version, frame[body_offset:]
+
+    def _decode(self, response_type: type[R], body: memoryview, version: int) -> R:
+        try:
+            return response_type.decode(body, version)
+        except KafkaError as error:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.address} sent a malformed {response_type.__name__} v{version}: {error.message}"
+            ) from error
+
+    def _broken(self, api_key: int, error: OSError) -> KafkaError:
+        self.close()
+        name = ApiKey(api_key).name
+        if isinstance(error, TimeoutError):
+            return ClientTimeoutError(f"{self.address} did not answer {name} in time")
+        return ConnectionFailedError(
+            f"the connection to {self.address} broke during {name}: {_reason(error)}"
+        )
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

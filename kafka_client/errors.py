@@ -1,0 +1,83 @@
+"""What can go wrong on the client's side, as types a caller can tell apart.
+
+All are :class:`~pykraft.kafka_protocol.errors.KafkaError`, so one ``except`` catches whatever the cluster
+or the way to it may do.
+"""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+
+
+class ConnectionFailedError(KafkaError):
+    """The broker cannot be reached, or the connection broke; the request may have been carried out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class ClientTimeoutError(KafkaError):
+    """The caller's time is up; ``__cause__`` is the last error met on the way."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class UnsupportedByBrokerError(KafkaError):
+    """The broker does not serve the API, or only in versions that cannot express the request."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+class DataLossError(KafkaError):
+    """Records that were asked for are no longer there."""
+
+
+class OffsetOutOfRangeError(DataLossError):
+    """The offset lies outside what the partition holds: aged out, deleted, or truncated away."""
+
+    def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{topic}-{partition}: offset {offset} is outside the log, which holds {first} up to {end}",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start_offset = first
+        self.log_end_offset = end
+
+
+class LogTruncatedError(DataLossError):
+    """The partition's history changed below the reader: what it has read is no longer in the log."""
+
+    def __init__(self, topic: str, partition: int, offset: int, end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{topic}-{partition}: the log was truncated to offset {end_offset}, below the reader's {offset}",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.end_offset = end_offset
+
+
+class TopicRecreatedError(DataLossError):
+    """A topic of this name exists, but it is another one than the reader began with."""
+
+    def __init__(self, topic: str, expected: Uuid, found: Uuid) -> None:
+        super().__init__(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"topic {topic} was deleted and created again: expected id {uuid_to_str(expected)}, "
+            f"found {uuid_to_str(found)}",
+        )
+        self.topic = topic
+
+
+class TopicDeletedError(DataLossError):
+    """The topic, or the partition, does not exist (any more)."""
+
+    def __init__(self, topic: str, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        self.topic = topic

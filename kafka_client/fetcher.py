@@ -1,0 +1,276 @@
+"""Fetches the raw record batches of one partition, in order, over leader changes.
+
+Decides which broker to ask, what an error means, and how far an answer reaches; never looks inside a
+batch beyond its header. Errors that pass (a moved leader, a fenced epoch, a broken connection) are retried
+with growing pauses; what cannot be made good is raised as a typed error: records aged out or truncated
+away (:class:`DataLossError`), the topic gone or recreated under a new id. Follows KIP-320 (epochs on every
+request), KIP-516 (topic ids), KIP-951 (leader hints). Sends without a fetch session.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from pykraft.kafka_client.cluster import Cluster, is_passing
+from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_client.errors import (
+    DataLossError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicDeletedError,
+    TopicRecreatedError,
+)
+from pykraft.kafka_client.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_UNCOMMITTED,
+    list_offsets,
+)
+from pykraft.kafka_client.metadata import Broker, Partition, has_id
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pykraft.kafka_protocol.records import BatchHeader, iter_headers
+
+_LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
+_LARGEST_PARTITION_MAX_BYTES: Final = 1 << 30
+
+_UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class FetchConfig:
+    """Limits of a fetch; Kafka's names. The broker may stay below them."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 << 20
+    max_partition_fetch_bytes: int = 4 << 20
+    isolation_level: int = READ_UNCOMMITTED
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatches:
+    """One answer: ``data`` holds the whole batches ``headers`` describe (position in ``data``, header).
+
+    The first batch may begin below the offset asked for: batches are sent whole. ``next_offset`` is
+    where to go on. ``aborted`` are (producer id, first offset) of aborted transactions, told under read_committed only.
+    """
+
+    data: memoryview
+    headers: tuple[tuple[int, BatchHeader], ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class PartitionFetcher:
+    """Reads one partition from ``position`` on. ``topic_id`` given: refuse any other topic of that name."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        topic_id: Uuid | None,
+        partition: int,
+        position: int,
+        config: FetchConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._topic_id = topic_id if topic_id is not None and has_id(topic_id) else None
+        self._partition = partition
+        self._config = config
+        self._max_partition_bytes = config.max_partition_fetch_bytes
+        self._last_fetched_epoch = -1
+        self._replica_id: int | None = None
+        self._sent: tuple[Connection, int] | None = None
+        self.position = position
+
+    async def fetch(self, deadline_ms: int, *, read_ahead_until: int | None = None) -> FetchedBatches:
+        """The next answer; it is empty when nothing arrived within ``max_wait_ms``.
+
+        With ``read_ahead_until`` the request for what follows is sent before this returns, if the answer
+        held data and did not reach that offset: the broker works while the caller decodes.
+        """
+        try:
+            fetched = await self._cluster.retrying(
+                f"fetch of {self._topic}-{self._partition} at {self.position}",
+                lambda: self._attempt(deadline_ms),
+                deadline_ms,
+            )
+        except KafkaError as error:
+            if error.code in _UNKNOWN_TOPIC:
+                raise TopicDeletedError(self._topic, error.message) from error
+            raise
+        self.position = fetched.next_offset
+        if read_ahead_until is not None and fetched.headers and self.position < read_ahead_until:
+            await self._send_ahead(deadline_ms)
+        return fetched
+
+    def close(self) -> None:
+        """Drop an answer that is still on its way."""
+        if self._sent is not None:
+            self._sent[0].close()
+            self._sent = None
+
+    async def _attempt(self, deadline_ms: int) -> FetchedBatches:
+        try:
+            while True:
+                fetched = await self._exchange(deadline_ms)
+                if fetched is not None:
+                    return fetched
+        except KafkaError as error:
+            self.close()
+            self._replica_id = None
+            if is_passing(error):
+                await self._refresh(deadline_ms)
+            raise
+
+    async def _exchange(self, deadline_ms: int) -> FetchedBatches | None:
+        """One request and its answer; None if the answer says to ask elsewhere or for more bytes."""
+        if self._sent is None:
+            self._sent = await self._send(deadline_ms)
+        connection, version = self._sent
+        response = await connection.receive(FetchResponse, self._answer_by(deadline_ms))
+        self._sent = None
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
+        told = self._find(response, version)
+        if told.error_code:
+            await self._raise_for(told, response, deadline_ms)
+        if told.diverging_epoch.end_offset >= 0:
+            raise LogTruncatedError(
+                self._topic, self._partition, self.position, told.diverging_epoch.end_offset
+            )
+        return self._interpret(told)
+
+    def _interpret(self, told: PartitionData) -> FetchedBatches | None:
+        data = memoryview(told.records or b"")
+        headers = tuple(iter_headers(data))
+        if headers:
+            last_position, last = headers[-1]
+            data = data[: last_position + last.size_bytes]
+            self._last_fetched_epoch = last.partition_leader_epoch
+        elif len(data):
+            # Only brokers before Fetch v3 cut the first batch short; ask again with room for it.
+            if self._max_partition_bytes >= _LARGEST_PARTITION_MAX_BYTES:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"{self._topic}-{self._partition}: the batch at offset {self.position} is too large",
+                )
+            self._max_partition_bytes *= 2
+            return None
+        elif told.preferred_read_replica >= 0 and self._replica_id is None:
+            self._replica_id = told.preferred_read_replica
+            return None
+        return FetchedBatches(
+            data=data,
+            headers=headers,
+            next_offset=max(self.position, headers[-1][1].next_offset) if headers else self.position,
+            high_watermark=told.high_watermark,
+            last_stable_offset=told.last_stable_offset,
+            log_start_offset=told.log_start_offset,
+            aborted=tuple((one.producer_id, one.first_offset) for one in told.aborted_transactions or ()),
+        )
+
+    async def _send(self, deadline_ms: int) -> tuple[Connection, int]:
+        known = await self._cluster.leader(self._topic, self._partition, deadline_ms)
+        self._check_identity(known)
+        target = known.leader_id if self._replica_id is None else self._replica_id
+        assert target is not None
+        connection = await self._cluster.broker(target, deadline_ms)
+        ceiling = None if has_id(known.topic_id) else _LAST_VERSION_WITH_TOPIC_NAMES
+        request = self._request(known)
+        version = await connection.send(
+            request, self._cluster.request_deadline(deadline_ms), max_version=ceiling
+        )
+        return connection, version
+
+    async def _send_ahead(self, deadline_ms: int) -> None:
+        """Send the next request early. A failure is not ours to report: the next attempt meets it again."""
+        try:
+            self._sent = await self._send(deadline_ms)
+        except KafkaError:
+            self._sent = None
+
+    def _request(self, known: Partition) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=self._partition,
+            current_leader_epoch=-1 if known.leader_epoch is None else known.leader_epoch,
+            fetch_offset=self.position,
+            last_fetched_epoch=self._last_fetched_epoch,
+            partition_max_bytes=self._max_partition_bytes,
+        )
+        return FetchRequest(
+            max_wait_ms=self._config.max_wait_ms,
+            min_bytes=self._config.min_bytes,
+            max_bytes=max(self._config.max_bytes, self._max_partition_bytes),
+            isolation_level=self._config.isolation_level,
+            topics=[FetchTopic(topic=self._topic, topic_id=known.topic_id, partitions=[wanted])],
+            rack_id=self._config.rack,
+        )
+
+    def _check_identity(self, known: Partition) -> None:
+        if self._topic_id is None:
+            self._topic_id = known.topic_id if has_id(known.topic_id) else None
+        elif has_id(known.topic_id) and known.topic_id != self._topic_id:
+            raise TopicRecreatedError(self._topic, self._topic_id, known.topic_id)
+
+    def _find(self, response: FetchResponse, version: int) -> PartitionData:
+        for topic in response.responses:
+            if version <= _LAST_VERSION_WITH_TOPIC_NAMES and topic.topic != self._topic:
+                continue
+            for partition in topic.partitions:
+                if partition.partition_index == self._partition:
+                    return partition
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the answer to a fetch leaves out {self._topic}-{self._partition}"
+        )
+
+    async def _raise_for(self, told: PartitionData, response: FetchResponse, deadline_ms: int) -> None:
+        code = ErrorCode(told.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise await self._out_of_range(deadline_ms)
+        if code in _UNKNOWN_TOPIC:
+            # A broker that has just been made leader may not know it yet. Whether the topic is gone is for
+            # the metadata to say, which is asked next.
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        hint = told.current_leader
+        brokers = [
+            Broker(node.node_id, Address(node.host, node.port), node.rack) for node in response.node_endpoints
+        ]
+        self._cluster.metadata.replay_leader(
+            self._topic, self._partition, hint.leader_id, hint.leader_epoch, brokers
+        )
+        raise KafkaError(code, f"fetch of {self._topic}-{self._partition} at {self.position}")
+
+    async def _out_of_range(self, deadline_ms: int) -> DataLossError:
+        key = (self._topic, self._partition)
+        first = await list_offsets(self._cluster, {key: EARLIEST_TIMESTAMP}, deadline_ms)
+        end = await list_offsets(self._cluster, {key: LATEST_TIMESTAMP}, deadline_ms)
+        return OffsetOutOfRangeError(
+            self._topic, self._partition, self.position, first[key].offset or 0, end[key].offset or 0
+        )
+
+    async def _refresh(self, deadline_ms: int) -> None:
+        """After a passing error: learn who leads now. That error decides about the retry, not this."""
+        with suppress(KafkaError):
+            await self._cluster.refresh([self._topic], deadline_ms)
+
+    def _answer_by(self, deadline_ms: int) -> int:
+        """A long poll may take its whole wait on top of the request's time."""
+        limit_ms = self._cluster.config.request_timeout_ms + self._config.max_wait_ms
+        return min(deadline_ms + self._config.max_wait_ms, self._cluster.network.now_ms() + limit_ms)

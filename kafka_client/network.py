@@ -1,0 +1,69 @@
+"""The port through which the client reaches brokers: connect, send a frame, receive a frame, wait.
+
+The client's logic is written once, as coroutines over this port. The asyncio adapter suspends in them;
+the blocking adapter never does, so that :func:`pykraft.kafka_client.blocking.run` can drive the very same
+code to its end on a plain socket, without an event loop (Spark executors want that).
+
+Deadlines are readings of :meth:`Network.now_ms`, a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Channel(Protocol):
+    """One connection that carries frames: four bytes of length, then that many bytes."""
+
+    async def send(self, frame: bytes, deadline_ms: int) -> None:
+        """Write the length prefix and the frame. :class:`OSError` when the peer is gone or too slow."""
+        ...
+
+    async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
+        """The next frame without its prefix. :class:`OSError` as above, or if it is over ``max_bytes``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Makes connections and tells the time."""
+
+    async def connect(self, address: Address, deadline_ms: int) -> Channel:
+        """:class:`OSError` (:class:`TimeoutError` is one) when the address cannot be reached in time."""
+        ...
+
+    async def sleep(self, duration_ms: int) -> None: ...
+
+    def now_ms(self) -> int: ...
+
+
+def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:
+    """``host:port,host:port`` as addresses; IPv6 hosts in brackets. :class:`ValueError` if malformed."""
+    addresses = []
+    for item in (part.strip() for part in text.split(",")):
+        if not item:
+            continue
+        host, colon, port = item.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"bootstrap.servers: {item!r} is not host:port")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(f"bootstrap.servers: write the IPv6 address of {item!r} in brackets")
+        addresses.append(Address(host, int(port)))
+    if not addresses:
+        raise ValueError("bootstrap.servers names no server")
+    return tuple(dict.fromkeys(addresses))
