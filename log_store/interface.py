@@ -1,0 +1,100 @@
+"""The values that go in and out of a log: its settings, slices, answers and the report of a recovery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pykraft.runtime.disk import DiskFile
+
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Settings of one log, with Kafka's defaults. Sizes in bytes, times in milliseconds, -1 = no limit."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = WEEK_MS
+    index_interval_bytes: int = 4096
+    index_bytes: int = 10 << 20
+    retention_bytes: int = -1
+    retention_ms: int = WEEK_MS
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    flush_messages: int | None = None
+    flush_ms: int | None = None
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = (1 << 63) - 1
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    min_insync_replicas: int = 1
+
+
+class LogSlice(NamedTuple):
+    """Stored bytes to send as they are (a tuple, not a dataclass: one is made for every fetch).
+
+    ``position`` is the start of a batch and ``base_offset`` that batch's base offset, which may lie below
+    the offset asked for. The last batch may be cut by ``size_bytes``. Holding the slice keeps the file
+    readable even after its segment is deleted.
+    """
+
+    file: DiskFile
+    position: int
+    size_bytes: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Answer to "where does this leader epoch end?" (KIP-101/320); -1 and -1 when unknown."""
+
+    epoch: int
+    end_offset: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A tail that recovery cut off, and why."""
+
+    path: str
+    position: int
+    lost_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What an unclean start did. ``removed`` are segments dropped because the one before lost its tail."""
+
+    scanned_batches: int = 0
+    scanned_bytes: int = 0
+    truncations: tuple[Truncation, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class CorruptLogError(Exception):
+    """Stored data that was once flushed, or lies in the middle of the log, does not read back as written."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} is corrupt at position {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class CorruptCheckpointError(Exception):
+    """A checkpoint or properties file that does not parse."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason

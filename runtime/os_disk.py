@@ -1,0 +1,155 @@
+"""The disk port on real files.
+
+Decides how appends, flushes and atomic replacements map to system calls. Must never report a flush as done
+after the kernel has once refused it: after a failed fsync the dirty pages may be marked clean, so that a
+second fsync succeeds without having written anything. A file whose flush failed stays failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+
+from pykraft.runtime.disk import Buffer
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def _sync_data(descriptor: int) -> None:
+    """Data and size to the medium; on macOS plain fsync stops at the drive's cache."""
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+class OsFile:
+    """One descriptor opened for append and positioned reads. Closed when dropped, so that a reader who
+    still holds a slice of a deleted segment is not hurt."""
+
+    __slots__ = ("_descriptor", "_flush_fault", "_path", "_size_bytes")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._size_bytes = os.fstat(descriptor).st_size
+        self._flush_fault: OSError | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, data: Buffer) -> None:
+        written = os.write(self._descriptor, data)
+        if written == len(data):
+            self._size_bytes += written
+            return
+        self._append_rest(memoryview(data)[written:])
+
+    def _append_rest(self, rest: memoryview) -> None:
+        """A short write is rare (disk nearly full, more than 2 GiB) and ends in success or in an OSError."""
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        finally:
+            self._size_bytes = os.fstat(self._descriptor).st_size
+
+    def pread(self, position: int, length_bytes: int) -> bytes:
+        return os.pread(self._descriptor, length_bytes, position)
+
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        return os.preadv(self._descriptor, [buffer], position)
+
+    def size(self) -> int:
+        return self._size_bytes
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._descriptor, size_bytes)
+        self._size_bytes = size_bytes
+
+    def flush(self) -> None:
+        if self._flush_fault is not None:
+            raise OSError(self._flush_fault.errno, "an earlier flush of this file failed", self._path)
+        try:
+            _sync_data(self._descriptor)
+        except OSError as error:
+            self._flush_fault = error
+            raise
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        # __init__ may have failed before the slots were set
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+
+class OsDisk:
+    """The operating system's file tree."""
+
+    def open(self, path: str, *, create: bool = True) -> OsFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary)
+        try:
+            file.truncate(0)  # a crash may have left an older one
+            file.append(data)
+            file.flush()
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        self.flush_dir(os.path.dirname(path) or ".")
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        """Durable on return: a vote below a directory that a power loss forgets would be lost."""
+        missing = []
+        current = path
+        while not os.path.isdir(current):
+            missing.append(current)
+            current = os.path.dirname(current) or "."
+        for directory in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory)
+            self.flush_dir(os.path.dirname(directory) or ".")
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def flush_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
