@@ -1,0 +1,86 @@
+"""What consumers of the classic group protocol say to each other: subscriptions and assignments.
+
+The coordinator carries these bytes without understanding them, with one exception: it must look into the
+subscription to know which topics a group uses, and into both to move a group between the classic and the
+KIP-848 protocol. The bytes start with their own version, an int16; the rest follows a table that is never
+flexible. A reader meets versions newer than it knows: it reads what it knows and ignores the rest.
+"""
+
+from __future__ import annotations
+
+import struct as struct_module
+from typing import TypeVar
+
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
+from pykraft.kafka_protocol.schema import Message, array, byte_string, int32, message, string, struct
+
+_VERSION = struct_module.Struct(">h")
+
+_M = TypeVar("_M", bound=Message)
+
+
+@struct
+class SubscriptionTopicPartition:
+    topic: str = string()
+    partitions: list[int] = array("int32")
+
+
+@message(versions="0-3")
+class ConsumerProtocolSubscription(Message):
+    """Version 1 adds what the member owns (cooperative rebalancing), 2 its generation, 3 its rack."""
+
+    topics: list[str] = array("string")
+    user_data: bytes | None = byte_string(nullable="0+", default=None)
+    owned_partitions: list[SubscriptionTopicPartition] = array(SubscriptionTopicPartition, "1+")
+    generation_id: int = int32("2+", default=-1)
+    rack_id: str | None = string("3+", nullable="3+", default=None)
+
+
+@struct
+class AssignmentTopicPartition:
+    topic: str = string()
+    partitions: list[int] = array("int32")
+
+
+@message(versions="0-3")
+class ConsumerProtocolAssignment(Message):
+    """The same in all versions."""
+
+    assigned_partitions: list[AssignmentTopicPartition] = array(AssignmentTopicPartition)
+    user_data: bytes | None = byte_string(nullable="0+", default=None)
+
+
+def encode_subscription(subscription: ConsumerProtocolSubscription, version: int = 3) -> bytes:
+    """The subscription with its version in front, as JoinGroup carries it."""
+    return _encode(subscription, version)
+
+
+def decode_subscription(data: Buffer) -> tuple[ConsumerProtocolSubscription, int]:
+    """A member's subscription and the version it was written in."""
+    return _decode(ConsumerProtocolSubscription, data)
+
+
+def encode_assignment(assignment: ConsumerProtocolAssignment, version: int = 3) -> bytes:
+    """The assignment with its version in front, as SyncGroup carries it."""
+    return _encode(assignment, version)
+
+
+def decode_assignment(data: Buffer) -> tuple[ConsumerProtocolAssignment, int]:
+    """A member's assignment and the version it was written in."""
+    return _decode(ConsumerProtocolAssignment, data)
+
+
+def _encode(value: Message, version: int) -> bytes:
+    out = bytearray(_VERSION.pack(version))
+    value.encode_into(version, out)
+    return bytes(out)
+
+
+def _decode(cls: type[_M], data: Buffer) -> tuple[_M, int]:
+    if len(data) < _VERSION.size:
+        raise truncated(cls.__name__)
+    (version,) = _VERSION.unpack_from(data)
+    if version < cls.MIN_VERSION:
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+    value, _ = cls.decode_from(data, _VERSION.size, min(version, cls.MAX_VERSION))
+    return value, version

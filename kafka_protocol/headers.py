@@ -1,0 +1,108 @@
+"""Request and response headers, and which version of them belongs to which request.
+
+A request header comes before the body and is all that an unknown request can be judged by. Its client id
+stays a plain nullable string even in the flexible header 2. A flexible response has header 1, except
+ApiVersions, whose response has header 0 always: a client reads it before it knows what the server speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
+from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.tagged import skip_tagged_fields
+
+_FIXED_PART = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What precedes every request. ``api_key`` and ``api_version`` are as sent and may be unknown."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None = None
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether the body of this API at this version uses the compact encoding. Unknown APIs count as not."""
+    flexible_from = FLEXIBLE_FROM.get(api_key)
+    return flexible_from is not None and version >= flexible_from
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """1, or 2 for a flexible request."""
+    return 2 if is_flexible(api_key, version) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """0, or 1 for a flexible response; 0 for ApiVersions whatever its version."""
+    return 1 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 0
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header of a frame (without its size prefix) and the offset at which the body starts.
+
+    The header of an unknown API is read as a plain one, so that the refusal can name the client.
+    """
+    try:
+        api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
+    except struct.error:
+        raise truncated("request header") from None
+    position = _FIXED_PART.size
+    client_id = None
+    if length >= 0:
+        end = position + length
+        if end > len(frame):
+            raise truncated("client id")
+        try:
+            client_id = str(frame[position:end], "utf-8")
+        except UnicodeDecodeError:
+            raise ProtocolError("the client id is not UTF-8") from None
+        position = end
+    elif length != -1:
+        raise truncated("client id")
+    if is_flexible(api_key, version):
+        position = _skip_tags(frame, position)
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Header and body of a request, without the size prefix."""
+    encoded_client_id = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(encoded_client_id)
+    out = bytearray(_FIXED_PART.pack(message.API_KEY, version, correlation_id, length))
+    out += encoded_client_id
+    if is_flexible(message.API_KEY, version):
+        out.append(0)
+    message.encode_into(version, out)
+    return bytes(out)
+
+
+def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The header in front of a response body."""
+    header = _CORRELATION_ID.pack(correlation_id)
+    return header + b"\0" if response_header_version(api_key, version) else header
+
+
+def decode_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
+    """The correlation id of a response frame and the offset at which the body starts."""
+    if len(frame) < _CORRELATION_ID.size:
+        raise truncated("response header")
+    (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+    position = _CORRELATION_ID.size
+    if response_header_version(api_key, version):
+        position = _skip_tags(frame, position)
+    return correlation_id, position
+
+
+def _skip_tags(frame: Buffer, position: int) -> int:
+    try:
+        return skip_tagged_fields(frame, position, len(frame))
+    except IndexError:
+        raise truncated("header tags") from None

@@ -1,0 +1,19 @@
+"""Heartbeat (12): a member of a classic group is alive; the answer tells it to rejoin."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.schema import Message, int16, int32, message, string
+
+
+@message(12, versions="0-4", flexible="4+")
+class HeartbeatRequest(Message):
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+
+@message(12, versions="0-4", flexible="4+")
+class HeartbeatResponse(Message):
+    throttle_time_ms: int = int32("1+")
+    error_code: int = int16()

@@ -1,0 +1,200 @@
+"""Writing and opening the records of a batch: for clients, coordinators and the metadata log.
+
+The broker's data path never comes here. Record layout (all numbers zigzag varints): length, attributes 1,
+timestamp delta, offset delta, key length and key (-1: null), value length and value, header count and
+headers. The count in the batch header and every length in a record are checked against the bytes left
+before they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pykraft.kafka_protocol import records
+from pykraft.kafka_protocol.compression import Compression, compress, decompress
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_varint, read_varlong, write_varint
+from pykraft.kafka_protocol.records import BatchHeader
+
+MAX_DECOMPRESSED_BYTES = 64 << 20
+"""The default limit on what one batch may unfold to."""
+
+_MIN_RECORD_BYTES = 7
+_MIN_HEADER_BYTES = 2
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record of a decoded batch."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class RecordInput(NamedTuple):
+    """One record to be encoded; its offset comes from its place in the batch."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int = records.NO_TIMESTAMP
+
+
+def encode_batch(
+    inputs: Sequence[RecordInput],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = records.NO_PRODUCER_ID,
+    producer_epoch: int = records.NO_PRODUCER_EPOCH,
+    base_sequence: int = records.NO_SEQUENCE,
+    compression: Compression = Compression.NONE,
+    is_control: bool = False,
+    is_transactional: bool = False,
+) -> bytes:
+    """One whole batch of at least one record, with consecutive offsets and a valid CRC."""
+    assert inputs, "a batch holds at least one record"
+    base_timestamp = inputs[0].timestamp_ms
+    body = bytearray()
+    scratch = bytearray()
+    for offset_delta, record in enumerate(inputs):
+        scratch.clear()
+        _write_record(scratch, record, record.timestamp_ms - base_timestamp, offset_delta)
+        write_varint(body, len(scratch))
+        body += scratch
+    payload = bytes(body) if compression is Compression.NONE else compress(compression, bytes(body))
+    attributes = (
+        compression
+        | (records.CONTROL_BIT if is_control else 0)
+        | (records.TRANSACTIONAL_BIT if is_transactional else 0)
+    )
+    out = bytearray(records.HEADER_BYTES + len(payload))
+    records.HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        len(out) - records.LOG_OVERHEAD_BYTES,
+        leader_epoch,
+        records.MAGIC,
+        0,
+        attributes,
+        len(inputs) - 1,
+        base_timestamp,
+        max(record.timestamp_ms for record in inputs),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(inputs),
+    )
+    out[records.HEADER_BYTES :] = payload
+    records.write_crc(out, 0, len(out))
+    return bytes(out)
+
+
+def _write_record(out: bytearray, record: RecordInput, timestamp_delta: int, offset_delta: int) -> None:
+    out.append(0)
+    write_varint(out, timestamp_delta)
+    write_varint(out, offset_delta)
+    _write_bytes(out, record.key)
+    _write_bytes(out, record.value)
+    write_varint(out, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(out, name.encode())
+        _write_bytes(out, value)
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+        return
+    write_varint(out, len(value))
+    out += value
+
+
+def decode_batch(
+    batch: Buffer, header: BatchHeader | None = None, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> list[Record]:
+    """All records of the batch that ``batch`` starts with.
+
+    The CRC is not looked at (see :func:`records.crc_is_valid`). :class:`ProtocolError` (CORRUPT_MESSAGE, or
+    MESSAGE_TOO_LARGE past ``max_bytes`` after decompression) for anything malformed.
+    """
+    header = header or records.read_header(batch)
+    if header.magic != records.MAGIC:
+        raise _corrupt(f"magic {header.magic}")
+    if not records.HEADER_BYTES <= header.size_bytes <= len(batch):
+        raise _corrupt(f"length {header.batch_length}")
+    with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
+        body = decompress(header.compression, payload, max(max_bytes, len(payload)))
+    if not 0 <= header.record_count <= len(body) // _MIN_RECORD_BYTES:
+        raise _corrupt(f"{header.record_count} records in {len(body)} bytes")
+    try:
+        return _read_records(body, header)
+    except IndexError:
+        raise _corrupt("a record is cut short") from None
+    except UnicodeDecodeError:
+        raise _corrupt("a header name is not UTF-8") from None
+
+
+def _corrupt(what: str) -> ProtocolError:
+    return ProtocolError(f"corrupt record batch: {what}", ErrorCode.CORRUPT_MESSAGE)
+
+
+def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    result: list[Record] = []
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(body, position)
+        end = position + length
+        if length < 0 or end > len(body):
+            raise _corrupt("a record is cut short")
+        position += 1
+        timestamp_delta, position = read_varlong(body, position)
+        offset_delta, position = read_varint(body, position)
+        key, position = _read_bytes(body, position, end)
+        value, position = _read_bytes(body, position, end)
+        headers: Headers = ()
+        if body[position] == 0:
+            position += 1
+        else:
+            headers, position = _read_headers(body, position, end)
+        if position != end:
+            raise _corrupt("a record does not fill its length")
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        result.append(Record(base_offset + offset_delta, timestamp, key, value, headers))
+    if position != len(body):
+        raise _corrupt("bytes follow the last record")
+    return result
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(body, position)
+    if length < 0:
+        if length != -1:
+            raise _corrupt(f"a length of {length}")
+        return None, position
+    stop = position + length
+    if stop > end:
+        raise _corrupt("a length reaches past its record")
+    return body[position:stop], stop
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(body, position)
+    if not 0 <= count <= (end - position) // _MIN_HEADER_BYTES:
+        raise _corrupt(f"{count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _read_bytes(body, position, end)
+        if name is None:
+            raise _corrupt("a header without a name")
+        value, position = _read_bytes(body, position, end)
+        headers.append((str(name, "utf-8"), value))
+    return tuple(headers), position

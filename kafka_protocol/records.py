@@ -1,0 +1,180 @@
+"""RecordBatch v2: the 61-byte header that is all a broker ever looks at.
+
+Brokers and followers move batches as opaque bytes. They read this header, check the CRC, and write the base
+offset and the leader epoch in place: both lie outside the CRC, which starts behind it. Stamping the append
+time changes the attributes and the maximum timestamp, and with them the CRC. Opening the records is the
+business of ``record_codec`` and never of the data path.
+
+Layout, big endian: base offset 8, length 4, leader epoch 4, magic 1, CRC-32C 4, attributes 2, last offset
+delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4.
+The length counts what follows it: 12 bytes less than the batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
+
+HEADER_BYTES = 61
+MAGIC = 2
+
+LOG_OVERHEAD_BYTES = 12
+"""Base offset and length: what stands before the bytes that the length counts."""
+
+CRC_OFFSET = 17
+CRC_START = 21
+"""The CRC covers everything from the attributes to the end of the batch."""
+
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+_CRC = struct.Struct(">I")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+_EPOCH_OFFSET = 12
+_LENGTH_OFFSET = 8
+_MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, as it stands in the bytes."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; compaction may have removed that record, the offset stays."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the batch (exclusive end)."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record: wraps from 2**31 - 1 to 0; -1 without a producer id."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+
+    @property
+    def compression(self) -> Compression:
+        """:class:`ProtocolError` for the three codec numbers that mean nothing."""
+        codec = self.attributes & COMPRESSION_MASK
+        if codec > Compression.ZSTD:
+            raise ProtocolError(f"unknown compression codec {codec}", ErrorCode.CORRUPT_MESSAGE)
+        return Compression(codec)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds control records (transaction markers, quorum records)."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether all records carry the time of the append (``max_timestamp``), not their own."""
+        return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``. Checks nothing but that 61 bytes are there."""
+    if position < 0 or len(buffer) - position < HEADER_BYTES:
+        raise ProtocolError("truncated record batch header", ErrorCode.CORRUPT_MESSAGE)
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch; a partial batch at the end is passed over in silence.
+
+    :class:`ProtocolError` (CORRUPT_MESSAGE) for a length too small to hold a header: nothing behind it can
+    be found.
+    """
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        if header.batch_length < _MIN_LENGTH:
+            raise ProtocolError(
+                f"record batch of {header.batch_length} bytes at position {position}",
+                ErrorCode.CORRUPT_MESSAGE,
+            )
+        if header.size_bytes > end - position:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into the batch at ``position``. The CRC stays valid."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + _EPOCH_OFFSET, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Stamp the batch at ``position`` with the time of its append, and make its CRC anew."""
+    (length,) = _EPOCH.unpack_from(buffer, position + _LENGTH_OFFSET)
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_OFFSET)
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, attributes | TIMESTAMP_TYPE_BIT)
+    _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, timestamp_ms)
+    write_crc(buffer, position, length + LOG_OVERHEAD_BYTES)
+
+
+def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
+    """Compute the CRC of the batch of ``size_bytes`` at ``position`` and write it."""
+    _CRC.pack_into(buffer, position + CRC_OFFSET, _checksum(buffer, position, size_bytes))
+
+
+def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at ``position`` is whole and its bytes match the CRC in ``header``."""
+    size = header.size_bytes
+    if size < HEADER_BYTES or size > len(buffer) - position:
+        return False
+    return _checksum(buffer, position, size) == header.crc
+
+
+def _checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
+    with memoryview(buffer) as whole, whole[position + CRC_START : position + size_bytes] as covered:
+        return int(crc32c(covered))

@@ -1,0 +1,197 @@
+"""Declarative messages: one class per message for all of its versions.
+
+A message class is a table. Each line names a field, its type for the reader and for mypy, and on the right
+the wire type with the versions in which it exists (see ``field_types``)::
+
+    @message(3, versions="0-13", flexible="9+")
+    class MetadataRequest(Message):
+        topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
+        allow_auto_topic_creation: bool = boolean("4+", default=True)
+
+Class and field names are Kafka's, in snake case. Instances are plain mutable slotted dataclasses with
+keyword arguments and Kafka's defaults. Values are what the wire carries: sentinels such as -1 stay, error
+codes are integers, ids are sixteen bytes. A field that the encoded version lacks is left out; a field that
+the decoded version lacks has its default.
+
+Functions for a (class, version) are compiled on first use and kept (``encode_plan``, ``decode_plan``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import struct as struct_module
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from pykraft.kafka_protocol.decode_plan import Decoder, decoder
+from pykraft.kafka_protocol.encode_plan import Encoder, encoder
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.field_types import (
+    FieldSpec,
+    VersionRange,
+    array,
+    boolean,
+    byte_string,
+    default_factory,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    nested,
+    records,
+    string,
+    uint16,
+    uint32,
+    uuid,
+)
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
+
+__all__ = [
+    "Message",
+    "ProtocolError",
+    "message",
+    "struct",
+    "array",
+    "boolean",
+    "byte_string",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "nested",
+    "records",
+    "string",
+    "uint16",
+    "uint32",
+    "uuid",
+]
+
+NEVER_FLEXIBLE = 0x7FFF
+NO_API_KEY = -1
+
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound="Message")
+
+
+class Message:
+    """What all requests, responses and versioned data structures share."""
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+    FIELDS: ClassVar[tuple[FieldSpec, ...]]
+    _ENCODERS: ClassVar[dict[int, Encoder]]
+    _DECODERS: ClassVar[dict[int, Decoder]]
+
+    def encode(self, version: int) -> bytes:
+        """The body at ``version``, without header. :class:`ProtocolError` if the version cannot carry it."""
+        out = bytearray()
+        self.encode_into(version, out)
+        return bytes(out)
+
+    def encode_into(self, version: int, out: bytearray) -> None:
+        """Append the body at ``version`` to ``out``."""
+        encode = self._ENCODERS.get(version)
+        if encode is None:
+            encode = self._compile_encoder(version)
+        try:
+            encode(self, out)
+        except (struct_module.error, UnicodeEncodeError) as error:
+            raise ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}") from error
+
+    @classmethod
+    def decode(cls, data: Buffer, version: int) -> Self:
+        """Read a whole body. :class:`ProtocolError` for anything but exactly one well-formed message."""
+        value, position = cls.decode_from(data, 0, version)
+        if position != len(data):
+            raise ProtocolError(f"{len(data) - position} bytes follow {cls.__name__} v{version}")
+        return value
+
+    @classmethod
+    def decode_from(cls, data: Buffer, position: int, version: int) -> tuple[Self, int]:
+        """Read a message that starts at ``position``: (message, position behind it)."""
+        decode = cls._DECODERS.get(version)
+        if decode is None:
+            decode = cls._compile_decoder(version)
+        try:
+            return decode(data, position, len(data))
+        except (struct_module.error, IndexError):
+            raise ProtocolError(f"truncated {cls.__name__} v{version}") from None
+        except UnicodeDecodeError:
+            raise ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8") from None
+
+    @classmethod
+    def _compile_encoder(cls, version: int) -> Encoder:
+        cls._check_version(version)
+        table: Any = cls
+        compiled = encoder(table, version, version >= cls.FLEXIBLE_FROM)
+        cls._ENCODERS[version] = compiled
+        return compiled
+
+    @classmethod
+    def _compile_decoder(cls, version: int) -> Decoder:
+        cls._check_version(version)
+        table: Any = cls
+        compiled = decoder(table, version, version >= cls.FLEXIBLE_FROM)
+        cls._DECODERS[version] = compiled
+        return compiled
+
+    @classmethod
+    def _check_version(cls, version: int) -> None:
+        if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+            raise ProtocolError(
+                f"{cls.__name__} has no version {version}, only {cls.MIN_VERSION} to {cls.MAX_VERSION}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: type[_T]) -> type[_T]:
+    """Class decorator: a struct nested in messages, read and written at the message's version."""
+    return _as_dataclass(cls)
+
+
+@dataclass_transform(kw_only_default=True)
+def message(
+    api_key: int = NO_API_KEY, *, versions: str, flexible: str = "none"
+) -> Callable[[type[_M]], type[_M]]:
+    """Class decorator: a message with the versions that exist and those that are flexible (KIP-482)."""
+    existing, compact = VersionRange.parse(versions), VersionRange.parse(flexible)
+
+    def decorate(cls: type[_M]) -> type[_M]:
+        result = _as_dataclass(cls)
+        result.API_KEY = api_key
+        result.MIN_VERSION = existing.lowest
+        result.MAX_VERSION = existing.highest
+        result.FLEXIBLE_FROM = compact.lowest if compact.highest >= 0 else NEVER_FLEXIBLE
+        result._ENCODERS = {}
+        result._DECODERS = {}
+        return result
+
+    return decorate
+
+
+def _as_dataclass(cls: type[_T]) -> type[_T]:
+    """Take the field specs off the class body and leave ordinary dataclass defaults in their place."""
+    specs: list[FieldSpec] = []
+    for name in inspect.get_annotations(cls):
+        spec = cls.__dict__[name]
+        assert isinstance(spec, FieldSpec), f"{cls.__name__}.{name} is not declared with a wire type"
+        spec = dataclasses.replace(spec, name=name)
+        factory = default_factory(spec)
+        plain: Any = (
+            dataclasses.field(default_factory=factory)
+            if factory is not None
+            else dataclasses.field(default=spec.default)
+        )
+        setattr(cls, name, plain)
+        specs.append(spec)
+    result = dataclasses.dataclass(slots=True, kw_only=True)(cls)
+    result.FIELDS = tuple(specs)  # type: ignore[attr-defined]
+    return result
