@@ -1,0 +1,64 @@
+# Every target sets up what it needs: a fresh clone needs git, make and Python 3.11+.
+# Java 17+ (for Spark) is installed where that is possible (Debian, root), else named.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := broker group_coordinator jepsen_like kafka_client kafka_protocol log_store metadata_log node quorum runtime spark
+SEED ?= 1
+TIME_LIMIT ?= 60
+RUNS ?= 1
+
+.PHONY: setup java check test demo jepsen sim mutants bench proto format clean
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "python3-venv is missing: installing it"; apt-get update -qq && apt-get install -y -qq python3-venv python3-pip && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	@$(BIN)/pip install --quiet --editable ".[spark]" --group test --group lint
+	@mkdir -p build/path && ln -sfn ../.. build/path/pykraft
+	@touch $@
+
+java:
+	@if java -version 2>&1 | head -n 1 | grep -qE '"(1[7-9]|[2-9][0-9])'; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "Java 17+ is missing: installing it"; \
+	  apt-get update -qq && { apt-get install -y -qq openjdk-17-jre-headless || apt-get install -y -qq default-jre-headless; } >/dev/null; \
+	else echo "Java 17 or newer is missing: Spark needs it. Install it (Debian: apt-get install openjdk-17-jre-headless)"; fi
+
+check: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q -m "not interop and not spark and not slow"
+
+test: setup java
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest
+
+demo: setup java
+	$(BIN)/python examples/demo.py
+
+jepsen: setup
+	$(BIN)/pykraft jepsen run --workload append --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
+
+bench: setup
+	$(BIN)/python benchmarks/data_path.py
+
+proto: setup
+	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \
+	  ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=.. --pyi_out=.. $$file; done
+
+format: setup
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

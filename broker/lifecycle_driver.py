@@ -1,0 +1,166 @@
+"""Registers the broker, sends its heartbeats and sees it out: the clockwork around :class:`BrokerLifecycle`.
+
+A heartbeat the controller refuses with STALE_BROKER_EPOCH means another incarnation took this id, or the
+registration was removed: the broker stops serving at once and tries to register anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_FAST_HEARTBEAT_MS = 20
+"""The pause between heartbeats while the broker waits for a change of its standing."""
+
+
+class LifecycleDriver:
+    """Runs one broker's registration and heartbeats until it is told to stop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        lifecycle: BrokerLifecycle,
+        channel: ControllerChannel,
+        clock: Clock,
+        *,
+        incarnation_id: Uuid,
+        endpoints: Callable[[], tuple[Endpoint, ...]],
+        log_dir_ids: tuple[Uuid, ...],
+        metadata_offset: Callable[[], int],
+        features: dict[str, tuple[int, int]],
+    ) -> None:
+        self._config = config
+        self._lifecycle = lifecycle
+        self._channel = channel
+        self._clock = clock
+        self._incarnation_id = incarnation_id
+        self._endpoints = endpoints
+        self._log_dir_ids = log_dir_ids
+        self._metadata_offset = metadata_offset
+        self._features = features
+        self._poke = asyncio.Event()
+        self.running = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Register, then heartbeat until the controller lets the broker go."""
+        await self._register()
+        while self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
+            await self._heartbeat()
+            if self._lifecycle.state is BrokerState.RECOVERY:
+                self._lifecycle.set_ready()
+            if self._lifecycle.state is BrokerState.RUNNING and not self.running.is_set():
+                logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
+                self.running.set()
+            await self._pause()
+        self.stopped.set()
+
+    async def shut_down(self, timeout_ms: int) -> None:
+        """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over."""
+        self._lifecycle.begin_controlled_shutdown()
+        self._poke.set()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.stopped.wait()
+        except TimeoutError:
+            logger.warning("controlled shutdown did not finish in %d ms", timeout_ms)
+
+    async def _register(self) -> None:
+        request = pb.RegisterBrokerRequest(
+            cluster_id=self._config.cluster_id,
+            broker_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
+            endpoints=[
+                pb.Endpoint(
+                    name=item.name, host=item.host, port=item.port, security_protocol=item.security_protocol
+                )
+                for item in self._endpoints()
+            ],
+            features=[
+                pb.Feature(name=name, min_level=low, max_level=high)
+                for name, (low, high) in sorted(self._features.items())
+            ],
+            rack=self._config.rack,
+            log_dirs=list(self._log_dir_ids),
+            previous_broker_epoch=-1,
+        )
+        deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
+        while True:
+            try:
+                response = await self._channel.call(
+                    "RegisterBroker",
+                    request,
+                    pb.RegisterBrokerResponse.FromString,
+                    max(deadline_ms - self._clock.monotonic_ms(), 1),
+                )
+            except KafkaError as error:
+                # The session of a killed predecessor still lives at the controller: it will lapse.
+                retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+                if not retry or self._clock.monotonic_ms() >= deadline_ms:
+                    raise
+                await asyncio.sleep(_FAST_HEARTBEAT_MS * 5 / 1000)
+                continue
+            self._lifecycle.handle_registered(response.broker_epoch)
+            logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
+            return
+
+    async def _heartbeat(self) -> None:
+        beat = self._lifecycle.next_heartbeat(self._metadata_offset())
+        sent_ms = self._clock.monotonic_ms()
+        try:
+            response = await self._channel.call(
+                "BrokerHeartbeat",
+                pb.BrokerHeartbeatRequest(
+                    broker_id=self._config.node_id,
+                    broker_epoch=beat.broker_epoch,
+                    current_metadata_offset=beat.current_metadata_offset,
+                    want_fence=beat.want_fence,
+                    want_shut_down=beat.want_shut_down,
+                ),
+                pb.BrokerHeartbeatResponse.FromString,
+                # One attempt: the answer to a later one would be dated by this one's start.
+                timeout_ms=self._config.heartbeat_interval_ms,
+                attempt_timeout_ms=self._config.heartbeat_interval_ms,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:
+                logger.error("the controller no longer knows epoch %d of this broker", beat.broker_epoch)
+                self._lifecycle.handle_stale_epoch()
+                await self._register()
+            else:
+                logger.warning("heartbeat failed: %s", error)
+            return
+        was_fenced = self._lifecycle.is_fenced
+        self._lifecycle.handle_heartbeat_answer(
+            sent_ms,
+            is_caught_up=response.is_caught_up,
+            is_fenced=response.is_fenced,
+            should_shut_down=response.should_shut_down,
+        )
+        if response.is_fenced and not was_fenced:
+            logger.error("this broker has been fenced: it serves no client until it is unfenced")
+
+    async def _pause(self) -> None:
+        """Until the next heartbeat is due, or at once when a shutdown is asked for."""
+        waiting = (
+            self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        )
+        pause_ms = _FAST_HEARTBEAT_MS if waiting else self._config.heartbeat_interval_ms
+        self._poke.clear()
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._poke.wait()
+        except TimeoutError:
+            pass

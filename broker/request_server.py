@@ -1,0 +1,127 @@
+"""Takes the frames of client connections and sees to it that each is answered.
+
+Produce and Fetch take the short way (:class:`HotHandler`: parsed and answered by hand, on the spot). Every
+other request is decoded by the table-driven codec and handled in a task of its own; the connection keeps the
+answers in order. What cannot be understood at all closes the connection with one log line: the protocol has
+no answer for it. A handler that fails by a bug costs its own request only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.request_context import RequestContext
+
+logger = logging.getLogger(__name__)
+
+
+class HotHandler(Protocol):
+    """Answers one API without the general codec."""
+
+    def handle(
+        self,
+        connection: Connection,
+        context: RequestContext,
+        header: RequestHeader,
+        body: memoryview,
+        slot: ResponseSlot,
+    ) -> None:
+        """Complete ``slot`` now or later. ``body`` is valid only during the call; :class:`ProtocolError` closes."""
+        ...
+
+
+class RequestServer:
+    """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a broker's listeners."""
+
+    def __init__(
+        self, services: BrokerServices, apis: Iterable[Api], hot: Mapping[ApiKey, HotHandler]
+    ) -> None:
+        self._services = services
+        self._apis = {int(api.key): api for api in apis}
+        self._hot = {int(key): handler for key, handler in hot.items()}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        try:
+            header, body_at = decode_request_header(frame)
+            api = self._apis.get(header.api_key)
+            if api is None:
+                connection.close(f"request for unknown API {header.api_key}")
+                return
+            if not api.serves(header.api_version):
+                self._refuse_version(api, connection, header, slot)
+                return
+            context = self._context(connection, header)
+            hot = self._hot.get(header.api_key)
+            if hot is not None:
+                hot.handle(connection, context, header, frame[body_at:], slot)
+                return
+            request = request_class(api.key).decode(bytes(frame[body_at:]), header.api_version)
+        except ProtocolError as error:
+            connection.close(f"malformed request: {error.message}")
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(api, context, header, request, slot))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
+        """The caller of this request; remembered, since a client rarely changes its id."""
+        known = connection.state
+        client_id = header.client_id or ""
+        if isinstance(known, RequestContext) and known.client_id == client_id:
+            return known
+        context = RequestContext(
+            listener=connection.listener_name,
+            client_id=client_id,
+            client_address=connection.peer_address,
+            connection_id=connection.connection_id,
+        )
+        connection.state = context
+        return context
+
+    def _refuse_version(
+        self, api: Api, connection: Connection, header: RequestHeader, slot: ResponseSlot
+    ) -> None:
+        if api.key is not ApiKey.API_VERSIONS:
+            connection.close(f"{api.key.name} version {header.api_version} is not served")
+            return
+        # The one request that is answered whatever its version, in the oldest encoding, so that a client
+        # newer than the broker can find a version both know (KIP-511).
+        error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version}")
+        response = api.error_response(None, 0, error)
+        slot.complete(
+            [encode_response_header(api.key, 0, header.correlation_id), response.encode(0)]
+        )
+
+    async def _answer(
+        self, api: Api, context: RequestContext, header: RequestHeader, request: Message, slot: ResponseSlot
+    ) -> None:
+        version = header.api_version
+        try:
+            response = await api.handle(self._services, context, request, version)
+        except KafkaError as error:
+            response = api.error_response(request, version, error)
+        except Exception:
+            logger.exception("%s failed", api.key.name)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
+            response = api.error_response(request, version, error)
+        if not slot.abandoned:
+            slot.complete(
+                [encode_response_header(api.key, version, header.correlation_id), response.encode(version)]
+            )
+
+    async def close(self) -> None:
+        """Drop the requests that are still being handled."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,167 @@
+"""Formatting data directories: what ``pykraft storage format`` writes, and what a starting node checks.
+
+A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory also
+holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are part of
+the log rather than of the configuration, the snapshot ``00000000000000000000-0000000000.checkpoint`` with
+them (KIP-853). ``meta.properties`` is written last, so that a half-formatted directory counts as unformatted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
+from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
+from pykraft.node.config import ServerConfig
+from pykraft.quorum.bootstrap import write_bootstrap_snapshot
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.properties import ConfigError
+from pykraft.runtime.rpc import RpcAddress
+
+METADATA_DIR_NAME = "__cluster_metadata-0"
+
+
+@dataclass(frozen=True, slots=True)
+class FormattedDirectory:
+    """One directory that :func:`format_directories` dealt with; ``skipped`` if it had been formatted before."""
+
+    path: str
+    directory_id: Uuid
+    skipped: bool
+
+
+def parse_initial_controllers(text: str) -> VoterSet:
+    """``id@host:port:directoryId,…`` → the voters. :class:`ConfigError` says what is wrong with which item."""
+    voters = []
+    for item in (part.strip() for part in text.split(",")):
+        node, at, rest = item.partition("@")
+        address, colon, directory = rest.rpartition(":")
+        host, port_colon, port = address.rpartition(":")
+        if not (at and colon and port_colon and node.isdigit() and port.isdigit() and host):
+            raise ConfigError(f"--initial-controllers: {item!r} is not id@host:port:directoryId")
+        try:
+            directory_id = uuid_from_str(directory)
+        except ValueError as error:
+            raise ConfigError(f"--initial-controllers: {error}") from None
+        voters.append(
+            Voter(ReplicaKey(int(node), directory_id), RpcAddress(host.strip("[]"), int(port)))
+        )
+    try:
+        return VoterSet(voters)
+    except ValueError as error:
+        raise ConfigError(f"--initial-controllers: {error}") from None
+
+
+def standalone_voters(config: ServerConfig, directory_id: Uuid) -> VoterSet:
+    """This node as the only voter."""
+    listener = config.controller_listener
+    if not config.is_controller or listener is None:
+        raise ConfigError("--standalone needs a node with the controller role")
+    address = RpcAddress(listener.advertised_host, listener.advertised_port)
+    return VoterSet([Voter(ReplicaKey(config.node_id, directory_id), address)])
+
+
+def format_directories(
+    disk: Disk,
+    config: ServerConfig,
+    cluster_id: str,
+    features: Mapping[str, int],
+    new_uuid: Callable[[], Uuid],
+    *,
+    initial_voters: VoterSet | None = None,
+    standalone: bool = False,
+    ignore_formatted: bool = False,
+) -> list[FormattedDirectory]:
+    """Format every directory of ``config``; all or nothing is checked before anything is written."""
+    found = {path: read_meta_properties(disk, path) for path in config.all_dirs}
+    for path, properties in found.items():
+        if properties is None:
+            continue
+        if not ignore_formatted:
+            raise ConfigError(
+                f"{path} is already formatted; with --ignore-formatted it is left as it is and the others are done"
+            )
+        if properties.cluster_id != cluster_id:
+            raise ConfigError(f"{path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
+    directory_ids = {path: new_uuid() for path in config.all_dirs}
+    metadata_dir = config.metadata_log_dir
+    if standalone:
+        initial_voters = standalone_voters(config, directory_ids[metadata_dir])
+    if initial_voters is not None:
+        voter = initial_voters.get(config.node_id)
+        if voter is not None:
+            directory_ids[metadata_dir] = voter.key.directory_id
+        elif config.is_controller:
+            raise ConfigError(f"--initial-controllers does not name node.id {config.node_id}")
+    done = []
+    for path, properties in found.items():
+        if properties is not None:
+            done.append(FormattedDirectory(path, properties.directory_id, skipped=True))
+            continue
+        disk.make_dirs(path)
+        if path == metadata_dir:
+            write_bootstrap_checkpoint(disk, path, features)
+            if initial_voters is not None:
+                log_dir = f"{path}/{METADATA_DIR_NAME}"
+                disk.make_dirs(log_dir)
+                write_bootstrap_snapshot(disk, log_dir, initial_voters)
+        write_meta_properties(
+            disk,
+            path,
+            MetaProperties(
+                version=1,
+                cluster_id=cluster_id,
+                node_id=config.node_id,
+                directory_id=directory_ids[path],
+            ),
+        )
+        done.append(FormattedDirectory(path, directory_ids[path], skipped=False))
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """What the formatted directories say about this node."""
+
+    cluster_id: str
+    directory_ids: Mapping[str, Uuid]
+
+
+def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
+    """The identity that all directories agree on.
+
+    :class:`ConfigError` if one is not formatted, belongs to another node or cluster, or is a copy of another.
+    """
+    directory_ids: dict[str, Uuid] = {}
+    cluster_id = ""
+    for path in config.all_dirs:
+        properties = read_meta_properties(disk, path)
+        if properties is None:
+            raise ConfigError(
+                f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties` first"
+                " (`pykraft storage random-uuid` makes a cluster id)"
+            )
+        if properties.node_id != config.node_id:
+            raise ConfigError(
+                f"{path} belongs to node {properties.node_id}, but node.id is {config.node_id};"
+                " `pykraft storage info -c server.properties` shows what is there"
+            )
+        if cluster_id not in ("", properties.cluster_id):
+            raise ConfigError(
+                f"{path} belongs to cluster {properties.cluster_id}, the directories before it to {cluster_id};"
+                " `pykraft storage info -c server.properties` shows what is there"
+            )
+        if properties.directory_id in directory_ids.values():
+            raise ConfigError(
+                f"{path} has the directory id {uuid_to_str(properties.directory_id)} of another directory"
+            )
+        cluster_id = properties.cluster_id
+        directory_ids[path] = properties.directory_id
+        if path != config.metadata_log_dir and disk.exists(f"{path}/{METADATA_DIR_NAME}"):
+            raise ConfigError(
+                f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"
+            )
+    return NodeIdentity(cluster_id, directory_ids)

@@ -1,0 +1,89 @@
+"""Pure by default: only the adapters named here may touch clocks, sockets, threads, files or chance.
+
+A file that is not on the list runs unmodified in simulation. Adding a file here is a design decision.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PURE_PACKAGES = (
+    "broker",
+    "group_coordinator",
+    "kafka_protocol",
+    "log_store",
+    "metadata_log",
+    "quorum",
+    "runtime",
+)
+IMPURE_MODULES = frozenset(
+    "asyncio concurrent grpc multiprocessing os random secrets select selectors signal socket ssl subprocess"
+    " threading time uuid uvloop".split()
+)
+EVENT_LOOP = frozenset({"asyncio"})
+ADAPTERS = {
+    # The operating system.
+    "runtime/clock.py": {"time"},
+    "runtime/grpc_rpc.py": {"asyncio", "grpc"},
+    "runtime/os_disk.py": {"os", "threading"},
+    "runtime/tasks.py": EVENT_LOOP,
+    "runtime/tcp.py": {"asyncio", "os", "socket"},
+    # Drivers: they own a pure core and step it from the event loop.
+    "broker/controller_channel.py": EVENT_LOOP,
+    "broker/lifecycle_driver.py": EVENT_LOOP,
+    "broker/log_manager.py": EVENT_LOOP,
+    "broker/metadata_cache.py": EVENT_LOOP,
+    "broker/producer_ids.py": EVENT_LOOP,
+    "broker/replica_fetcher.py": EVENT_LOOP,
+    "broker/replica_manager.py": EVENT_LOOP,
+    "broker/request_server.py": EVENT_LOOP,
+    "group_coordinator/runtime.py": EVENT_LOOP,
+    "group_coordinator/service.py": EVENT_LOOP,
+    "metadata_log/controller_driver.py": EVENT_LOOP,
+    "metadata_log/controller_rpc.py": EVENT_LOOP,
+    "quorum/client.py": EVENT_LOOP,
+    "quorum/driver.py": EVENT_LOOP,
+    "quorum/rpc.py": EVENT_LOOP,
+}
+
+
+def _source_files() -> list[str]:
+    files = []
+    for package in PURE_PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if not path.name.endswith("_pb2.py"):
+                files.append(path.relative_to(ROOT).as_posix())
+    return files
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Top-level modules imported at run time; what only a type checker sees does not count."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+@pytest.mark.parametrize("name", _source_files())
+def test_a_file_imports_no_more_of_the_world_than_it_is_allowed(name: str) -> None:
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+    assert _imports(tree) & IMPURE_MODULES <= ADAPTERS.get(name, frozenset())
+
+
+def test_every_adapter_on_the_list_exists_and_needs_its_place() -> None:
+    for name, modules in ADAPTERS.items():
+        tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+        assert modules & _imports(tree), f"{name} no longer needs to be on the list"
