@@ -27,6 +27,10 @@ _UNKNOWN_TOPIC = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
 
+# Version 13 adds only an error that asks the client to start over from its bootstrap servers, which this
+# one does anyway whenever no broker it knows answers.
+_METADATA_VERSION_WITH_TOPIC_IDS = 12
+
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
@@ -155,7 +159,9 @@ class Cluster:
         in ``metadata.errors``."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        response = await self.ask_any(request, MetadataResponse, deadline_ms)
+        response = await self.ask_any(
+            request, MetadataResponse, deadline_ms, max_version=_METADATA_VERSION_WITH_TOPIC_IDS
+        )
         self.metadata.replay(response, complete=topics is None)
 
     async def topics(self, names: Sequence[str] | None, deadline_ms: int) -> list[Topic]:

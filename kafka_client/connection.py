@@ -11,7 +11,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError, UnsupportedByBrokerError
+from pykraft.kafka_client.errors import (
+    ClientTimeoutError,
+    ConnectionFailedError,
+    MalformedAnswerError,
+    UnsupportedByBrokerError,
+)
 from pykraft.kafka_client.network import Address, Channel, Network
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -113,20 +118,17 @@ class Connection:
         while True:
             await self._send_version(request, version, deadline_ms)
             version, body = await self._receive_body(deadline_ms)
-            # Both encodings begin with the error code; a broker that does not know the version answers in v0.
+            # All encodings begin with the error code.
             error_code = int.from_bytes(body[:2], "big", signed=True)
-            refused = error_code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
-            response = self._decode(ApiVersionsResponse, body, 0 if refused else version)
-            ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-            if not refused:
+            if error_code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
+                response = self._decode(ApiVersionsResponse, body, version)
                 break
             if version == 0:
                 raise UnsupportedByBrokerError(f"{self.address} refuses every version of ApiVersions")
-            lower = ranges.get(ApiKey.API_VERSIONS, (0, 0))[1]
-            version = lower if lower < version and error_code == ErrorCode.UNSUPPORTED_VERSION else 0
+            version = _next_version(body, version) if error_code == ErrorCode.UNSUPPORTED_VERSION else 0
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"{self.address} refused ApiVersions")
-        self.versions = ranges
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         self.finalized_features = {
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
@@ -159,22 +161,21 @@ class Connection:
             correlation_id, body_offset = decode_response_header(expected.api_key, expected.version, frame)
         except KafkaError as error:
             self.close()
-            raise ConnectionFailedError(
-                f"{self.address} sent a malformed response header: {error}"
-            ) from error
+            raise MalformedAnswerError(f"{self.address} sent a malformed response header: {error}") from error
         if correlation_id != expected.correlation_id:
             self.close()
-            raise ConnectionFailedError(
+            raise MalformedAnswerError(
                 f"{self.address} answered request {correlation_id} where {expected.correlation_id} was due"
             )
         return expected.version, frame[body_offset:]
 
     def _decode(self, response_type: type[R], body: memoryview, version: int) -> R:
+        # Bytes behind the message are let pass, as other clients do: there are servers that leave some.
         try:
-            return response_type.decode(body, version)
+            return response_type.decode_from(body, 0, version)[0]
         except KafkaError as error:
             self.close()
-            raise ConnectionFailedError(
+            raise MalformedAnswerError(
                 f"{self.address} sent a malformed {response_type.__name__} v{version}: {error.message}"
             ) from error
 
@@ -186,6 +187,19 @@ class Connection:
         return ConnectionFailedError(
             f"the connection to {self.address} broke during {name}: {_reason(error)}"
         )
+
+
+def _next_version(body: memoryview, refused: int) -> int:
+    """The version of ApiVersions to try after a refusal. The answer should be in version 0 and hold the
+    range; some brokers answer in the version they were asked in."""
+    for version in (0, refused):
+        try:
+            response = ApiVersionsResponse.decode(body, version)
+        except KafkaError:
+            continue
+        offered = [key.max_version for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS]
+        return min(refused - 1, *offered) if offered else 0
+    return refused - 1
 
 
 def _reason(error: OSError) -> str:

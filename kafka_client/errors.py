@@ -17,6 +17,13 @@ class ConnectionFailedError(KafkaError):
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
+class MalformedAnswerError(KafkaError):
+    """The broker sent bytes that are not the answer the protocol prescribes. Asking again will not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
 class ClientTimeoutError(KafkaError):
     """The caller's time is up; ``__cause__`` is the last error met on the way."""
 

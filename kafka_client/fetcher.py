@@ -64,7 +64,8 @@ class FetchedBatches:
     """One answer: ``data`` holds the whole batches ``headers`` describe (position in ``data``, header).
 
     The first batch may begin below the offset asked for: batches are sent whole. ``next_offset`` is
-    where to go on. ``aborted`` are (producer id, first offset) of aborted transactions, told under read_committed only.
+    where to go on. ``aborted`` are (producer id, first offset) of aborted transactions, told
+    under read_committed only.
     """
 
     data: memoryview
