@@ -1,0 +1,94 @@
+"""The uniform assignor: every member the same number of partitions, give or take one, moving few.
+
+With one common subscription the counts differ by at most one. With different subscriptions the least
+loaded eligible member gets each partition, and partitions move from the fuller to the emptier until no
+single move helps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+from pykraft.group_coordinator.assignors.interface import MemberSpec
+from pykraft.group_coordinator.records import Partitions, TopicPartition
+from pykraft.kafka_protocol.ids import Uuid
+
+
+def assign_uniform(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
+) -> dict[str, Partitions]:
+    if not members:
+        return {}
+    subscriptions = {spec.subscribed for spec in members.values()}
+    if len(subscriptions) == 1:
+        assigned = _assign_alike(members, partition_counts, next(iter(subscriptions)))
+    else:
+        assigned = _assign_unlike(members, partition_counts)
+    return {member_id: frozenset(partitions) for member_id, partitions in assigned.items()}
+
+
+def _assign_alike(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int], subscribed: frozenset[Uuid]
+) -> dict[str, set[TopicPartition]]:
+    unassigned = _all_partitions(subscribed, partition_counts)
+    quota, extra = divmod(len(unassigned), len(members))
+    assigned: dict[str, set[TopicPartition]] = {}
+    for member_id in sorted(members):
+        kept = sorted(members[member_id].current & unassigned)
+        limit = quota
+        if len(kept) > quota and extra > 0:
+            limit += 1
+            extra -= 1
+        assigned[member_id] = set(kept[:limit])
+        unassigned -= assigned[member_id]
+    emptiest = [(len(partitions), member_id) for member_id, partitions in assigned.items()]
+    heapq.heapify(emptiest)
+    for partition in sorted(unassigned):
+        load, member_id = emptiest[0]
+        assigned[member_id].add(partition)
+        heapq.heapreplace(emptiest, (load + 1, member_id))
+    return assigned
+
+
+def _assign_unlike(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
+) -> dict[str, set[TopicPartition]]:
+    subscribers: dict[Uuid, list[str]] = {}
+    for member_id in sorted(members):
+        for topic_id in members[member_id].subscribed:
+            subscribers.setdefault(topic_id, []).append(member_id)
+    unassigned = _all_partitions(frozenset(subscribers), partition_counts)
+    assigned: dict[str, set[TopicPartition]] = {}
+    for member_id in sorted(members):
+        spec = members[member_id]
+        kept = {p for p in spec.current & unassigned if p[0] in spec.subscribed}
+        assigned[member_id] = kept
+        unassigned -= kept
+    # Topics with few subscribers first: those who could take anything should not be full by then.
+    for partition in sorted(unassigned, key=lambda p: (len(subscribers[p[0]]), p)):
+        assigned[_least_loaded(subscribers[partition[0]], assigned)].add(partition)
+    _balance(assigned, subscribers)
+    return assigned
+
+
+def _balance(assigned: dict[str, set[TopicPartition]], subscribers: Mapping[Uuid, list[str]]) -> None:
+    """Move partitions while a move narrows a difference; ends because the sum of squared loads falls."""
+    moved = True
+    while moved:
+        moved = False
+        for member_id in sorted(assigned, key=lambda m: (-len(assigned[m]), m)):
+            for partition in sorted(assigned[member_id]):
+                other = _least_loaded(subscribers[partition[0]], assigned)
+                if len(assigned[member_id]) - len(assigned[other]) >= 2:
+                    assigned[member_id].remove(partition)
+                    assigned[other].add(partition)
+                    moved = True
+
+
+def _least_loaded(candidates: list[str], assigned: Mapping[str, set[TopicPartition]]) -> str:
+    return min(candidates, key=lambda member_id: (len(assigned[member_id]), member_id))
+
+
+def _all_partitions(topic_ids: frozenset[Uuid], partition_counts: Mapping[Uuid, int]) -> set[TopicPartition]:
+    return {(topic_id, index) for topic_id in topic_ids for index in range(partition_counts.get(topic_id, 0))}

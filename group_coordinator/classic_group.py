@@ -1,0 +1,150 @@
+"""A classic group: members that join, wait for each other, and let one of them hand out the work.
+
+The value holds everything the protocol needs, the waiting members included; who is waiting on which
+connection is none of its business. Only a completed rebalance is written to the log, so a failover keeps
+generation and assignments but forgets a rebalance in progress (its members are told to rejoin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from pykraft.group_coordinator.records import ClassicMemberValue, GroupMetadataValue
+from pykraft.metadata_log.persistent import Map
+
+
+class ClassicState(Enum):
+    """Values are the names Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """``protocols`` in order of preference, each with opaque metadata."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    awaiting_join: bool = False
+    awaiting_sync: bool = False
+
+    @property
+    def protocol_names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.protocols)
+
+    def metadata_for(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroup:
+    """``pending_member_ids`` were handed an id and have yet to join with it (KIP-394).
+
+    ``initial_delay_left_ms`` is None but for the first rebalance of an empty group, which waits for more
+    members (KIP-134): then it is how much of the members' rebalance timeout the delay may still use up.
+    """
+
+    group_id: str
+    state: ClassicState = ClassicState.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: Map[str, ClassicMember] = field(default_factory=Map)
+    pending_member_ids: frozenset[str] = frozenset()
+    initial_delay_left_ms: int | None = None
+    new_member_added: bool = False
+    state_timestamp_ms: int = -1
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def size(self) -> int:
+        return len(self.members) + len(self.pending_member_ids)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        return next((m.member_id for m in self.members.values() if m.instance_id == instance_id), None)
+
+    def iter_members(self) -> Iterator[ClassicMember]:
+        """Members in order of their ids."""
+        for member_id in sorted(self.members):
+            yield self.members[member_id]
+
+    def with_member(self, member: ClassicMember) -> ClassicGroup:
+        return replace(self, members=self.members.set(member.member_id, member))
+
+    def without_member(self, member_id: str) -> ClassicGroup:
+        """The group without that member; if it led, another takes the lead."""
+        if member_id not in self.members:
+            return self
+        members = self.members.delete(member_id)
+        leader_id = self.leader_id
+        if leader_id == member_id:
+            leader_id = min(members) if members else None
+        return replace(self, members=members, leader_id=leader_id)
+
+    def to_value(self) -> GroupMetadataValue:
+        """What the log keeps: the group as of a completed rebalance."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp_ms=self.state_timestamp_ms,
+            members=tuple(
+                ClassicMemberValue(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.session_timeout_ms,
+                    subscription=member.metadata_for(self.protocol_name),
+                    assignment=member.assignment,
+                )
+                for member in self.iter_members()
+            ),
+        )
+
+    @classmethod
+    def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        members = {
+            member.member_id: ClassicMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                protocols=((value.protocol or "", member.subscription),),
+                assignment=member.assignment,
+            )
+            for member in value.members
+        }
+        return cls(
+            group_id=group_id,
+            state=ClassicState.STABLE if members else ClassicState.EMPTY,
+            generation=value.generation,
+            protocol_type=value.protocol_type or None,
+            protocol_name=value.protocol,
+            leader_id=value.leader,
+            members=Map(members),
+            state_timestamp_ms=value.current_state_timestamp_ms,
+        )

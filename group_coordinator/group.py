@@ -1,0 +1,172 @@
+"""A consumer group (KIP-848): three epochs, its members, and who is to own what.
+
+*Group epoch*: moves when members, subscriptions or the subscribed topics change. *Assignment epoch*: the
+group epoch that the target assignment was computed for. *Member epoch*: how far a member has come. Values
+here are immutable; only :func:`replay_group` makes a new one out of a record, on the live path and when
+loading alike, so that what is in memory is always what the log says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.records import (
+    NO_PARTITIONS,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    CurrentAssignmentKey,
+    CurrentAssignmentValue,
+    GroupRecord,
+    Partitions,
+    TargetAssignmentMemberKey,
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataKey,
+    TargetAssignmentMetadataValue,
+    TopicPartition,
+)
+from pykraft.metadata_log.persistent import Map
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """``subscribed_names`` and ``subscribed_regexes`` count the members that use each."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    assignment_epoch: int = 0
+    members: Map[str, ConsumerMember] = field(default_factory=Map)
+    static_members: Map[str, str] = field(default_factory=Map)
+    targets: Map[str, Partitions] = field(default_factory=Map)
+    subscribed_names: Map[str, int] = field(default_factory=Map)
+    subscribed_regexes: Map[str, int] = field(default_factory=Map)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for what the group is doing."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def target_of(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def held_by_others(self, member_id: str) -> frozenset[TopicPartition]:
+        """Partitions that some other member may still be using."""
+        held: set[TopicPartition] = set()
+        for other_id, other in self.members.items():
+            if other_id != member_id:
+                held |= other.assigned
+                held |= other.pending_revocation
+        return frozenset(held)
+
+    def iter_members(self) -> Iterator[ConsumerMember]:
+        """Members in order of their ids."""
+        for member_id in sorted(self.members):
+            yield self.members[member_id]
+
+
+def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
+    """Apply one of the record types 5 to 8, or a new group epoch (type 3).
+
+    Records of a compacted log may come in any order between keys, so a member may appear by its assignment
+    before its metadata.
+    """
+    match record.key, record.value:
+        case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue(epoch, metadata_hash):
+            return replace(group, epoch=epoch, metadata_hash=metadata_hash)
+        case ConsumerGroupMemberMetadataKey(_, member_id), ConsumerGroupMemberMetadataValue() as metadata:
+            member = group.members.get(member_id) or ConsumerMember(member_id)
+            return _with_member(group, member, member.with_metadata_value(metadata))
+        case ConsumerGroupMemberMetadataKey(_, member_id), None:
+            return _without_member(group, member_id)
+        case TargetAssignmentMetadataKey(), TargetAssignmentMetadataValue(assignment_epoch):
+            return replace(group, assignment_epoch=assignment_epoch)
+        case TargetAssignmentMetadataKey(), None:
+            return replace(group, assignment_epoch=0)
+        case TargetAssignmentMemberKey(_, member_id), TargetAssignmentMemberValue(partitions):
+            return replace(group, targets=group.targets.set(member_id, partitions))
+        case TargetAssignmentMemberKey(_, member_id), None:
+            return (
+                replace(group, targets=group.targets.delete(member_id))
+                if member_id in group.targets
+                else group
+            )
+        case CurrentAssignmentKey(_, member_id), (CurrentAssignmentValue() | None) as assignment:
+            known = group.members.get(member_id)
+            if known is None and assignment is None:
+                return group
+            updated = (known or ConsumerMember(member_id)).with_assignment_value(assignment)
+            return replace(group, members=group.members.set(member_id, updated))
+        case _:
+            raise AssertionError(f"not a record of a consumer group: {record}")
+
+
+def _with_member(group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember) -> ConsumerGroup:
+    static_members = group.static_members
+    if new.instance_id is not None:
+        static_members = static_members.set(new.instance_id, new.member_id)
+    counted = old if old.member_id in group.members else ConsumerMember(old.member_id)
+    names, regexes = _recount(group, counted, new)
+    return replace(
+        group,
+        members=group.members.set(new.member_id, new),
+        static_members=static_members,
+        subscribed_names=names,
+        subscribed_regexes=regexes,
+    )
+
+
+def _without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
+    member = group.members.get(member_id)
+    if member is None:
+        return group
+    static_members = group.static_members
+    if member.instance_id is not None and static_members.get(member.instance_id) == member_id:
+        static_members = static_members.delete(member.instance_id)
+    names, regexes = _recount(group, member, ConsumerMember(member_id))
+    return replace(
+        group,
+        members=group.members.delete(member_id),
+        static_members=static_members,
+        subscribed_names=names,
+        subscribed_regexes=regexes,
+    )
+
+
+def _recount(
+    group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember
+) -> tuple[Map[str, int], Map[str, int]]:
+    names, regexes = group.subscribed_names, group.subscribed_regexes
+    if old.topic_names != new.topic_names:
+        for name in set(old.topic_names) - set(new.topic_names):
+            names = _add(names, name, -1)
+        for name in set(new.topic_names) - set(old.topic_names):
+            names = _add(names, name, +1)
+    if old.topic_regex != new.topic_regex:
+        if old.topic_regex:
+            regexes = _add(regexes, old.topic_regex, -1)
+        if new.topic_regex:
+            regexes = _add(regexes, new.topic_regex, +1)
+    return names, regexes
+
+
+def _add(counts: Map[str, int], key: str, change: int) -> Map[str, int]:
+    count = counts.get(key, 0) + change
+    return counts.set(key, count) if count > 0 else counts.delete(key)

@@ -1,0 +1,49 @@
+"""Small builders for the records of consumer groups, shared by everything that decides about them."""
+
+from __future__ import annotations
+
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    CurrentAssignmentKey,
+    GroupRecord,
+    TargetAssignmentMemberKey,
+    TargetAssignmentMetadataKey,
+)
+
+
+def member_metadata_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.to_metadata_value())
+
+
+def member_assignment_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+    return GroupRecord(CurrentAssignmentKey(group_id, member.member_id), member.to_assignment_value())
+
+
+def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
+    """Everything about a member, gone; the assignment first, so that nobody is left with half a member."""
+    return (
+        GroupRecord(CurrentAssignmentKey(group_id, member_id), None),
+        GroupRecord(TargetAssignmentMemberKey(group_id, member_id), None),
+        GroupRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+    )
+
+
+def group_epoch_record(group: ConsumerGroup, metadata_hash: int) -> GroupRecord:
+    """The next group epoch, at which the subscribed topics looked like ``metadata_hash``."""
+    return GroupRecord(
+        ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1, metadata_hash)
+    )
+
+
+def group_tombstones(group: ConsumerGroup) -> tuple[GroupRecord, ...]:
+    """A consumer group and all of its members, gone. The group's own record last."""
+    records: list[GroupRecord] = []
+    for member_id in sorted(set(group.members) | set(group.targets)):
+        records.extend(member_tombstones(group.group_id, member_id))
+    records.append(GroupRecord(TargetAssignmentMetadataKey(group.group_id), None))
+    records.append(GroupRecord(ConsumerGroupMetadataKey(group.group_id), None))
+    return tuple(records)

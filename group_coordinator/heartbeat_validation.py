@@ -1,0 +1,108 @@
+"""What a ConsumerGroupHeartbeat must look like, and whether the member may say it now.
+
+All refusals of the consumer protocol that need no decision stand here; nothing here has effects.
+"""
+
+from __future__ import annotations
+
+from pykraft.group_coordinator.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember
+from pykraft.group_coordinator.records import Partitions
+from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.subscription import check_regex
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
+    """The rules that need nothing but the request and the configuration."""
+    if "consumer" not in call.config.rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is switched off.")
+    _require(bool(request.group_id.strip()), "GroupId can't be empty.")
+    _require(request.instance_id is None or bool(request.instance_id.strip()), "InstanceId can't be empty.")
+    _require(request.rack_id is None or bool(request.rack_id.strip()), "RackId can't be empty.")
+    epoch = request.member_epoch
+    _require(epoch >= STATIC_LEAVE_EPOCH, f"MemberEpoch is {epoch}, but must be -2 or greater.")
+    if epoch != JOIN_EPOCH or call.version >= 1:
+        _require(bool(request.member_id.strip()), "MemberId can't be empty.")
+    if epoch == STATIC_LEAVE_EPOCH:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    if epoch == JOIN_EPOCH:
+        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+        _require(
+            bool(request.subscribed_topic_names) or bool(request.subscribed_topic_regex),
+            "SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
+        )
+    _require(
+        request.rebalance_timeout_ms == -1 or request.rebalance_timeout_ms >= 0,
+        "RebalanceTimeoutMs can't be negative.",
+    )
+    if epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+        return
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in call.config.consumer_assignors:
+        supported = ", ".join(call.config.consumer_assignors)
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {assignor} is not supported. Supported: {supported}.",
+        )
+    if request.subscribed_topic_regex:
+        check_regex(request.subscribed_topic_regex)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    """What the member says it owns; None if it does not say."""
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        (topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions
+    )
+
+
+def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the member states everything about itself, and so is to be told everything in return."""
+    if request.member_epoch == JOIN_EPOCH:
+        return True
+    subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.rebalance_timeout_ms != -1 and subscribed and request.topic_partitions is not None
+
+
+def check_static_owner(instance_id: str, member_id: str, owner: ConsumerMember | None) -> None:
+    """A static member past its join must be the one its instance id stands for."""
+    if owner is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if owner.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
+        )
+
+
+def check_epoch(
+    member: ConsumerMember | None, member_id: str, request: ConsumerGroupHeartbeatRequest
+) -> None:
+    """The member must be at its current epoch, or at the one before if the answer got lost on the way.
+
+    In that second case it may only own what it still has, or it would go on with what it must give up.
+    """
+    if member is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {request.group_id}."
+        )
+    received = request.member_epoch
+    if received == member.epoch:
+        return
+    owned = owned_partitions(request)
+    lost_response = received < member.epoch and received == member.previous_epoch
+    if lost_response and owned is not None and owned <= member.assigned:
+        return
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has member epoch {received}, the coordinator knows epoch {member.epoch}. "
+        "The member must abandon all its partitions and rejoin.",
+    )

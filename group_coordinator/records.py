@@ -1,0 +1,176 @@
+"""The records of ``__consumer_offsets``: what a group coordinator remembers, as values.
+
+A record is a key and a value; a value of None deletes the key (a tombstone). These are Kafka's own record
+types (0 to 8), so that tools which read the topic of a Kafka cluster can read ours. What they mean is
+decided in :mod:`pykraft.group_coordinator.replay`; their bytes in :mod:`pykraft.group_coordinator.codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pykraft.kafka_protocol.ids import Uuid
+
+TopicPartition: TypeAlias = tuple[Uuid, int]
+Partitions: TypeAlias = frozenset[TopicPartition]
+"""A set of partitions by topic id. Frozen, so that the reconciliation is plain set algebra."""
+
+NO_PARTITIONS: Partitions = frozenset()
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[Uuid, list[int]]:
+    """The same partitions grouped by topic, topics and partitions in ascending order."""
+    grouped: dict[Uuid, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        grouped.setdefault(topic_id, []).append(partition)
+    return grouped
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitKey:
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitValue:
+    """``expire_timestamp_ms`` is None unless an old client asked for a retention of its own."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMemberValue:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataValue:
+    """A classic group as of its last completed rebalance."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int
+    members: tuple[ClassicMemberValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadataKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadataValue:
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupPartitionMetadataKey:
+    """Only read (and ignored): since Kafka 4.1 the hash in the group's metadata replaces it."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadataKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadataValue:
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignmentMetadataKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignmentMetadataValue:
+    assignment_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignmentMemberKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignmentMemberValue:
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignmentKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignmentValue:
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned: Partitions
+    pending_revocation: Partitions
+
+
+RecordKey: TypeAlias = (
+    OffsetCommitKey
+    | GroupMetadataKey
+    | ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | TargetAssignmentMetadataKey
+    | TargetAssignmentMemberKey
+    | CurrentAssignmentKey
+)
+RecordValue: TypeAlias = (
+    OffsetCommitValue
+    | GroupMetadataValue
+    | ConsumerGroupMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | TargetAssignmentMetadataValue
+    | TargetAssignmentMemberValue
+    | CurrentAssignmentValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One change; ``value`` None deletes what ``key`` names."""
+
+    key: RecordKey
+    value: RecordValue | None

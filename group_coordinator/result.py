@@ -1,0 +1,74 @@
+"""What a handler decides: records to write, an answer, timers to move, waiting requests to answer.
+
+Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first, and
+only if that succeeds do timers, group values and completions take effect; answers leave at the high watermark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.records import GroupRecord
+from pykraft.group_coordinator.sessions import TimerChange
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.schema import Message
+
+
+class ParkKind(Enum):
+    JOIN = "join"
+    SYNC = "sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Instead of an answer: the request waits for the rest of its group under this name."""
+
+    kind: ParkKind
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer for whatever waits under ``parked`` (possibly nothing)."""
+
+    parked: Parked
+    response: Message
+
+
+Answer: TypeAlias = Message | Parked | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorResult:
+    """``groups`` are new values of classic groups beyond what their records say (rebalances in progress).
+
+    ``forgotten`` names classic groups that end without ever having been written.
+    """
+
+    response: Answer
+    records: tuple[GroupRecord, ...] = ()
+    timers: tuple[TimerChange, ...] = ()
+    completions: tuple[Completion, ...] = ()
+    groups: tuple[ClassicGroup, ...] = ()
+    forgotten: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a handler is told besides state and request.
+
+    ``wall_ms`` stamps records. ``new_member_id`` is an unused id, should the handler need to give one out.
+    """
+
+    config: GroupConfig
+    topics: TopicsView
+    version: int
+    wall_ms: int
+    client_id: str = ""
+    client_host: str = ""
+    new_member_id: str = ""

@@ -1,0 +1,109 @@
+"""Deadlines of sessions and rebalances: which have passed, and when the next one will.
+
+Soft state, deliberately not in the log: after a failover every member gets a full session again. The time is
+an argument; the caller uses the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class TimerKind(IntEnum):
+    SESSION = 1
+    """A member of either protocol has not been heard from."""
+    REBALANCE = 2
+    """A consumer member has not revoked what it was told to."""
+    JOIN_PHASE = 3
+    """A classic group has waited long enough for its members to join."""
+    SYNC_PHASE = 4
+    """A classic group has waited long enough for its members to fetch their assignment."""
+    PENDING_MEMBER = 5
+    """A classic client was given a member id and has not joined with it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimerKey:
+    """``member_id`` is empty for timers of a whole group."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Start or restart a timer, ``delay_ms`` from now. ``epoch`` comes back when it expires.
+
+    With ``keep_running`` a timer that already runs is left alone.
+    """
+
+    key: TimerKey
+    delay_ms: int
+    epoch: int = 0
+    keep_running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    key: TimerKey
+
+
+TimerChange = SetTimer | CancelTimer
+
+
+class Deadlines:
+    """A heap with lazy deletion: moving a deadline later, the common case, costs one dictionary write."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[TimerKey, tuple[int, int]] = {}
+        self._heap: list[tuple[int, TimerKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, key: TimerKey) -> bool:
+        return key in self._deadlines
+
+    def apply(self, change: TimerChange, now_ms: int) -> None:
+        match change:
+            case SetTimer(key, delay_ms, epoch, keep_running):
+                if not (keep_running and key in self._deadlines):
+                    self.set(key, now_ms + delay_ms, epoch)
+            case CancelTimer(key):
+                self._deadlines.pop(key, None)
+
+    def set(self, key: TimerKey, deadline_ms: int, epoch: int = 0) -> None:
+        old = self._deadlines.get(key)
+        self._deadlines[key] = (deadline_ms, epoch)
+        # A heap entry that is due before the deadline is pushed forward when it surfaces.
+        if old is None or deadline_ms < old[0]:
+            heapq.heappush(self._heap, (deadline_ms, key))
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline, or None. May drop stale entries."""
+        while self._heap:
+            when_ms, key = self._heap[0]
+            current = self._deadlines.get(key)
+            if current is None:
+                heapq.heappop(self._heap)
+            elif current[0] > when_ms:
+                heapq.heapreplace(self._heap, (current[0], key))
+            else:
+                return when_ms
+        return None
+
+    def pop_expired(self, now_ms: int) -> list[tuple[TimerKey, int]]:
+        """Remove and return every timer whose deadline has passed, earliest first, with its epoch."""
+        expired: list[tuple[TimerKey, int]] = []
+        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+            _, key = heapq.heappop(self._heap)
+            _, epoch = self._deadlines.pop(key)
+            expired.append((key, epoch))
+        return expired
+
+    def clear(self) -> None:
+        self._deadlines.clear()
+        self._heap.clear()

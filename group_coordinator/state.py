@@ -1,0 +1,47 @@
+"""Everything one partition of ``__consumer_offsets`` says: groups by id, and their committed offsets.
+
+Immutable; :mod:`pykraft.group_coordinator.replay` makes the next one. Offsets may exist without a group
+of members (a client that only commits): they then belong to an empty classic group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.records import OffsetCommitValue
+from pykraft.metadata_log.persistent import Map
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+TopicOffsets: TypeAlias = Map[int, OffsetCommitValue]
+GroupOffsets: TypeAlias = Map[str, TopicOffsets]
+
+NO_OFFSETS: GroupOffsets = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    groups: Map[str, Group] = field(default_factory=Map)
+    offsets: Map[str, GroupOffsets] = field(default_factory=Map)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def group_offsets(self, group_id: str) -> GroupOffsets:
+        return self.offsets.get(group_id, NO_OFFSETS)
+
+    def with_group(self, group: Group) -> ShardState:
+        return replace(self, groups=self.groups.set(group.group_id, group))
+
+    def without_group(self, group_id: str) -> ShardState:
+        return replace(self, groups=self.groups.delete(group_id)) if group_id in self.groups else self
+
+
+EMPTY_STATE = ShardState()

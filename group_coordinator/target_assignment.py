@@ -1,0 +1,55 @@
+"""Which member is to own what: run the assignor, and record the differences.
+
+Only members whose part changed get a record, then the assignment epoch moves to the group epoch. Nothing is
+taken from or given to anyone here; members walk to the target one heartbeat at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pykraft.group_coordinator.assignors.interface import Assignor, MemberSpec
+from pykraft.group_coordinator.assignors.range import assign_range
+from pykraft.group_coordinator.assignors.uniform import assign_uniform
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.records import (
+    GroupRecord,
+    TargetAssignmentMemberKey,
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataKey,
+    TargetAssignmentMetadataValue,
+)
+from pykraft.group_coordinator.subscription import TopicsView
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+
+def preferred_assignor(group: ConsumerGroup, configured: Sequence[str]) -> str:
+    """The assignor that most members ask for; ties and silence go to the one configured first."""
+    votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor)
+    return max(configured, key=lambda name: (votes[name], -configured.index(name)))
+
+
+def build_target(group: ConsumerGroup, topics: TopicsView, configured: Sequence[str]) -> list[GroupRecord]:
+    """Records that bring the target assignment up to the group epoch."""
+    specs = {
+        member.member_id: MemberSpec(
+            topics.subscribed_ids(member), group.target_of(member.member_id), member.instance_id
+        )
+        for member in group.iter_members()
+    }
+    wanted = {topic_id for spec in specs.values() for topic_id in spec.subscribed}
+    assigned = ASSIGNORS[preferred_assignor(group, configured)](specs, topics.partition_counts(wanted))
+    records = [
+        GroupRecord(
+            TargetAssignmentMemberKey(group.group_id, member_id),
+            TargetAssignmentMemberValue(assigned[member_id]),
+        )
+        for member_id in sorted(assigned)
+        if group.targets.get(member_id) != assigned[member_id]
+    ]
+    records.append(
+        GroupRecord(TargetAssignmentMetadataKey(group.group_id), TargetAssignmentMetadataValue(group.epoch))
+    )
+    return records
