@@ -1,0 +1,84 @@
+"""AlterPartition: the leader of a partition changes its ISR (KIP-497, KIP-841, KIP-903).
+
+The two epochs in the request say which state the leader saw; only a request about the present state is taken.
+A change of the ISR raises the partition epoch, never the leader epoch.
+"""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
+from pykraft.metadata_log.controller.requests import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    IsrMember,
+    PartitionIsrChange,
+    PartitionIsrResult,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
+from pykraft.metadata_log.records import PartitionChangeRecord, Record
+
+
+def handle_alter_partition(
+    image: MetadataImage, request: AlterPartitionRequest
+) -> ControllerResult[AlterPartitionResponse]:
+    """Each partition succeeds or fails alone; STALE_BROKER_EPOCH for all if another process holds the id."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    records: list[Record] = []
+    results = []
+    seen = set()
+    for change in request.partitions:
+        partition = image.partition(change.topic_id, change.index)
+        error = _check(image, request.broker_id, partition, change)
+        if (change.topic_id, change.index) in seen:
+            error = ErrorCode.INVALID_REQUEST
+        seen.add((change.topic_id, change.index))
+        if partition is None or error is not ErrorCode.NONE:
+            results.append(PartitionIsrResult(change.topic_id, change.index, error))
+            continue
+        isr = tuple(member.broker_id for member in change.new_isr)
+        changed = isr != partition.isr
+        if changed:
+            records.append(PartitionChangeRecord(change.index, change.topic_id, isr=isr))
+        results.append(
+            PartitionIsrResult(
+                change.topic_id,
+                change.index,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                isr=isr,
+                partition_epoch=partition.partition_epoch + changed,
+            )
+        )
+    return ControllerResult(tuple(records), AlterPartitionResponse(tuple(results)))
+
+
+def _check(
+    image: MetadataImage, broker_id: int, partition: PartitionRegistration | None, change: PartitionIsrChange
+) -> ErrorCode:
+    if partition is None:
+        if image.topic_by_id(change.topic_id) is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        # The leader has seen what this controller has not: a newer controller must be at work.
+        return ErrorCode.NOT_CONTROLLER
+    if change.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if partition.leader != broker_id:
+        return ErrorCode.INVALID_REQUEST
+    if change.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    ids = [member.broker_id for member in change.new_isr]
+    if broker_id not in ids or len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas):
+        return ErrorCode.INVALID_REQUEST
+    if not all(_is_eligible(image, member) for member in change.new_isr):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _is_eligible(image: MetadataImage, member: IsrMember) -> bool:
+    """Registered, active, and still the process the leader counted (KIP-903)."""
+    broker = image.brokers.get(member.broker_id)
+    return broker is not None and broker.is_active and member.broker_epoch in (-1, broker.epoch)

@@ -1,0 +1,37 @@
+"""What a controller is told at start, and the randomness it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Rng(Protocol):
+    """The part of :class:`random.Random` that the controller draws from; seeded, so that runs repeat."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+    def randbytes(self, n: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """The controller's settings; defaults are Kafka's.
+
+    ``topic_defaults`` are broker-wide values by topic config name, shown in CreateTopics answers.
+    ``max_records_per_request`` bounds the batch one request may cause.
+    """
+
+    session_timeout_ms: int = 9000
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    max_records_per_request: int = 10_000
+    request_timeout_ms: int = 30_000
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fence_check_interval_ms(self) -> int:
+        """How often lapsed sessions are looked for: eight times per session."""
+        return max(1, self.session_timeout_ms // 8)

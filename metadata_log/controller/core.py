@@ -1,0 +1,176 @@
+"""The active controller's brain: commands in, records and answers out; replay is the only way to change.
+
+Commands are decided on the newest image, which may be ahead of what is committed. Their records are replayed
+the moment they are in the log; the timeline keeps the committed image to fall back to when leadership goes.
+A standby feeds committed batches through the same fold and is ready to take over without loading anything.
+This file holds the state and hands it to the deciding functions; it never waits, sends or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pykraft.kafka_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.alter_partition import handle_alter_partition
+from pykraft.metadata_log.controller.cluster_control import (
+    build_fence_records,
+    handle_broker_heartbeat,
+    handle_register_broker,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.configs_control import handle_incremental_alter_configs
+from pykraft.metadata_log.controller.create_partitions import handle_create_partitions
+from pykraft.metadata_log.controller.create_topics import handle_create_topics
+from pykraft.metadata_log.controller.delete_topics import handle_delete_topics
+from pykraft.metadata_log.controller.heartbeats import Heartbeats
+from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
+from pykraft.metadata_log.controller.requests import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.loader import CommittedBatch, replay_batch
+from pykraft.metadata_log.records import METADATA_VERSION, FeatureLevelRecord, Record
+from pykraft.metadata_log.replay import replay
+from pykraft.metadata_log.timeline import Timeline
+
+DEFAULT_METADATA_VERSION = 30
+"""Level of metadata.version that a new cluster starts at (Kafka 4.3-IV0)."""
+
+
+class ControllerCore:
+    """State of one controller, active or standby."""
+
+    def __init__(
+        self, config: ControllerConfig, cluster_id: str, rng: Rng, bootstrap_features: Mapping[str, int]
+    ) -> None:
+        self._config = config
+        self._cluster_id = cluster_id
+        self._rng = rng
+        self._bootstrap_features = {METADATA_VERSION: DEFAULT_METADATA_VERSION, **bootstrap_features}
+        self._timeline = Timeline(EMPTY_IMAGE)
+        self._heartbeats = Heartbeats(config.session_timeout_ms)
+
+    # State
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image: what commands are decided on."""
+        return self._timeline.current
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        return self._timeline.committed
+
+    @property
+    def last_offset(self) -> int:
+        """The offset up to which the newest image has been replayed."""
+        return self.image.offset
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether the newest image is ahead of the committed one."""
+        return self._timeline.has_pending
+
+    def replay(self, records: Sequence[Record], base_offset: int, epoch: int, now_ms: int) -> None:
+        """Apply records that this controller has just appended to the log."""
+        before = self.image
+        assert base_offset > before.offset, f"appended at {base_offset}, replayed up to {before.offset}"
+        image, changes = replay(before, records, base_offset, epoch)
+        self._timeline.set(image.offset, image)
+        for broker_id in sorted(changes.brokers):
+            old, new = before.brokers.get(broker_id), image.brokers.get(broker_id)
+            if new is None:
+                self._heartbeats.drop(broker_id)
+            elif old is None or old.epoch != new.epoch:
+                self._heartbeats.touch(broker_id, new.epoch, now_ms)
+
+    def replay_committed(self, batch: CommittedBatch) -> None:
+        """Take note of a committed batch: one of our own, or, on a standby, the active controller's."""
+        if batch.last_offset > self.last_offset:
+            assert not self._timeline.has_pending, "a committed batch beyond our own pending ones"
+            image, _ = replay_batch(self.image, batch)
+            self._timeline.set(image.offset, image)
+        self._timeline.commit(batch.last_offset)
+
+    def claim(self, now_ms: int) -> ControllerResult[None]:
+        """Become active: sessions start afresh, and a log without features gets its first records."""
+        assert not self._timeline.has_pending
+        self._heartbeats.start(self.image.brokers, now_ms)
+        if METADATA_VERSION in self.image.features:
+            return ControllerResult((), None)
+        levels = self._bootstrap_features
+        return ControllerResult(
+            tuple(FeatureLevelRecord(name, levels[name]) for name in sorted(levels)), None
+        )
+
+    def resign(self) -> None:
+        """Become a standby: whatever is not committed never happened."""
+        self._timeline.revert()
+        self._heartbeats.clear()
+
+    # Commands
+
+    def handle_register_broker(
+        self, request: RegisterBrokerRequest, now_ms: int
+    ) -> ControllerResult[RegisterBrokerResponse]:
+        return handle_register_broker(self.image, self._heartbeats, self._cluster_id, request, now_ms)
+
+    def handle_broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
+        return handle_broker_heartbeat(self.image, self._heartbeats, request, now_ms)
+
+    def handle_fence_check(self, now_ms: int) -> ControllerResult[None]:
+        """Fence every broker whose session has lapsed, all in one batch."""
+        overdue = self._heartbeats.overdue(self.image.brokers.values(), now_ms)
+        return ControllerResult(tuple(build_fence_records(self.image, overdue)) if overdue else (), None)
+
+    def handle_alter_partition(
+        self, request: AlterPartitionRequest
+    ) -> ControllerResult[AlterPartitionResponse]:
+        return handle_alter_partition(self.image, request)
+
+    def handle_allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> ControllerResult[AllocateProducerIdsResponse]:
+        return handle_allocate_producer_ids(self.image, request)
+
+    # Clients' commands, forwarded by brokers
+
+    def handle_create_topics(
+        self, context: RequestContext, request: CreateTopicsRequest
+    ) -> ControllerResult[CreateTopicsResponse]:
+        return handle_create_topics(self.image, self._config, self._rng, request)
+
+    def handle_delete_topics(
+        self, context: RequestContext, request: DeleteTopicsRequest
+    ) -> ControllerResult[DeleteTopicsResponse]:
+        return handle_delete_topics(self.image, self._config, request)
+
+    def handle_create_partitions(
+        self, context: RequestContext, request: CreatePartitionsRequest
+    ) -> ControllerResult[CreatePartitionsResponse]:
+        return handle_create_partitions(self.image, self._config, self._rng, request)
+
+    def handle_incremental_alter_configs(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> ControllerResult[IncrementalAlterConfigsResponse]:
+        return handle_incremental_alter_configs(self.image, self._config, request)

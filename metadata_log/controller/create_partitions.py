@@ -1,0 +1,72 @@
+"""CreatePartitions: raise a topic's partition count; what is there already stays where it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from pykraft.metadata_log.controller.assignments import (
+    build_partition_record,
+    check_assignments,
+    place_automatically,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import PartitionRecord, Record
+
+
+def handle_create_partitions(
+    image: MetadataImage, config: ControllerConfig, rng: Rng, request: CreatePartitionsRequest
+) -> ControllerResult[CreatePartitionsResponse]:
+    """Each topic is grown or refused alone; no records when only validating."""
+    times_named = Counter(topic.name for topic in request.topics)
+    records: list[Record] = []
+    results = []
+    for name, times in times_named.items():
+        topic = next(topic for topic in request.topics if topic.name == name)
+        result = CreatePartitionsTopicResult(name=name)
+        try:
+            if times > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named {times} times")
+            records += _grow(image, topic, config.max_records_per_request - len(records), rng)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    kept = () if request.validate_only else tuple(records)
+    return ControllerResult(kept, CreatePartitionsResponse(results=results))
+
+
+def _grow(image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: Rng) -> list[PartitionRecord]:
+    topic = image.topic(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name}")
+    present = len(topic.partitions)
+    if wanted.count <= present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {wanted.name} has {present} partitions; {wanted.count} is not an increase",
+        )
+    added = wanted.count - present
+    if added > room:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "the request asks for too many partitions at once")
+    if wanted.assignments is None:
+        placements = place_automatically(image, added, topic.replication_factor, rng)
+    elif len(wanted.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are to be added, {len(wanted.assignments)} are assigned",
+        )
+    else:
+        given = [assignment.broker_ids for assignment in wanted.assignments]
+        placements = check_assignments(image, given, topic.replication_factor)
+    return [
+        build_partition_record(image, topic.id, present + index, replicas)
+        for index, replicas in enumerate(placements)
+    ]

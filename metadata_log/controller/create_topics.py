@@ -1,0 +1,166 @@
+"""CreateTopics: each topic of a request is created or refused alone; all that are created enter as one batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, make_uuid
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.metadata_log.controller.assignments import (
+    build_partition_record,
+    check_assignments,
+    place_automatically,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Record, TopicRecord
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+
+DEFAULT: Final = -1
+
+# Where a value comes from, by Kafka's numbers.
+_SOURCE_TOPIC: Final = 1
+_SOURCE_STATIC_BROKER: Final = 4
+_SOURCE_DEFAULT: Final = 5
+
+
+def handle_create_topics(
+    image: MetadataImage, config: ControllerConfig, rng: Rng, request: CreateTopicsRequest
+) -> ControllerResult[CreateTopicsResponse]:
+    """Records and answers for all topics of the request; no records when only validating."""
+    times_named = Counter(topic.name for topic in request.topics)
+    creation = _Creation(image, config, rng)
+    results = []
+    for name, times in times_named.items():
+        topic = next(topic for topic in request.topics if topic.name == name)
+        try:
+            if times > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named {times} times")
+            results.append(creation.create(topic))
+        except KafkaError as error:
+            results.append(
+                CreatableTopicResult(
+                    name=name, error_code=error.code, error_message=error.message, configs=None
+                )
+            )
+    if request.validate_only:
+        for result in results:
+            result.topic_id = ZERO_UUID
+        return ControllerResult((), CreateTopicsResponse(topics=results))
+    return ControllerResult(tuple(creation.records), CreateTopicsResponse(topics=results))
+
+
+class _Creation:
+    """One request in progress: what it has decided to create so far."""
+
+    def __init__(self, image: MetadataImage, config: ControllerConfig, rng: Rng) -> None:
+        self._image = image
+        self._config = config
+        self._rng = rng
+        self._names: set[str] = set()
+        self.records: list[Record] = []
+
+    def create(self, topic: CreatableTopic) -> CreatableTopicResult:
+        check_topic_name(topic.name)
+        if topic.name in self._image.topic_ids:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
+        check_collision(topic.name, self._image.topic_ids)
+        check_collision(topic.name, self._names)
+        configs = _given_configs(topic)
+        placements = self._place(topic)
+
+        topic_id = self._draw_topic_id()
+        self.records.append(TopicRecord(topic.name, topic_id))
+        for name in sorted(configs):
+            self.records.append(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, configs[name]))
+        for index, replicas in enumerate(placements):
+            self.records.append(build_partition_record(self._image, topic_id, index, replicas))
+        self._names.add(topic.name)
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(placements),
+            replication_factor=len(placements[0]),
+            configs=_describe_configs(configs, self._config.topic_defaults),
+        )
+
+    def _place(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
+        if topic.assignments:
+            self._check_room(topic, len(topic.assignments))
+            return self._place_as_given(topic)
+        count = self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+        if count <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {count}, not positive"
+            )
+        factor = topic.replication_factor
+        if factor == DEFAULT:
+            factor = self._config.default_replication_factor
+        if factor <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is {factor}, not positive"
+            )
+        self._check_room(topic, count)
+        return place_automatically(self._image, count, factor, self._rng)
+
+    def _place_as_given(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
+        if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "with replica assignments the number of partitions and the replication factor must be -1",
+            )
+        by_index = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+        if sorted(by_index) != list(range(len(topic.assignments))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions are not 0, 1, 2 … without gaps"
+            )
+        return check_assignments(self._image, [by_index[index] for index in range(len(by_index))])
+
+    def _check_room(self, topic: CreatableTopic, partition_count: int) -> None:
+        limit = self._config.max_records_per_request
+        if len(self.records) + partition_count + len(topic.configs) + 1 > limit:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"the request asks for more than {limit} metadata records at once"
+            )
+
+    def _draw_topic_id(self) -> Uuid:
+        while (topic_id := make_uuid(self._rng.randbytes(16))) is None:
+            pass
+        return topic_id
+
+
+def _given_configs(topic: CreatableTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for entry in topic.configs:
+        if entry.value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"configuration {entry.name} has no value")
+        configs[entry.name] = entry.value
+    validate_topic_configs(configs)
+    return configs
+
+
+def _describe_configs(
+    overrides: Mapping[str, str], broker_defaults: Mapping[str, str]
+) -> list[CreatableTopicConfigs]:
+    described = []
+    for name, key in TOPIC_CONFIGS.items():
+        if name in overrides:
+            value, source = overrides[name], _SOURCE_TOPIC
+        elif name in broker_defaults:
+            value, source = broker_defaults[name], _SOURCE_STATIC_BROKER
+        else:
+            value, source = key.default or "", _SOURCE_DEFAULT
+        described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
+    return described

@@ -1,0 +1,104 @@
+"""What brokers ask the controller and what it answers. Clients' requests come as Kafka's own messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.records import Endpoint, FeatureRange
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRequest:
+    """A broker process announces itself; ``incarnation_id`` is new with every start of the process."""
+
+    cluster_id: str
+    broker_id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    log_dirs: tuple[Uuid, ...]
+    features: tuple[FeatureRange, ...] = ()
+    rack: str | None = None
+    previous_broker_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerResponse:
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeatRequest:
+    """A sign of life; ``current_metadata_offset`` is the last offset in the broker's image."""
+
+    broker_id: int
+    broker_epoch: int
+    current_metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeatResponse:
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IsrMember:
+    """A proposed member of an ISR; epoch -1 means the leader does not know it."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIsrChange:
+    """A leader proposes a new ISR, having seen the partition at these two epochs."""
+
+    topic_id: Uuid
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: tuple[IsrMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionRequest:
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[PartitionIsrChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIsrResult:
+    """The partition's state after the request, or why nothing was changed."""
+
+    topic_id: Uuid
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionResponse:
+    partitions: tuple[PartitionIsrResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIdsRequest:
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIdsResponse:
+    """Ids ``[start, start + length)`` are the broker's alone, for ever."""
+
+    start: int
+    length: int
