@@ -61,9 +61,7 @@ class ControllerChannel:
         while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             address = self._leader_address()
             if address is not None:
-                outcome = await self._attempt(
-                    address, method, payload, min(remaining_ms, attempt_timeout_ms)
-                )
+                outcome = await self._attempt(address, method, payload, min(remaining_ms, attempt_timeout_ms))
                 if isinstance(outcome, RpcFailure):
                     reason = outcome.reason
                 else:

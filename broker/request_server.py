@@ -99,9 +99,7 @@ class RequestServer:
         # newer than the broker can find a version both know (KIP-511).
         error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version}")
         response = api.error_response(None, 0, error)
-        slot.complete(
-            [encode_response_header(api.key, 0, header.correlation_id), response.encode(0)]
-        )
+        slot.complete([encode_response_header(api.key, 0, header.correlation_id), response.encode(0)])
 
     async def _answer(
         self, api: Api, context: RequestContext, header: RequestHeader, request: Message, slot: ResponseSlot

@@ -16,7 +16,13 @@ from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config_keys import SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.properties import ConfigError, ConfigValue, parse_properties, resolve, unknown_key_message
+from pykraft.runtime.properties import (
+    ConfigError,
+    ConfigValue,
+    parse_properties,
+    resolve,
+    unknown_key_message,
+)
 from pykraft.runtime.rpc import RpcAddress
 
 logger = logging.getLogger(__name__)
@@ -115,7 +121,9 @@ def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
             try:
                 amount = int(given[coarse])
             except ValueError:
-                raise ConfigError(f"Invalid value {given[coarse]} for configuration {coarse}: not a number") from None
+                raise ConfigError(
+                    f"Invalid value {given[coarse]} for configuration {coarse}: not a number"
+                ) from None
             # Finer units come first in the table and win over coarser ones.
             defaults.setdefault(_SYNONYMS[fine], str(amount * factor if amount >= 0 else -1))
     for synonym, name in _SYNONYMS.items():
@@ -139,7 +147,9 @@ def _listeners(
 ) -> tuple[tuple[ListenerConfig, ...], ListenerConfig | None, str]:
     controller_names = [name.upper() for name in _list(values, "controller.listener.names")]
     if not controller_names:
-        raise ConfigError("controller.listener.names is required: the name of the controller's listener, as CONTROLLER")
+        raise ConfigError(
+            "controller.listener.names is required: the name of the controller's listener, as CONTROLLER"
+        )
     given = _list(values, "listeners") or ([] if "controller" in roles else ["PLAINTEXT://:9092"])
     if not given:
         raise ConfigError("listeners is required for a controller")
@@ -175,7 +185,9 @@ def _listeners(
         raise ConfigError("listeners needs at least one listener for clients")
     inter_broker = str(values["inter.broker.listener.name"] or brokers[0].name).upper()
     if all(item.name != inter_broker for item in brokers):
-        raise ConfigError(f"inter.broker.listener.name is {inter_broker}, which is not among the broker's listeners")
+        raise ConfigError(
+            f"inter.broker.listener.name is {inter_broker}, which is not among the broker's listeners"
+        )
     return brokers, controller, inter_broker
 
 
@@ -205,6 +217,8 @@ def _check_voters(voters: VoterSet | None, node_id: int, roles: frozenset[str]) 
         return
     is_voter = any(voter.key.id == node_id for voter in voters)
     if "controller" in roles and not is_voter:
-        raise ConfigError(f"controller.quorum.voters does not name node.id {node_id}, which has the controller role")
+        raise ConfigError(
+            f"controller.quorum.voters does not name node.id {node_id}, which has the controller role"
+        )
     if "controller" not in roles and is_voter:
         raise ConfigError(f"controller.quorum.voters names node.id {node_id}, which has no controller role")

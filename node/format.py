@@ -46,9 +46,7 @@ def parse_initial_controllers(text: str) -> VoterSet:
             directory_id = uuid_from_str(directory)
         except ValueError as error:
             raise ConfigError(f"--initial-controllers: {error}") from None
-        voters.append(
-            Voter(ReplicaKey(int(node), directory_id), RpcAddress(host.strip("[]"), int(port)))
-        )
+        voters.append(Voter(ReplicaKey(int(node), directory_id), RpcAddress(host.strip("[]"), int(port))))
     try:
         return VoterSet(voters)
     except ValueError as error:

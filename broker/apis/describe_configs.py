@@ -69,14 +69,12 @@ def _describe(
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist"
             )
-        described = _topic_configs(
-            image.topic_config(resource.resource_name), services.config.topic_defaults
-        )
+        described = _topic_configs(image.topic_config(resource.resource_name), services.config.topic_defaults)
     elif resource.resource_type in (_BROKER, _BROKER_LOGGER):
         if resource.resource_name != str(services.config.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {services.config.node_id}; ask broker {resource.resource_name or '?'} itself",
+                f"this is broker {services.config.node_id}, not {resource.resource_name or '(none)'}: ask that one",
             )
         is_broker = resource.resource_type == _BROKER
         described = [_property(item) for item in services.server_properties.values()] if is_broker else []

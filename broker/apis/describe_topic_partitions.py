@@ -13,9 +13,9 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-    DescribeTopicPartitionsResponseCursor,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import PartitionRegistration
@@ -63,7 +63,9 @@ async def handle(
         )
         room -= len(shown)
         if start + len(shown) < len(topic.partitions):
-            answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start + len(shown))
+            answer.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=start + len(shown)
+            )
             break
         start = 0
     return answer

@@ -1,0 +1,124 @@
+"""``pykraft consumer``, with the flags of kafka-console-consumer. Reads through librdkafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from pykraft.node.cli.common import bootstrap_option, pairs
+
+_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+
+
+@click.command()
+@bootstrap_option
+@click.option("--topic", required=True, help="The topic to read.")
+@click.option("--group", help="The consumer group; a group of its own by default, without commits.")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record where nothing is committed.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read one partition only.")
+@click.option("--offset", default=None, help="With --partition: earliest, latest or a number.")
+@click.option("--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when nothing came for so long.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE",
+              help="print.key, print.offset, print.partition, print.timestamp, print.headers=true; key.separator.")  # fmt: skip
+@click.option(
+    "--consumer-property", multiple=True, metavar="KEY=VALUE", help="A librdkafka setting; repeatable."
+)
+def command(
+    bootstrap_server: str,
+    topic: str,
+    group: str | None,
+    from_beginning: bool,
+    partition: int | None,
+    offset: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    properties: tuple[str, ...],
+    consumer_property: tuple[str, ...],
+) -> None:
+    """Print the records of a topic, one line a record."""
+    printing = pairs(properties, "--property")
+    settings = {
+        "bootstrap.servers": bootstrap_server,
+        "group.id": group or f"console-consumer-{os.getpid()}",
+        "enable.auto.commit": group is not None,
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+        # With the default of a second, a short topic would be printed in fits and starts.
+        "fetch.queue.backoff.ms": 10,
+    } | pairs(consumer_property, "--consumer-property")
+    try:
+        consumer = Consumer(settings)
+    except KafkaException as error:
+        raise click.UsageError(error.args[0].str()) from None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    seen = 0
+    try:
+        if partition is None:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, partition, _start(offset, from_beginning))])
+        while max_messages is None or seen < max_messages:
+            message = consumer.poll(-1 if timeout_ms is None else timeout_ms / 1000)
+            if message is None:
+                break
+            if message.error() is not None:
+                raise click.ClickException(message.error().str())
+            sys.stdout.buffer.write(_line(message, printing))
+            sys.stdout.buffer.flush()
+            seen += 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        consumer.close()
+        click.echo(f"Processed a total of {seen} messages", err=True)
+
+
+def _start(offset: str | None, from_beginning: bool) -> int:
+    if offset is None:
+        return OFFSET_BEGINNING if from_beginning else OFFSET_END
+    if offset in _OFFSETS:
+        return _OFFSETS[offset]
+    if offset.isdigit():
+        return int(offset)
+    raise click.UsageError(f"--offset {offset!r} is not earliest, latest or a number")
+
+
+def _line(message: Message, printing: dict[str, str]) -> bytes:
+    def wants(name: str) -> bool:
+        return printing.get(name, "false").lower() == "true"
+
+    separator = printing.get("key.separator", "\t").encode()
+    parts = []
+    if wants("print.timestamp"):
+        kind, timestamp = message.timestamp()
+        parts.append(
+            b"NO_TIMESTAMP" if kind == TIMESTAMP_NOT_AVAILABLE else f"CreateTime:{timestamp}".encode()
+        )
+    if wants("print.partition"):
+        parts.append(f"Partition:{message.partition()}".encode())
+    if wants("print.offset"):
+        parts.append(f"Offset:{message.offset()}".encode())
+    if wants("print.headers"):
+        headers = [name.encode() + b":" + (value or b"null") for name, value in message.headers() or []]
+        parts.append(b",".join(headers) or b"NO_HEADERS")
+    if wants("print.key"):
+        parts.append(message.key() if message.key() is not None else b"null")
+    parts.append(message.value() if message.value() is not None else b"null")
+    return separator.join(parts) + b"\n"

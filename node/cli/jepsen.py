@@ -1,0 +1,30 @@
+"""``pykraft jepsen run``: a real cluster, real faults, a checked history."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.group()
+def command() -> None:
+    """Inject faults into a real cluster and check what it did."""
+
+
+@command.command()
+@click.option("--workload", type=click.Choice(["append"]), default="append", show_default=True)
+@click.option(
+    "--time-limit", type=click.IntRange(min=5), default=60, show_default=True, help="Seconds of faults."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides the schedule of faults.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs, with seeds from SEED on."
+)
+@click.option("--out", "out_dir", default="out/jepsen", show_default=True, help="Where histories go.")
+def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str) -> None:
+    """Run a workload under faults; exits 0 only if the run counts and shows no anomaly."""
+    # A tool of this layer's neighbour: imported on use, so that nothing else depends on it.
+    from pykraft.jepsen_like.runner import main
+
+    sys.exit(main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir))
