@@ -1,0 +1,179 @@
+"""BeginQuorumEpoch and EndQuorumEpoch: a leader announces itself, and says goodbye (KIP-595, KIP-853).
+
+A new leader tells every voter until each has answered, and tells again those that stop fetching (a voter may
+have restarted, or missed it). A leader that resigns names its successors, furthest log first, so that the
+best one need not wait for its fetch timeout. Neither message is needed for safety.
+"""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.effects import Reply
+from pykraft.quorum.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+)
+from pykraft.quorum.progress import majority_reached
+from pykraft.quorum.roles import Candidate, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.state import CoreState
+from pykraft.quorum.transitions import (
+    maybe_adopt_epoch,
+    transition_to_follower,
+    transition_to_resigned,
+)
+from pykraft.quorum.vote import stand_for_election
+
+
+def announce_leadership(state: CoreState, role: Leader, now_ms: int) -> None:
+    """Send BeginQuorumEpoch to every voter that is due to hear of us."""
+    for node_id in [node_id for node_id, due_ms in role.begin_at_ms.items() if due_ms <= now_ms]:
+        del role.begin_at_ms[node_id]
+        state.send(
+            node_id,
+            BeginQuorumEpochRequest(state.cluster_id, state.local, state.voter_key(node_id), state.epoch),
+        )
+
+
+def handle_begin_request(state: CoreState, token: int, request: BeginQuorumEpochRequest, now_ms: int) -> None:
+    error = _refusal(state, request)
+    if error is ErrorCode.NONE:
+        if request.epoch > state.epoch or isinstance(state.role, Unattached | Candidate):
+            transition_to_follower(state, request.epoch, request.leader.id, now_ms)
+        elif state.election.leader_id != request.leader.id:
+            error = ErrorCode.INVALID_REQUEST
+    state.emit(
+        Reply(
+            token,
+            BeginQuorumEpochResponse(state.cluster_id, state.local, error, state.epoch, state.leader_id),
+        )
+    )
+
+
+def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
+    """The leader goes. The first successor stands at once, the others later, in their order."""
+    error = _refusal(state, request)
+    if error is ErrorCode.NONE:
+        if request.epoch > state.epoch:
+            transition_to_follower(state, request.epoch, request.leader.id, now_ms)
+        elif state.election.leader_id not in (None, request.leader.id):
+            error = ErrorCode.INVALID_REQUEST
+    if error is ErrorCode.NONE:
+        delay_ms = _succession_delay_ms(state, request)
+        role = state.role
+        if isinstance(role, Follower):
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + delay_ms)
+        elif isinstance(role, Unattached):
+            role.election_deadline_ms = min(role.election_deadline_ms, now_ms + delay_ms)
+    state.emit(
+        Reply(
+            token,
+            EndQuorumEpochResponse(state.cluster_id, state.local, error, state.epoch, state.leader_id),
+        )
+    )
+
+
+def _succession_delay_ms(state: CoreState, request: EndQuorumEpochRequest) -> int:
+    successors = request.preferred_successors
+    for position, key in enumerate(successors):
+        if key.matches(state.local):
+            return position * state.config.election_backoff_max_ms // len(successors)
+    return state.random_backoff_ms(retries=2)
+
+
+def _refusal(state: CoreState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> ErrorCode:
+    if request.cluster_id != state.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if not request.voter.matches(state.local):
+        return ErrorCode.INVALID_VOTER_KEY
+    if request.leader.id == state.local.id or not state.voters.is_voter(request.leader):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def handle_begin_response(
+    state: CoreState, voter_id: int, response: BeginQuorumEpochResponse, now_ms: int
+) -> None:
+    if maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms):
+        return
+    role = state.role
+    if isinstance(role, Leader):
+        again_ms = state.config.retry_backoff_ms
+        if response.error is ErrorCode.NONE:
+            again_ms = state.config.fetch_timeout_ms // 2
+        role.begin_at_ms[voter_id] = now_ms + again_ms
+
+
+def handle_begin_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
+    role = state.role
+    assert isinstance(role, Leader)
+    role.begin_at_ms[voter_id] = now_ms + 5 * state.config.retry_backoff_ms
+
+
+def handle_end_response(
+    state: CoreState, voter_id: int, response: EndQuorumEpochResponse, now_ms: int
+) -> None:
+    maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms)
+
+
+def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
+    role = state.role
+    assert isinstance(role, Resigned)
+    role.end_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
+
+
+def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
+    """When the latest moment at which a majority (ourselves included) was in touch is too long ago."""
+    needed = state.voters.majority - 1
+    if needed == 0:
+        return None
+    contact_ms = majority_reached((p.last_fetch_ms for p in role.progress.values()), needed)
+    return contact_ms + state.config.check_quorum_timeout_ms
+
+
+def run_leader_timers(state: CoreState, role: Leader, now_ms: int) -> None:
+    deadline_ms = check_quorum_deadline_ms(state, role)
+    if deadline_ms is not None and now_ms >= deadline_ms:
+        transition_to_resigned(state, now_ms)
+        announce_resignation(state, now_ms)
+        return
+    for node_id, due_ms in role.begin_at_ms.items():
+        quiet_until_ms = role.progress[node_id].last_fetch_ms + state.config.fetch_timeout_ms // 2
+        if due_ms <= now_ms < quiet_until_ms and role.progress[node_id].last_fetch_ms > role.elected_at_ms:
+            role.begin_at_ms[node_id] = quiet_until_ms
+    announce_leadership(state, role, now_ms)
+
+
+def announce_resignation(state: CoreState, now_ms: int) -> None:
+    """Send EndQuorumEpoch to every voter that is due to hear of it."""
+    role = state.role
+    assert isinstance(role, Resigned)
+    for node_id in [node_id for node_id, due_ms in role.end_at_ms.items() if due_ms <= now_ms]:
+        del role.end_at_ms[node_id]
+        state.send(
+            node_id,
+            EndQuorumEpochRequest(
+                state.cluster_id,
+                state.local,
+                state.voter_key(node_id),
+                state.epoch,
+                role.preferred_successors,
+            ),
+        )
+
+
+def run_resigned_timers(state: CoreState, role: Resigned, now_ms: int) -> None:
+    if now_ms >= role.election_deadline_ms and not state.shutting_down:
+        stand_for_election(state, now_ms)
+        return
+    announce_resignation(state, now_ms)
+
+
+def resigned_deadline_ms(role: Resigned, shutting_down: bool) -> int | None:
+    times = list(role.end_at_ms.values())
+    if not shutting_down:
+        times.append(role.election_deadline_ms)
+    return min(times, default=None)

@@ -1,0 +1,102 @@
+"""Hands committed batches and leader changes to the listeners, in slices, in order, exactly once.
+
+Decides nothing about commitment: it reads the log between what it has delivered and the high watermark it
+was told. The leadership of the local replica is announced only after its LeaderChange record has been
+delivered; any other leader at once. It is never called from within the core's effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumListener
+
+SLICE_RECORDS = 1000
+SLICE_BYTES = 1 << 20
+
+
+class CommittedLog(Protocol):
+    """The part of the log that delivery reads."""
+
+    def iter_batches(
+        self, start_offset: int, end_offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, bytes]]: ...
+
+
+class Delivery:
+    """``delivered_offset``: every batch below it has been handed to every listener."""
+
+    def __init__(self, log: CommittedLog, listeners: Sequence[QuorumListener]) -> None:
+        self._log = log
+        self._listeners = tuple(listeners)
+        self._pending: tuple[LeaderAndEpoch, int | None] | None = None
+        self._announced: LeaderAndEpoch | None = None
+        self.delivered_offset = 0
+        self.high_watermark = 0
+
+    def leader_changed(self, leader: LeaderAndEpoch, after_offset: int | None) -> None:
+        """A later change replaces one that has not been announced yet."""
+        self._pending = (leader, after_offset)
+
+    @property
+    def has_work(self) -> bool:
+        return self.delivered_offset < self.high_watermark or self._may_announce()
+
+    def deliver_slice(self) -> None:
+        """Announce a leader change that is due, or deliver one slice of at most about 1000 records."""
+        if self._may_announce():
+            self._announce()
+            return
+        batches, next_offset = self._read_slice()
+        if batches:
+            for listener in self._listeners:
+                listener.handle_commit(batches)
+        self.delivered_offset = next_offset
+
+    def _may_announce(self) -> bool:
+        if self._pending is None:
+            return False
+        after_offset = self._pending[1]
+        return after_offset is None or self.delivered_offset > after_offset
+
+    def _announce(self) -> None:
+        assert self._pending is not None
+        leader, _ = self._pending
+        self._pending = None
+        if leader != self._announced:
+            self._announced = leader
+            for listener in self._listeners:
+                listener.handle_leader_change(leader)
+
+    def _read_slice(self) -> tuple[list[CommittedBatch], int]:
+        batches: list[CommittedBatch] = []
+        records = size_bytes = 0
+        next_offset = self.delivered_offset
+        for header, data in self._log.iter_batches(next_offset, self.high_watermark):
+            assert header.base_offset == next_offset, f"no batch at {next_offset}, next {header.base_offset}"
+            batches.append(_committed(header, data))
+            next_offset = header.next_offset
+            records += header.record_count
+            size_bytes += len(data)
+            if records >= SLICE_RECORDS or size_bytes >= SLICE_BYTES:
+                break
+        assert next_offset > self.delivered_offset, (
+            f"nothing to read at {next_offset}, below the high watermark"
+        )
+        return batches, next_offset
+
+
+def _committed(header: BatchHeader, data: bytes) -> CommittedBatch:
+    values: tuple[bytes, ...] = ()
+    if not header.is_control:
+        values = tuple(record.value or b"" for record in decode_batch(data, header))
+    return CommittedBatch(
+        header.base_offset,
+        header.last_offset,
+        header.partition_leader_epoch,
+        header.max_timestamp,
+        values,
+    )

@@ -1,0 +1,37 @@
+"""The answer to "how is the quorum?", from the core's state: what DescribeQuorum shows."""
+
+from __future__ import annotations
+
+from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
+from pykraft.quorum.progress import FetchProgress
+from pykraft.quorum.roles import Leader
+from pykraft.quorum.state import CoreState
+
+
+def describe_quorum(state: CoreState, wall_minus_monotonic_ms: int, now_ms: int) -> QuorumDescription:
+    """``now_ms`` is the time of day; the difference turns the core's monotonic times into such."""
+    role = state.role
+    voters, observers = [], []
+    for voter in state.voters:
+        if voter.key.id == state.local.id:
+            voters.append(ReplicaProgress(state.local, state.log.end_offset, now_ms, now_ms))
+        elif isinstance(role, Leader):
+            voters.append(_shown(role.progress[voter.key.id], role, wall_minus_monotonic_ms))
+        else:
+            voters.append(ReplicaProgress(voter.key, -1, -1, -1))
+    if isinstance(role, Leader):
+        by_id = sorted(role.observers.values(), key=lambda progress: progress.key.id)
+        observers = [_shown(progress, role, wall_minus_monotonic_ms) for progress in by_id]
+    return QuorumDescription(
+        state.leader_id, state.epoch, state.high_watermark, tuple(voters), tuple(observers)
+    )
+
+
+def _shown(progress: FetchProgress, role: Leader, wall_minus_monotonic_ms: int) -> ReplicaProgress:
+    def wall(monotonic_ms: int) -> int:
+        return -1 if monotonic_ms <= role.elected_at_ms else monotonic_ms + wall_minus_monotonic_ms
+
+    end_offset = progress.end_offset if progress.last_fetch_ms > role.elected_at_ms else -1
+    return ReplicaProgress(
+        progress.key, end_offset, wall(progress.last_fetch_ms), wall(progress.last_caught_up_ms)
+    )

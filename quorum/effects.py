@@ -1,0 +1,141 @@
+"""What the core wants done. The driver carries the list out in order, and that order is the protocol.
+
+The promises a driver must keep, all of them safety:
+
+1. Effects of one step run in list order, before the next event is stepped.
+2. :class:`PersistElectionState` has reached the disk (fsync) before any later effect runs. So no vote is
+   answered, and no message of an epoch sent, that a crash could make the replica forget.
+3. Appends and truncations have been applied to the log before any later effect runs; a truncation is
+   flushed by the driver before it goes on.
+4. :class:`FlushLog` may complete later and merge with its successors, but LogFlushed is stepped only when
+   the fsync has returned. A replica's fetch offset and the leader's own share in the high watermark follow
+   LogFlushed, never the append.
+5. A process may die between any two effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykraft.quorum.messages import BatchSpan, FetchResponse, Request, Response
+from pykraft.quorum.roles import ElectionState
+from pykraft.quorum.voters import ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class PersistElectionState:
+    """Write the quorum-state file; durable before the next effect."""
+
+    state: ElectionState
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLeaderChange:
+    """The leader's first record of its epoch: a control batch of one record at ``offset``."""
+
+    offset: int
+    epoch: int
+    leader_id: int
+    voters: tuple[ReplicaKey, ...]
+    granting_voters: tuple[ReplicaKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendProposal:
+    """The leader appends the payload of a Proposed event as one batch ``[base_offset, end_offset)``."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFetched:
+    """A follower appends batches as the leader sent them."""
+
+    batches: tuple[BatchSpan, ...]
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Drop every record at ``end_offset`` and above; durable before the next effect."""
+
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLog:
+    """Start a flush of at least ``[0, end_offset)``; report it with LogFlushed(end_offset', generation)."""
+
+    end_offset: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Call another voter. The answer, or the failure at the deadline, returns under ``correlation_id``."""
+
+    to: int
+    correlation_id: int
+    request: Request
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that came in under ``token``."""
+
+    token: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWithRecords:
+    """Answer a fetch with the whole batches found from ``start_offset``, at least one, below ``end_offset``.
+
+    The driver reads them when this effect runs (after the appends before it) and fills in ``batches``
+    and ``payload``.
+    """
+
+    token: int
+    response: FetchResponse
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHighWatermark:
+    """Everything below ``high_watermark`` is committed and flushed here: deliver it to the listeners."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """The known leader of ``epoch`` is now ``leader_id`` (None: unknown).
+
+    ``deliver_after_offset`` is set when the local replica leads: its listeners learn it only once this offset
+    (the LeaderChange record) has been committed and delivered, so that they have seen all that came before.
+    """
+
+    leader: ReplicaKey | None
+    epoch: int
+    deliver_after_offset: int | None = None
+
+
+Effect = (
+    PersistElectionState
+    | AppendLeaderChange
+    | AppendProposal
+    | AppendFetched
+    | TruncateTo
+    | FlushLog
+    | Send
+    | Reply
+    | ReplyWithRecords
+    | AdvanceHighWatermark
+    | LeaderChanged
+)

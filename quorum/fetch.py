@@ -1,0 +1,270 @@
+"""Fetch: replication by pulling, and the high watermark (KIP-595; Raft §5.3 and §5.4.2).
+
+At the leader: a fetch names the fetcher's epoch and the epoch of its last record. If the leader's log does
+not hold that epoch up to that offset, the answer is where they diverge; otherwise the fetch acknowledges
+everything before its offset. The high watermark is what a majority of voters has flushed, and moves only to
+offsets of the leader's own epoch.
+At the follower: the fetch offset is the flushed log end, so a fetch never runs ahead of fsync. The high
+watermark is the leader's, capped by what is flushed here, and nothing below it is ever truncated.
+"""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.effects import (
+    AdvanceHighWatermark,
+    AppendFetched,
+    AppendProposal,
+    FlushLog,
+    Reply,
+    ReplyWithRecords,
+    TruncateTo,
+)
+from pykraft.quorum.messages import DivergingEpoch, FetchRequest, FetchResponse
+from pykraft.quorum.progress import FetchProgress, majority_reached
+from pykraft.quorum.roles import Follower, Leader, ParkedFetch, Unattached
+from pykraft.quorum.state import CoreState
+from pykraft.quorum.transitions import maybe_adopt_epoch
+from pykraft.quorum.voters import ReplicaKey
+
+# --- at the leader -----------------------------------------------------------------------------------
+
+
+def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, now_ms: int) -> None:
+    error = _refusal(state, request)
+    if error is not ErrorCode.NONE:
+        state.emit(Reply(token, _response(state, error)))
+        return
+    role = state.role
+    assert isinstance(role, Leader)
+    _release_parked(state, role, request.replica)
+    progress = _progress_of(state, role, request, now_ms)
+    epoch, end_offset = state.log.end_offset_for_epoch(request.last_fetched_epoch)
+    if epoch != request.last_fetched_epoch or end_offset < request.fetch_offset:
+        progress.record_contact(now_ms)
+        state.emit(Reply(token, _response(state, diverging=DivergingEpoch(epoch, end_offset))))
+        return
+    progress.record_fetch(request.fetch_offset, state.log.end_offset, now_ms)
+    maybe_advance_leader_high_watermark(state, role)
+    parked = ParkedFetch(
+        token,
+        request.replica,
+        request.fetch_offset,
+        request.high_watermark,
+        min(request.max_bytes, state.config.fetch_max_bytes),
+        now_ms + min(request.max_wait_ms, state.config.fetch_max_wait_ms),
+    )
+    if not _maybe_answer(state, parked):
+        role.parked[request.replica] = parked
+
+
+def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
+    if request.cluster_id != state.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.epoch > state.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not isinstance(state.role, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if request.fetch_offset < 0 or not 0 <= request.last_fetched_epoch <= request.epoch:
+        return ErrorCode.INVALID_REQUEST
+    if request.replica.id == state.local.id or (request.fetch_offset > 0) != (request.last_fetched_epoch > 0):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _progress_of(state: CoreState, role: Leader, request: FetchRequest, now_ms: int) -> FetchProgress:
+    if state.voters.is_voter(request.replica):
+        return role.progress[request.replica.id]
+    progress = role.observers.get(request.replica)
+    if progress is None:
+        progress = role.observers[request.replica] = FetchProgress(request.replica, 0, now_ms, now_ms)
+    return progress
+
+
+def _release_parked(state: CoreState, role: Leader, replica: ReplicaKey) -> None:
+    """A replica that asks again has given up on its earlier question."""
+    earlier = role.parked.pop(replica, None)
+    if earlier is not None:
+        state.emit(Reply(earlier.token, _response(state)))
+
+
+def _maybe_answer(state: CoreState, parked: ParkedFetch) -> bool:
+    """Answer with records, or with a high watermark that the fetcher can use; else wait."""
+    log = state.log
+    if parked.fetch_offset < log.end_offset:
+        response = _response(state)
+        state.emit(
+            ReplyWithRecords(parked.token, response, parked.fetch_offset, log.end_offset, parked.max_bytes)
+        )
+        return True
+    if min(state.high_watermark, parked.fetch_offset) > parked.high_watermark:
+        state.emit(Reply(parked.token, _response(state)))
+        return True
+    return False
+
+
+def _answer_parked(state: CoreState, role: Leader) -> None:
+    for key in [key for key, parked in role.parked.items() if _maybe_answer(state, parked)]:
+        del role.parked[key]
+
+
+def expire_parked(state: CoreState, role: Leader, now_ms: int) -> None:
+    for key in [key for key, parked in role.parked.items() if parked.deadline_ms <= now_ms]:
+        state.emit(Reply(role.parked.pop(key).token, _response(state)))
+
+
+def handle_proposal(state: CoreState, epoch: int, record_count: int, payload: object) -> None:
+    """Append one batch to our own log; followers that wait are answered at once."""
+    role, log = state.role, state.log
+    assert isinstance(role, Leader) and epoch == state.epoch, "proposed to a replica that does not lead"
+    base_offset = log.end_offset
+    state.emit(AppendProposal(base_offset, base_offset + record_count, epoch, payload))
+    log.append(base_offset + record_count, epoch)
+    state.emit(FlushLog(log.end_offset, log.generation))
+    _answer_parked(state, role)
+
+
+def maybe_advance_leader_high_watermark(state: CoreState, role: Leader) -> None:
+    """Commit what a majority has flushed, but only up to and including records of our own epoch.
+
+    Records of earlier epochs commit with the first of ours that covers them, never by count alone: a
+    majority may hold one and yet see it replaced (Raft figure 8).
+    """
+    offsets = [state.log.flushed_offset, *(p.end_offset for p in role.progress.values())]
+    reached = majority_reached(offsets, state.voters.majority)
+    if reached > state.high_watermark and reached > role.epoch_start_offset:
+        state.high_watermark = reached
+        state.emit(AdvanceHighWatermark(reached))
+        _answer_parked(state, role)
+
+
+def _response(
+    state: CoreState, error: ErrorCode = ErrorCode.NONE, diverging: DivergingEpoch | None = None
+) -> FetchResponse:
+    return FetchResponse(
+        state.cluster_id,
+        state.local,
+        error,
+        state.epoch,
+        state.leader_id,
+        state.high_watermark,
+        diverging,
+    )
+
+
+# --- at the follower ---------------------------------------------------------------------------------
+
+
+def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> None:
+    """Ask for more, unless a question is open, a back-off runs, or appended records await their flush."""
+    log = state.log
+    if (
+        role.fetch_correlation is not None
+        or now_ms < role.next_fetch_ms
+        or log.flushed_offset < log.end_offset
+    ):
+        return
+    role.fetch_correlation = state.send(
+        _fetch_target(state, role, now_ms),
+        FetchRequest(
+            cluster_id=state.cluster_id,
+            replica=state.local,
+            epoch=state.epoch,
+            fetch_offset=log.flushed_offset,
+            last_fetched_epoch=log.last_epoch,
+            high_watermark=state.high_watermark,
+            max_wait_ms=state.config.fetch_max_wait_ms,
+            max_bytes=state.config.fetch_max_bytes,
+        ),
+    )
+
+
+def _fetch_target(state: CoreState, role: Follower | Unattached, now_ms: int) -> int:
+    """The leader; an observer that has none, or has lost it, asks any voter who it is."""
+    if isinstance(role, Follower) and (state.is_voter or now_ms < role.fetch_deadline_ms):
+        return role.leader_id
+    others = state.other_voters()
+    return others[state.rng.randrange(len(others))]
+
+
+def handle_fetch_response(
+    state: CoreState, correlation_id: int, response: FetchResponse, now_ms: int
+) -> None:
+    role = state.role
+    if not isinstance(role, Follower | Unattached) or role.fetch_correlation != correlation_id:
+        return
+    role.fetch_correlation = None
+    if maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms):
+        return
+    is_from_leader = isinstance(role, Follower) and response.replica.id == role.leader_id
+    if response.error is not ErrorCode.NONE or response.epoch != state.epoch or not is_from_leader:
+        role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
+        return
+    assert isinstance(role, Follower)
+    role.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
+    if response.diverging is not None:
+        if not _truncate(state, response.diverging):
+            role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
+        return
+    if response.batches and not _is_contiguous(state, response):
+        role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
+        return
+    if response.batches:
+        _append(state, response)
+    role.leader_high_watermark = max(role.leader_high_watermark, response.high_watermark)
+    advance_follower_high_watermark(state, role)
+
+
+def _is_contiguous(state: CoreState, response: FetchResponse) -> bool:
+    """Whether the batches carry on where our log ends, in epochs that do not fall. Else they are not used."""
+    offset, epoch = state.log.end_offset, state.log.last_epoch
+    for batch in response.batches:
+        if batch.base_offset != offset or not epoch <= batch.epoch <= state.epoch:
+            return False
+        if batch.end_offset <= offset:
+            return False
+        offset, epoch = batch.end_offset, batch.epoch
+    return True
+
+
+def _append(state: CoreState, response: FetchResponse) -> None:
+    log = state.log
+    state.emit(AppendFetched(response.batches, response.payload))
+    for batch in response.batches:
+        log.append(batch.end_offset, batch.epoch)
+    state.emit(FlushLog(log.end_offset, log.generation))
+
+
+def _truncate(state: CoreState, diverging: DivergingEpoch) -> bool:
+    """Cut back to where our log can still agree with the leader's; the next fetch finds out if it does."""
+    log = state.log
+    epoch, end_offset = log.end_offset_for_epoch(diverging.epoch)
+    if epoch == diverging.epoch:
+        end_offset = min(end_offset, diverging.end_offset)
+    assert end_offset >= state.high_watermark, (
+        f"asked to truncate to {end_offset}, below the high watermark {state.high_watermark}"
+    )
+    if end_offset >= log.end_offset:
+        return False  # no true leader says this
+    log.truncate(end_offset)
+    state.emit(TruncateTo(end_offset))
+    if log.flushed_offset < end_offset:
+        state.emit(FlushLog(end_offset, log.generation))
+    return True
+
+
+def advance_follower_high_watermark(state: CoreState, role: Follower) -> None:
+    """Follow the leader's high watermark, but never past what is flushed here."""
+    known = min(role.leader_high_watermark, state.log.flushed_offset)
+    if known > state.high_watermark:
+        state.high_watermark = known
+        state.emit(AdvanceHighWatermark(known))
+
+
+def handle_fetch_failure(state: CoreState, correlation_id: int, now_ms: int) -> None:
+    role = state.role
+    if isinstance(role, Follower | Unattached) and role.fetch_correlation == correlation_id:
+        role.fetch_correlation = None
+        role.next_fetch_ms = now_ms + state.config.retry_backoff_ms

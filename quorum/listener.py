@@ -1,0 +1,68 @@
+"""What the quorum tells the rest of the process: commits, leaders, and how its replicas are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pykraft.quorum.voters import ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndEpoch:
+    """The leader of an epoch, None while it is not known."""
+
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One committed batch. ``last_offset`` is inclusive; ``append_time_ms`` is the leader's time of day.
+
+    ``values`` are the proposed values, one a record; empty for control batches, which have offsets too.
+    """
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    append_time_ms: int
+    values: tuple[bytes, ...]
+
+
+class QuorumListener(Protocol):
+    """Called on the event loop, one call at a time, never from within a call to the quorum."""
+
+    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """Every committed batch exactly once, in offset order, from the start of the log."""
+        ...
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """The leader or the epoch changed.
+
+        Told soon, except when the local replica leads: then only after everything up to and including its
+        LeaderChange record has been delivered, so that a new leader starts from complete state.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaProgress:
+    """One replica as the leader sees it. Times are wall-clock milliseconds; -1 is unknown."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The quorum as one replica sees it; only the leader knows the progress of the others."""
+
+    leader_id: int | None
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaProgress, ...]
+    observers: tuple[ReplicaProgress, ...]

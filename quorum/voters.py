@@ -1,0 +1,82 @@
+"""Who votes: a voter is an (id, directory id) pair with an address, from the first day (KIP-853).
+
+A directory id names one disk. A node whose disk was replaced comes back under another directory id and is
+then *not* the voter it was: it has forgotten its votes. Where the voter set was given by id only
+(``controller.quorum.voters``), the directory id is zero and matches any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, uuid_to_str
+from pykraft.runtime.rpc import RpcAddress
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKey:
+    """One replica: node id and the id of the directory that holds its metadata log."""
+
+    id: int
+    directory_id: Uuid = ZERO_UUID
+
+    def matches(self, other: ReplicaKey) -> bool:
+        """Same node, and same directory unless one side leaves the directory open."""
+        return self.id == other.id and (
+            self.directory_id == other.directory_id
+            or self.directory_id == ZERO_UUID
+            or other.directory_id == ZERO_UUID
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.id}" if self.directory_id == ZERO_UUID else f"{self.id}:{uuid_to_str(self.directory_id)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A voter and where its CONTROLLER listener is."""
+
+    key: ReplicaKey
+    address: RpcAddress
+
+
+class VoterSet:
+    """The voters, ordered by id. Immutable."""
+
+    __slots__ = ("_by_id", "ids", "majority", "voters")
+
+    def __init__(self, voters: Sequence[Voter]) -> None:
+        self.voters = tuple(sorted(voters, key=lambda voter: voter.key.id))
+        self.ids = tuple(voter.key.id for voter in self.voters)
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError(f"the same node id appears twice among the voters {list(self.ids)}")
+        if not self.voters:
+            raise ValueError("a quorum needs at least one voter")
+        self.majority = len(self.ids) // 2 + 1
+        self._by_id = {voter.key.id: voter for voter in self.voters}
+
+    def get(self, node_id: int) -> Voter | None:
+        return self._by_id.get(node_id)
+
+    def is_voter(self, key: ReplicaKey) -> bool:
+        """Whether this very replica votes: the id is a voter's and the directory is not another one."""
+        voter = self._by_id.get(key.id)
+        return voter is not None and voter.key.matches(key)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self.voters == other.voters
+
+    def __hash__(self) -> int:
+        return hash(self.voters)
+
+    def __repr__(self) -> str:
+        return f"VoterSet({', '.join(f'{v.key}@{v.address}' for v in self.voters)})"
