@@ -53,7 +53,7 @@ class ControllerChannel:
     ) -> R:
         """Call ``method`` of the controller service until a leader has answered.
 
-        :class:`KafkaError` with the controller's code if it refused, REQUEST_TIMED_OUT if none answered in time.
+        :class:`KafkaError` with the controller's code if it refused, REQUEST_TIMED_OUT if none answered.
         """
         payload = request.SerializeToString()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
@@ -98,7 +98,7 @@ class ControllerChannel:
         listener: str,
         timeout_ms: int,
     ) -> bytes:
-        """Have the controller answer a client's request; bodies are in Kafka's encoding of ``api_version``."""
+        """Have the controller answer a client's request; bodies are encoded as in ``api_version``."""
         request = pb.ForwardRequest(
             api_key=api_key,
             api_version=api_version,

@@ -36,7 +36,7 @@ class HotHandler(Protocol):
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Complete ``slot`` now or later. ``body`` is valid only during the call; :class:`ProtocolError` closes."""
+        """Complete ``slot`` now or later. ``body`` lives only as long as the call; ProtocolError closes."""
         ...
 
 

@@ -147,9 +147,7 @@ def _listeners(
 ) -> tuple[tuple[ListenerConfig, ...], ListenerConfig | None, str]:
     controller_names = [name.upper() for name in _list(values, "controller.listener.names")]
     if not controller_names:
-        raise ConfigError(
-            "controller.listener.names is required: the name of the controller's listener, as CONTROLLER"
-        )
+        raise ConfigError("controller.listener.names is required (usually CONTROLLER)")
     given = _list(values, "listeners") or ([] if "controller" in roles else ["PLAINTEXT://:9092"])
     if not given:
         raise ConfigError("listeners is required for a controller")
@@ -186,7 +184,7 @@ def _listeners(
     inter_broker = str(values["inter.broker.listener.name"] or brokers[0].name).upper()
     if all(item.name != inter_broker for item in brokers):
         raise ConfigError(
-            f"inter.broker.listener.name is {inter_broker}, which is not among the broker's listeners"
+            f"inter.broker.listener.name is {inter_broker}, which is not a listener of this broker"
         )
     return brokers, controller, inter_broker
 
@@ -217,8 +215,6 @@ def _check_voters(voters: VoterSet | None, node_id: int, roles: frozenset[str]) 
         return
     is_voter = any(voter.key.id == node_id for voter in voters)
     if "controller" in roles and not is_voter:
-        raise ConfigError(
-            f"controller.quorum.voters does not name node.id {node_id}, which has the controller role"
-        )
+        raise ConfigError(f"controller.quorum.voters lacks node.id {node_id}, which has the controller role")
     if "controller" not in roles and is_voter:
         raise ConfigError(f"controller.quorum.voters names node.id {node_id}, which has no controller role")

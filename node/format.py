@@ -1,9 +1,9 @@
 """Formatting data directories: what ``pykraft storage format`` writes, and what a starting node checks.
 
-A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory also
-holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are part of
-the log rather than of the configuration, the snapshot ``00000000000000000000-0000000000.checkpoint`` with
-them (KIP-853). ``meta.properties`` is written last, so that a half-formatted directory counts as unformatted.
+A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory
+also holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are
+part of the log rather than of the configuration, ``00000000000000000000-0000000000.checkpoint``, a snapshot
+with them (KIP-853). ``meta.properties`` is written last, so that a half-formatted directory counts as unformatted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METADATA_DIR_NAME = "__cluster_metadata-0"
 
 @dataclass(frozen=True, slots=True)
 class FormattedDirectory:
-    """One directory that :func:`format_directories` dealt with; ``skipped`` if it had been formatted before."""
+    """One directory that :func:`format_directories` dealt with; ``skipped``: it had been formatted before."""
 
     path: str
     directory_id: Uuid
@@ -34,7 +34,7 @@ class FormattedDirectory:
 
 
 def parse_initial_controllers(text: str) -> VoterSet:
-    """``id@host:port:directoryId,…`` → the voters. :class:`ConfigError` says what is wrong with which item."""
+    """``id@host:port:directoryId,…`` → the voters. :class:`ConfigError` says which item is wrong and why."""
     voters = []
     for item in (part.strip() for part in text.split(",")):
         node, at, rest = item.partition("@")
@@ -80,7 +80,7 @@ def format_directories(
             continue
         if not ignore_formatted:
             raise ConfigError(
-                f"{path} is already formatted; with --ignore-formatted it is left as it is and the others are done"
+                f"{path} is already formatted; --ignore-formatted leaves it as it is and does the others"
             )
         if properties.cluster_id != cluster_id:
             raise ConfigError(f"{path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
@@ -139,8 +139,8 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
         properties = read_meta_properties(disk, path)
         if properties is None:
             raise ConfigError(
-                f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties` first"
-                " (`pykraft storage random-uuid` makes a cluster id)"
+                f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties`"
+                " first (`pykraft storage random-uuid` makes a cluster id)"
             )
         if properties.node_id != config.node_id:
             raise ConfigError(
@@ -149,7 +149,7 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
             )
         if cluster_id not in ("", properties.cluster_id):
             raise ConfigError(
-                f"{path} belongs to cluster {properties.cluster_id}, the directories before it to {cluster_id};"
+                f"{path} belongs to cluster {properties.cluster_id}, other directories to {cluster_id};"
                 " `pykraft storage info -c server.properties` shows what is there"
             )
         if properties.directory_id in directory_ids.values():

@@ -61,9 +61,7 @@ def _coordinator(
         endpoint = services.metadata.endpoint(leader, listener)
         if endpoint is not None:
             return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
-    return _unavailable(
-        group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader yet"
-    )
+    return _unavailable(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "its partition has no leader yet")
 
 
 def _unavailable(group_id: str, code: ErrorCode, message: str) -> Coordinator:
