@@ -1,0 +1,40 @@
+"""Waiting for a condition, never for a guess: every wait has a bound and says what it waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+POLL_INTERVAL_S = 0.05
+
+
+class WaitError(TimeoutError):
+    """The awaited condition did not come true in time; the message names it."""
+
+
+class Deadline:
+    """A point on the monotonic clock that several waits share."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._end = time.monotonic() + timeout_s
+
+    def left_s(self, at_most_s: float = float("inf")) -> float:
+        """Seconds left, at most ``at_most_s``, never negative."""
+        return max(0.0, min(at_most_s, self._end - time.monotonic()))
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self._end
+
+
+def wait_until(
+    what: str, condition: Callable[[], bool], timeout_s: float, *, interval_s: float = POLL_INTERVAL_S
+) -> float:
+    """Poll ``condition`` until it holds; the seconds that took. :class:`WaitError` if it did not in time."""
+    start = time.monotonic()
+    deadline = Deadline(timeout_s)
+    while not condition():
+        if deadline.passed:
+            raise WaitError(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(interval_s)
+    return time.monotonic() - start

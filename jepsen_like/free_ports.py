@@ -1,0 +1,44 @@
+"""Loopback ports that nothing uses and that outgoing connections will not take either.
+
+Asking the kernel for port 0 gives one from the range that every outgoing connection draws from, so by the
+time a restarted node binds it again it may be taken. Ports are therefore drawn below that range and tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+LOWEST_PORT = 15_000
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+DEFAULT_EPHEMERAL_START = 32_768
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """``count`` different ports that could be bound a moment ago. :class:`OSError` when none can be found."""
+    ports: list[int] = []
+    with ExitStack() as held:
+        for port in _candidates():
+            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise OSError(f"no {count} free ports on {host}")
+
+
+def _candidates() -> Iterator[int]:
+    """A different order for every process, so that two clusters started together seldom meet."""
+    end = DEFAULT_EPHEMERAL_START
+    if EPHEMERAL_RANGE_FILE.exists():
+        end = int(EPHEMERAL_RANGE_FILE.read_text().split()[0])
+    if end <= LOWEST_PORT + 1_000:
+        end = DEFAULT_EPHEMERAL_START
+    yield from random.Random(os.urandom(8)).sample(range(LOWEST_PORT, end), 500)

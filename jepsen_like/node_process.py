@@ -1,0 +1,124 @@
+"""One node as a real process: started, killed, paused, stopped, and never confused with somebody else's.
+
+Each node leads its own process group and writes to files. Only process ids that this object started are
+ever signalled, and a paused process is always continued before anything is asked of it. Decides whether an
+exit was ordered; never decides when to break things (that is the nemesis).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+STOP_TIMEOUT_S = 20.0
+TAIL_BYTES = 8192
+
+
+class NodeProcess:
+    """A node that ``command`` starts in a process of its own. Methods may be called from several threads."""
+
+    def __init__(self, node_id: int, command: Sequence[str], output_file: Path) -> None:
+        self.node_id = node_id
+        self.command = tuple(command)
+        self.output_file = output_file
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
+        self._ordered_exit = True
+        self.paused = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        with self._lock:
+            return self._process is not None and self._process.poll() is None
+
+    @property
+    def serving(self) -> bool:
+        """Whether the process exists and is not paused. It may still be starting."""
+        return self.running and not self.paused
+
+    @property
+    def unordered_exit(self) -> int | None:
+        """The exit status of a process that nobody told to end; None while all is as ordered."""
+        with self._lock:
+            if self._process is None or self._ordered_exit:
+                return None
+            return self._process.poll()
+
+    def start(self) -> None:
+        """Start the node; its output is appended to the file of its earlier lives."""
+        with self._lock:
+            assert not self.running, f"node {self.node_id} is already running"
+            with self.output_file.open("ab") as output:
+                self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self._ordered_exit = False
+            self.paused = False
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        with self._lock:
+            if self._signal(signal.SIGKILL, ends=True) and self._process is not None:
+                self._process.wait()
+            self.paused = False
+
+    def pause(self) -> None:
+        """SIGSTOP: the process keeps its sockets and its state, and does nothing."""
+        with self._lock:
+            if self._signal(signal.SIGSTOP):
+                self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        with self._lock:
+            self._signal(signal.SIGCONT)
+            self.paused = False
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """SIGTERM and wait. False if it had to be killed, or ended with a status other than 0."""
+        with self._lock:
+            self.resume()
+            if not self._signal(signal.SIGTERM, ends=True):
+                return True
+            process = self._process
+        assert process is not None
+        try:
+            return process.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+
+    def output_tail(self, max_bytes: int = TAIL_BYTES) -> str:
+        """The end of what the node has printed in all its lives."""
+        try:
+            with self.output_file.open("rb") as output:
+                output.seek(0, os.SEEK_END)
+                output.seek(max(0, output.tell() - max_bytes))
+                return output.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def _signal(self, number: signal.Signals, *, ends: bool = False) -> bool:
+        """Signal the node's process group; False if the node is not running.
+
+        Only this object reaps the child, and only under the lock or after a termination signal, so the id
+        that is signalled still belongs to it.
+        """
+        if self._process is None or self._process.poll() is not None:
+            return False
+        if ends:
+            self._ordered_exit = True
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True

@@ -1,0 +1,115 @@
+"""Watches the cluster from outside: who leads, who is the active controller, how long nobody led.
+
+Writes every change to the history. A view is taken over only from a newer epoch, so that a broker that lags
+behind cannot make it look as if a leadership had gone back and forth. Also notices nodes that end by
+themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from pykraft.jepsen_like.cluster_probe import NOBODY, ClusterProbe, PartitionView, QuorumView, TopicView
+from pykraft.jepsen_like.history import HistoryWriter
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+
+INTERVAL_S = 0.1
+PROCESS = "observer"
+
+
+@dataclass(slots=True)
+class LeaderlessSpells:
+    """For each partition the time since which nobody alive led it; the longest such spell in seconds.
+
+    A leader counts as absent from the moment its process is down or paused, whatever the metadata still says.
+    """
+
+    longest_s: float = 0.0
+    _since: dict[int, float] = field(default_factory=dict)
+
+    def note(self, partition: int, led: bool, now_s: float) -> None:
+        since = self._since.setdefault(partition, now_s) if not led else self._since.pop(partition, now_s)
+        self.longest_s = max(self.longest_s, now_s - since)
+
+
+class Observer:
+    """A thread that probes the serving brokers in turn."""
+
+    def __init__(self, cluster: ProcessCluster, topic: str, history: HistoryWriter | None) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._history = history
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._leaders: dict[int, tuple[int, int]] = {}
+        self._last_leader: dict[int, int] = {}
+        self._quorum = QuorumView(-1, NOBODY)
+        self._reported_dead: set[int] = set()
+        self.spells = LeaderlessSpells()
+        self.leader_changes = 0
+        self.controller_changes = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        probe = self._cluster.probe("observer")
+        turn = 0
+        while not self._stopping.wait(INTERVAL_S):
+            self._note_dead_nodes()
+            serving = self._cluster.serving()
+            if not serving:
+                self._note_leaders(None)
+                continue
+            turn += 1
+            self._look(probe, serving[turn % len(serving)], ask_quorum=turn % 2 == 0)
+        probe.close()
+
+    def _look(self, probe: ClusterProbe, node_id: int, *, ask_quorum: bool) -> None:
+        self._note_leaders(probe.topic(node_id, self._topic))
+        quorum = probe.quorum(node_id) if ask_quorum else None
+        if quorum is not None and quorum > self._quorum:
+            if NOBODY != self._quorum.leader != quorum.leader:
+                self.controller_changes += 1
+            self._quorum = quorum
+            self._record("controller", None, quorum.leader, {"epoch": quorum.epoch})
+
+    def _note_leaders(self, view: TopicView | None) -> None:
+        for partition, seen in (view.partitions if view is not None else {}).items():
+            epoch, leader = self._leaders.get(partition, (-1, NOBODY))
+            if seen.leader_epoch > epoch or (seen.leader_epoch == epoch and leader == NOBODY != seen.leader):
+                self._leaders[partition] = (seen.leader_epoch, seen.leader)
+                if leader != seen.leader:
+                    self._note_change(partition, seen)
+        now_s = time.monotonic()
+        serving = set(self._cluster.serving())
+        for partition, (_, leader) in self._leaders.items():
+            self.spells.note(partition, leader in serving, now_s)
+
+    def _note_change(self, partition: int, seen: PartitionView) -> None:
+        self._record("leader", f"{self._topic}-{partition}", seen.leader, {"epoch": seen.leader_epoch})
+        if seen.leader != NOBODY:
+            self.leader_changes += self._last_leader.get(partition, seen.leader) != seen.leader
+            self._last_leader[partition] = seen.leader
+
+    def _note_dead_nodes(self) -> None:
+        for node_id, node in self._cluster.nodes.items():
+            status = node.unordered_exit
+            if status is None:
+                self._reported_dead.discard(node_id)
+            elif node_id not in self._reported_dead:
+                self._reported_dead.add(node_id)
+                if self._history is not None:
+                    said = node.output_tail(600).strip()
+                    error = f"ended by itself with status {status}: {said}"
+                    self._history.record("info", f"node-{node_id}", "node-exited", error=error)
+
+    def _record(self, op: str, key: str | None, leader: int, detail: dict[str, int]) -> None:
+        if self._history is not None:
+            self._history.record("info", PROCESS, op, key=key, value=str(leader), detail=detail)
