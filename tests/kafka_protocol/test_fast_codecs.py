@@ -1,0 +1,325 @@
+"""The hand-written Produce and Fetch codecs against the table-driven messages: every version, both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykraft.kafka_protocol import fetch_fast, fetch_follower, produce_fast
+from pykraft.kafka_protocol.headers import decode_request_header, encode_response_header
+from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.primitives import ProtocolError
+
+i16 = st.integers(-(2**15), 2**15 - 1)
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+ids = st.binary(min_size=16, max_size=16)
+names = st.text(max_size=20)
+maybe_text = st.none() | st.text(max_size=200)
+produce_versions = st.integers(produce_fast.MIN_VERSION, produce_fast.MAX_VERSION)
+fetch_versions = st.integers(fetch_fast.MIN_VERSION, fetch_fast.MAX_VERSION)
+EXAMPLES = settings(max_examples=150, deadline=None)
+
+
+def build(cls: Any, draw: Any, **values: Any) -> Any:
+    return cls(**{name: draw(value) for name, value in values.items()})
+
+
+@st.composite
+def produce_requests(draw: Any, version: int) -> Any:
+    partition = st.builds(
+        produce.PartitionProduceData, index=i32, records=st.none() | st.binary(max_size=400)
+    )
+    key = {"topic_id": ids} if version >= 13 else {"name": names}
+    topic = st.builds(produce.TopicProduceData, partition_data=st.lists(partition, max_size=3), **key)
+    return produce.ProduceRequest(
+        transactional_id=draw(maybe_text),
+        acks=draw(i16),
+        timeout_ms=draw(i32),
+        topic_data=draw(st.lists(topic, max_size=3)),
+    )
+
+
+@EXAMPLES
+@given(st.data(), produce_versions, st.integers(0, 9))
+def test_produce_requests_parse_to_what_was_encoded(data: Any, version: int, prefix: int) -> None:
+    request = data.draw(produce_requests(version))
+    body = memoryview(bytearray(b"p" * prefix + request.encode(version)))
+    parsed = produce_fast.parse_produce_request(body, prefix, version)
+    assert (parsed.transactional_id, parsed.acks, parsed.timeout_ms) == (
+        request.transactional_id,
+        request.acks,
+        request.timeout_ms,
+    )
+    got = [
+        (
+            t.name,
+            t.topic_id,
+            [(p.partition, None if p.records is None else bytes(p.records)) for p in t.partitions],
+        )
+        for t in parsed.topics
+    ]
+    assert got == [
+        (
+            None if version >= 13 else t.name,
+            t.topic_id if version >= 13 else None,
+            [(p.index, p.records) for p in t.partition_data],
+        )
+        for t in request.topic_data
+    ]
+
+
+@EXAMPLES
+@given(st.data(), produce_versions)
+def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> None:
+    result = st.builds(
+        produce_fast.ProduceResult,
+        partition=i32,
+        error_code=i16,
+        base_offset=i64,
+        log_append_time_ms=i64,
+        log_start_offset=i64,
+        error_message=maybe_text,
+        leader=st.none() | st.tuples(i32, i32),
+    )
+    key = ids if version >= 13 else names
+    topics = data.draw(st.lists(st.tuples(key, st.lists(result, max_size=3)), max_size=3))
+    nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
+    frame = produce_fast.build_produce_response(version, 77, topics, throttle_time_ms=5, endpoints=nodes)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    header = encode_response_header(0, version, 77)
+    assert frame[4 : 4 + len(header)] == header
+    response = produce.ProduceResponse.decode(bytes(frame[4 + len(header) :]), version)
+    assert response.throttle_time_ms == 5
+    assert [n.host for n in response.node_endpoints] == ([n.host for n in nodes] if version >= 10 else [])
+    for (topic, results), decoded in zip(topics, response.responses, strict=True):
+        assert topic == (decoded.topic_id if version >= 13 else decoded.name)
+        for sent, got in zip(results, decoded.partition_responses, strict=True):
+            assert (got.index, got.error_code, got.base_offset, got.log_append_time_ms) == sent[:4]
+            assert got.log_start_offset == (sent.log_start_offset if version >= 5 else -1)
+            assert got.error_message == (sent.error_message if version >= 8 else None)
+            if version >= 10 and sent.leader is not None:
+                assert (got.current_leader.leader_id, got.current_leader.leader_epoch) == sent.leader
+
+
+@st.composite
+def fetch_requests(draw: Any, version: int) -> Any:
+    fields: dict[str, Any] = {"partition": i32, "fetch_offset": i64, "partition_max_bytes": i32}
+    if version >= 5:
+        fields["log_start_offset"] = i64
+    if version >= 9:
+        fields["current_leader_epoch"] = i32
+    if version >= 12:
+        fields["last_fetched_epoch"] = i32
+    if version >= 17:
+        fields["replica_directory_id"] = ids
+    if version >= 18:
+        fields["high_watermark"] = i64
+    key = {"topic_id": ids} if version >= 13 else {"topic": names}
+    partitions = st.lists(st.builds(fetch.FetchPartition, **fields), max_size=3)
+    request = fetch.FetchRequest(
+        max_wait_ms=draw(i32),
+        min_bytes=draw(i32),
+        max_bytes=draw(i32),
+        isolation_level=draw(st.integers(0, 1)),
+        topics=draw(st.lists(st.builds(fetch.FetchTopic, partitions=partitions, **key), max_size=3)),
+    )
+    if version >= 15:
+        request.replica_state = draw(st.builds(fetch.ReplicaState, replica_id=i32, replica_epoch=i64))
+    else:
+        request.replica_id = draw(i32)
+    if version >= 12:
+        request.cluster_id = draw(maybe_text)
+    if version >= 7:
+        request.session_id, request.session_epoch = draw(i32), draw(i32)
+        forgotten = st.builds(fetch.ForgottenTopic, partitions=st.lists(i32, max_size=3), **key)
+        request.forgotten_topics_data = draw(st.lists(forgotten, max_size=2))
+    if version >= 11:
+        request.rack_id = draw(names)
+    return request
+
+
+@EXAMPLES
+@given(st.data(), fetch_versions, st.integers(0, 9))
+def test_fetch_requests_parse_to_what_was_encoded(data: Any, version: int, prefix: int) -> None:
+    request = data.draw(fetch_requests(version))
+    body = memoryview(b"p" * prefix + request.encode(version))
+    parsed = fetch_fast.parse_fetch_request(body, prefix, version)
+    replica = request.replica_state.replica_id if version >= 15 else request.replica_id
+    assert (parsed.replica_id, parsed.max_wait_ms, parsed.min_bytes, parsed.max_bytes) == (
+        replica,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+    )
+    assert parsed.replica_epoch == (request.replica_state.replica_epoch if version >= 15 else -1)
+    assert (parsed.session_id, parsed.session_epoch) == (request.session_id, request.session_epoch)
+    assert (parsed.isolation_level, parsed.rack_id, parsed.cluster_id) == (
+        request.isolation_level,
+        request.rack_id,
+        request.cluster_id,
+    )
+    for got, sent in zip(parsed.topics, request.topics, strict=True):
+        assert (got.topic_id if version >= 13 else got.name) == (
+            sent.topic_id if version >= 13 else sent.topic
+        )
+        for p, q in zip(got.partitions, sent.partitions, strict=True):
+            assert p == (
+                q.partition,
+                q.current_leader_epoch,
+                q.fetch_offset,
+                q.last_fetched_epoch,
+                q.log_start_offset,
+                q.partition_max_bytes,
+            )
+    forgotten = [(f.topic_id if version >= 13 else f.name, f.partitions) for f in parsed.forgotten]
+    assert forgotten == [
+        (f.topic_id if version >= 13 else f.topic, f.partitions) for f in request.forgotten_topics_data
+    ]
+
+
+@dataclasses.dataclass
+class Slice:
+    """A file range whose bytes the test knows."""
+
+    data: bytes
+    file: Any = None
+    position: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+
+def flatten(chunks: Any) -> bytes:
+    return b"".join(bytes(c.data if isinstance(c, Slice) else c) for c in chunks)
+
+
+results = st.builds(
+    fetch_fast.FetchResult,
+    partition=i32,
+    error_code=i16,
+    high_watermark=i64,
+    log_start_offset=i64,
+    records=st.none() | st.binary(max_size=300) | st.builds(Slice, st.binary(min_size=1, max_size=300)),
+    diverging=st.none() | st.tuples(i32, i64),
+    leader=st.none() | st.tuples(i32, i32),
+    preferred_read_replica=i32,
+)
+
+
+def records_of(result: fetch_fast.FetchResult) -> bytes:
+    records: Any = result.records
+    return b"" if records is None else records.data if isinstance(records, Slice) else records
+
+
+@EXAMPLES
+@given(st.data(), fetch_versions, st.booleans())
+def test_fetch_responses_decode_to_what_was_built(data: Any, version: int, committed: bool) -> None:
+    key = ids if version >= 13 else names
+    topics = data.draw(st.lists(st.tuples(key, st.lists(results, max_size=3)), max_size=3))
+    nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
+    frame = flatten(
+        fetch_fast.build_fetch_response(
+            version, 9, topics, session_id=3, error_code=71, read_committed=committed, endpoints=nodes
+        )
+    )
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    header = encode_response_header(1, version, 9)
+    response = fetch.FetchResponse.decode(frame[4 + len(header) :], version)
+    assert (response.session_id, response.error_code) == ((3, 71) if version >= 7 else (0, 0))
+    for (topic, sent_results), decoded in zip(topics, response.responses, strict=True):
+        assert topic == (decoded.topic_id if version >= 13 else decoded.topic)
+        for sent, got in zip(sent_results, decoded.partitions, strict=True):
+            assert (got.partition_index, got.error_code, got.high_watermark) == sent[:3]
+            assert got.last_stable_offset == sent.high_watermark
+            assert got.aborted_transactions == ([] if committed else None)
+            assert got.records is not None and bytes(got.records) == records_of(sent)
+            if version >= 12 and sent.diverging is not None:
+                assert (got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == sent.diverging
+            if version >= 12 and sent.leader is not None:
+                assert (got.current_leader.leader_id, got.current_leader.leader_epoch) == sent.leader
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(ids, st.lists(results, max_size=3)), max_size=3))
+def test_follower_reads_what_a_leader_answers(topics: Any) -> None:
+    frame = flatten(fetch_fast.build_fetch_response(17, 12, topics, error_code=3))
+    response = fetch_follower.parse_follower_response(memoryview(frame)[4:])
+    assert (response.correlation_id, response.error_code) == (12, 3)
+    expected = [(topic_id, result) for topic_id, sent in topics for result in sent]
+    for (topic_id, sent), got in zip(expected, response.results, strict=True):
+        assert (got.topic_id, got.partition, got.error_code) == (topic_id, sent.partition, sent.error_code)
+        assert (got.high_watermark, got.log_start_offset) == (sent.high_watermark, sent.log_start_offset)
+        assert (got.diverging, got.leader) == (sent.diverging, sent.leader)
+        assert bytes(got.records) == records_of(sent)
+
+
+@EXAMPLES
+@given(st.data())
+def test_follower_requests_are_real_fetch_requests(data: Any) -> None:
+    partition = st.builds(fetch_fast.FetchPartition, i32, i32, i64, i32, i64, i32)
+    topics = data.draw(st.lists(st.tuples(ids, st.lists(partition, max_size=3)), max_size=3))
+    frame = fetch_follower.build_follower_fetch(
+        5,
+        "broker-1-fetcher",
+        replica_id=1,
+        replica_epoch=42,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=topics,
+    )
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    header, position = decode_request_header(memoryview(frame)[4:])
+    assert (header.api_key, header.api_version, header.client_id) == (1, 17, "broker-1-fetcher")
+    request = fetch.FetchRequest.decode(bytes(frame[4 + position :]), 17)
+    assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 42)
+    parsed = fetch_fast.parse_fetch_request(memoryview(frame)[4:], position, 17)
+    assert parsed.topics == [(None, topic_id, partitions) for topic_id, partitions in topics]
+    assert (parsed.replica_id, parsed.replica_epoch, parsed.session_epoch) == (1, 42, -1)
+
+
+@pytest.mark.parametrize("version", range(fetch_fast.MIN_VERSION, fetch_fast.MAX_VERSION + 1))
+def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
+    key = {"topic_id": b"i" * 16} if version >= 13 else {"topic": "topic"}
+    request = fetch.FetchRequest(
+        topics=[fetch.FetchTopic(partitions=[fetch.FetchPartition(partition=1)], **key)], rack_id=""
+    )
+    body = request.encode(version)
+    for end in range(len(body)):
+        with pytest.raises(ProtocolError):
+            fetch_fast.parse_fetch_request(memoryview(body)[:end], 0, version)
+    with pytest.raises(ProtocolError):
+        fetch_fast.parse_fetch_request(memoryview(body + b"x"), 0, version)
+
+
+@pytest.mark.parametrize("version", range(produce_fast.MIN_VERSION, produce_fast.MAX_VERSION + 1))
+def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
+    key = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
+    data = [produce.PartitionProduceData(index=1, records=b"r" * 40)]
+    body = produce.ProduceRequest(
+        acks=-1, topic_data=[produce.TopicProduceData(partition_data=data, **key)]
+    ).encode(version)
+    for end in range(len(body)):
+        with pytest.raises(ProtocolError):
+            produce_fast.parse_produce_request(memoryview(body)[:end], 0, version)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=120), fetch_versions, produce_versions)
+def test_random_bodies_never_raise_anything_else(
+    body: bytes, fetch_version: int, produce_version: int
+) -> None:
+    for parse, version in (
+        (fetch_fast.parse_fetch_request, fetch_version),
+        (produce_fast.parse_produce_request, produce_version),
+    ):
+        try:
+            parse(memoryview(body), 0, version)  # type: ignore[operator]
+        except ProtocolError:
+            continue
