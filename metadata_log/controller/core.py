@@ -104,6 +104,7 @@ class ControllerCore:
 
     def replay_committed(self, batch: CommittedBatch) -> None:
         """Take note of a committed batch: one of our own, or, on a standby, the active controller's."""
+        self._timeline.commit(batch.base_offset - 1)
         if batch.last_offset > self.last_offset:
             assert not self._timeline.has_pending, "a committed batch beyond our own pending ones"
             image, _ = replay_batch(self.image, batch)
@@ -116,10 +117,8 @@ class ControllerCore:
         self._heartbeats.start(self.image.brokers, now_ms)
         if METADATA_VERSION in self.image.features:
             return ControllerResult((), None)
-        levels = self._bootstrap_features
-        return ControllerResult(
-            tuple(FeatureLevelRecord(name, levels[name]) for name in sorted(levels)), None
-        )
+        levels = sorted(self._bootstrap_features.items())
+        return ControllerResult(tuple(FeatureLevelRecord(name, level) for name, level in levels), None)
 
     def resign(self) -> None:
         """Become a standby: whatever is not committed never happened."""

@@ -1,4 +1,4 @@
-"""CreateTopics: each topic of a request is created or refused alone; all that are created enter as one batch."""
+"""CreateTopics: each topic is created or refused alone; all that are created enter the log as one batch."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_collision(name: str, existing: Iterable[str]) -> None:
-    """INVALID_TOPIC_EXCEPTION if a name differs from ``name`` only in ``.`` for ``_``: metrics confuse them."""
+    """INVALID_TOPIC_EXCEPTION if another name differs only in ``.`` for ``_``: metrics confuse the two."""
     if "." not in name and "_" not in name:
         return
     folded = name.replace(".", "_")

@@ -1,0 +1,81 @@
+"""DescribeQuorum: the quorum's own view of its voters and observers, in Kafka's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
+from pykraft.runtime.rpc import RpcAddress
+
+VoterEndpoints = Mapping[int, RpcAddress]
+"""Where each voter's CONTROLLER listener is, by node id."""
+
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+
+
+def build_describe_quorum_response(
+    request: DescribeQuorumRequest, description: QuorumDescription, endpoints: VoterEndpoints
+) -> DescribeQuorumResponse:
+    """Only partition 0 of the metadata log has a quorum; others are UNKNOWN_TOPIC_OR_PARTITION."""
+    topics = [
+        DescribeQuorumResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[
+                _describe(description)
+                if (topic.topic_name, partition.partition_index) == (METADATA_TOPIC_NAME, 0)
+                else _unknown(partition.partition_index)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    nodes = [
+        Node(node_id=id, listeners=[Listener(name=CONTROLLER_LISTENER, host=at.host, port=at.port)])
+        for id, at in sorted(endpoints.items())
+    ]
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+
+
+def _describe(description: QuorumDescription) -> DescribeQuorumResponsePartitionData:
+    return DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        error_message=None,
+        leader_id=-1 if description.leader_id is None else description.leader_id,
+        leader_epoch=description.leader_epoch,
+        high_watermark=description.high_watermark,
+        current_voters=[_state(replica) for replica in description.voters],
+        observers=[_state(replica) for replica in description.observers],
+    )
+
+
+def _unknown(index: int) -> DescribeQuorumResponsePartitionData:
+    return DescribeQuorumResponsePartitionData(
+        partition_index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="only partition 0 of the metadata log has a quorum",
+        leader_id=-1,
+        leader_epoch=-1,
+        high_watermark=-1,
+    )
+
+
+def _state(replica: ReplicaProgress) -> ReplicaState:
+    return ReplicaState(
+        replica_id=replica.key.id,
+        replica_directory_id=replica.key.directory_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
+    )

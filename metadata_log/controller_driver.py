@@ -1,0 +1,293 @@
+"""Runs a :class:`ControllerCore` on the quorum: proposes records, releases answers at the high watermark.
+
+Every node with the controller role runs one. While its own replica leads it is active: a command is decided,
+its records are appended as one batch and replayed at once, and its answer is held until they are committed.
+An answer without records is held until everything it may have been decided on is committed, so nobody ever
+sees what could still be taken back. When leadership goes, the core falls back to the committed image and whoever
+still waits is told NOT_CONTROLLER. As a standby it replays what is committed, so that taking over loads
+nothing. What is decided is none of this file's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.describe_quorum import VoterEndpoints, build_describe_quorum_response
+from pykraft.metadata_log.controller.forwarding import FORWARDED, decode_forwarded, is_describe_quorum
+from pykraft.metadata_log.controller.requests import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, Record
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class QuorumPort(Protocol):
+    """What the controller needs of the quorum."""
+
+    @property
+    def leader(self) -> LeaderAndEpoch: ...
+
+    def propose(self, epoch: int, values: Sequence[bytes]) -> int:
+        """Append one batch; the offset of its last record. NOT_CONTROLLER unless leading in ``epoch``."""
+        ...
+
+    def describe(self, now_ms: int) -> QuorumDescription: ...
+
+
+@dataclass(slots=True)
+class _Waiter:
+    offset: int
+    released: asyncio.Future[None]
+
+
+class ControllerDriver:
+    """The controller of one node, active or standby."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: ControllerConfig,
+        cluster_id: str,
+        clock: Clock,
+        rng: Rng,
+        bootstrap_features: Mapping[str, int],
+        quorum: QuorumPort | None = None,
+        voter_endpoints: VoterEndpoints | None = None,
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._config = config
+        self._clock = clock
+        self._voter_endpoints = voter_endpoints or {}
+        self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
+        self._quorum_or_none = quorum
+        self._epoch: int | None = None
+        self._waiters: deque[_Waiter] = deque()
+        self._on_fatal = on_fatal or (lambda error: None)
+        self._tasks = TaskSupervisor(self._on_fatal)
+
+    def attach(self, quorum: QuorumPort) -> None:
+        """Name the quorum, where it could not be given yet: it takes this driver as a listener."""
+        self._quorum_or_none = quorum
+
+    @property
+    def _quorum(self) -> QuorumPort:
+        assert self._quorum_or_none is not None, "the driver has no quorum yet"
+        return self._quorum_or_none
+
+    @property
+    def active(self) -> bool:
+        """Whether this is the active controller, as far as it knows."""
+        return self._epoch is not None
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """Who leads the quorum, as a hint for whoever asked the wrong node."""
+        return self._quorum.leader
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, committed or not."""
+        return self._core.image
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        return self._core.committed_image
+
+    async def start(self) -> None:
+        """Begin to look for lapsed sessions, whenever active."""
+        self._tasks.start(self._watch_sessions(), "controller-sessions")
+
+    async def stop(self) -> None:
+        """Stop watching; whoever waits for an answer is told NOT_CONTROLLER."""
+        await self._tasks.close()
+        self._resign()
+
+    # What the quorum tells
+
+    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """Replay what is committed, or take note that our own records now are; release answers."""
+        for batch in batches:
+            if self._epoch is not None and batch.epoch != self._epoch:
+                # Another leader's batch is committed before we were told that we no longer lead.
+                self._resign()
+            self._core.replay_committed(batch)
+        if batches:
+            self._release(batches[-1].last_offset)
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Take over, or stand down."""
+        if leader.leader_id == self._node_id and leader.epoch == self._epoch:
+            return
+        self._resign()
+        if leader.leader_id == self._node_id:
+            self._claim(leader.epoch)
+
+    # What brokers ask
+
+    async def register_broker(self, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
+        response = await self._run(lambda now_ms: self._core.handle_register_broker(request, now_ms))
+        logger.info("broker %d is registered with epoch %d", request.broker_id, response.broker_epoch)
+        return response
+
+    async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        return await self._run(lambda now_ms: self._core.handle_broker_heartbeat(request, now_ms))
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
+
+    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        return await self._run(lambda _now_ms: self._core.handle_allocate_producer_ids(request))
+
+    async def forward(
+        self, context: RequestContext, api_key: int, api_version: int, body: bytes, timeout_ms: int
+    ) -> bytes:
+        """Answer a client's request given and answered in Kafka's encoding."""
+        self._check_active()
+        request = decode_forwarded(api_key, api_version, body)
+        if is_describe_quorum(request):
+            description = self._quorum.describe(self._clock.wall_ms())
+            response = build_describe_quorum_response(request, description, self._voter_endpoints)
+            return response.encode(api_version)
+        handle = FORWARDED[api_key].handle
+        answer = await self._run(lambda _now_ms: handle(self._core, context, request), timeout_ms)
+        return answer.encode(api_version)
+
+    # Running a command
+
+    async def _run(self, decide: Callable[[int], ControllerResult[T]], timeout_ms: int | None = None) -> T:
+        """Decide, append, replay; answer once all that the answer rests on is committed.
+
+        :class:`KafkaError`: what the command was refused with, NOT_CONTROLLER if this controller is or
+        becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (the records may still be committed later).
+        """
+        self._check_active()
+        refusal: KafkaError | None = None
+        try:
+            result = decide(self._clock.monotonic_ms())
+            response = result.response_at(self._append(result.records))
+        except KafkaError as error:
+            refusal = error
+        except Exception as error:
+            self._on_fatal(error)
+            raise
+        await self._until_committed(self._limit(timeout_ms))
+        if refusal is not None:
+            raise refusal
+        return response
+
+    def _append(self, records: Sequence[Record]) -> int:
+        """Put the records into the log and replay them; the offset of the first, -1 if there are none."""
+        if not records:
+            return -1
+        assert self._epoch is not None
+        last_offset = self._quorum.propose(self._epoch, [encode_record(record) for record in records])
+        base_offset = last_offset - len(records) + 1
+        self._core.replay(records, base_offset, self._epoch, self._clock.monotonic_ms())
+        return base_offset
+
+    async def _until_committed(self, timeout_ms: int) -> None:
+        if not self._core.has_pending:
+            return
+        waiter = _Waiter(self._core.last_offset, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiter.released
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms; it may be later"
+            ) from None
+
+    def _limit(self, timeout_ms: int | None) -> int:
+        longest = self._config.request_timeout_ms
+        return longest if timeout_ms is None else max(1, min(timeout_ms, longest))
+
+    def _check_active(self) -> None:
+        # The quorum may know of a new epoch that this driver has not been told of yet.
+        leader = self._quorum.leader
+        if self._epoch is None or leader.leader_id != self._node_id or leader.epoch != self._epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self._node_id} is not the active controller")
+
+    def _release(self, committed_offset: int) -> None:
+        while self._waiters and self._waiters[0].offset <= committed_offset:
+            released = self._waiters.popleft().released
+            if not released.done():
+                released.set_result(None)
+
+    # Coming and going
+
+    def _claim(self, epoch: int) -> None:
+        self._epoch = epoch
+        logger.info("node %d is the active controller of epoch %d", self._node_id, epoch)
+        try:
+            self._append(self._core.claim(self._clock.monotonic_ms()).records)
+        except KafkaError:
+            self._resign()
+
+    def _resign(self) -> None:
+        if self._epoch is None:
+            return
+        logger.info("node %d is no longer the active controller (epoch %d)", self._node_id, self._epoch)
+        self._epoch = None
+        self._core.resign()
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.released.done():
+                waiter.released.set_exception(
+                    KafkaError(
+                        ErrorCode.NOT_CONTROLLER, "leadership was lost before the change was committed"
+                    )
+                )
+
+    # Sessions
+
+    async def _watch_sessions(self) -> None:
+        interval_ms = self._config.fence_check_interval_ms
+        previous_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            now_ms = self._clock.monotonic_ms()
+            # After a pause of this process heartbeats lie unread in its sockets: read them before judging.
+            paused = now_ms - previous_ms > 2 * interval_ms
+            previous_ms = now_ms
+            if not paused:
+                self._fence_lapsed(now_ms)
+
+    def _fence_lapsed(self, now_ms: int) -> None:
+        if self._epoch is None:
+            return
+        result = self._core.handle_fence_check(now_ms)
+        for record in result.records:
+            if isinstance(record, BrokerRegistrationChangeRecord):
+                logger.warning("broker %d has fallen silent and is fenced", record.broker_id)
+        try:
+            self._append(result.records)
+        except KafkaError:
+            self._resign()
