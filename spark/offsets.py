@@ -1,0 +1,132 @@
+"""Plans a batch read: which offsets of which partitions, and how they are cut into tasks.
+
+Decides from what the cluster said (partitions, log start and end offsets) and what the options ask. Pure.
+Offset maps must name exactly the partitions that are read: one left out by mistake would otherwise be read
+from a default nobody chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pykraft.spark.positions import EARLIEST, LATEST, Everywhere, OffsetSpec, PerPartition, TopicPartition
+
+
+class PlanError(ValueError):
+    """The options do not fit what is there."""
+
+
+class PlannedDataLossError(PlanError):
+    """Offsets asked for are not in the log, and ``failOnDataLoss`` is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``start`` up to but not including ``end`` of one partition: the work of one task."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def check_exact(spec_partitions: Iterable[TopicPartition], read: Iterable[TopicPartition], name: str) -> None:
+    """:class:`PlanError` unless an option's map names exactly the partitions that are read."""
+    named, wanted = set(spec_partitions), set(read)
+    missing, extra = sorted(wanted - named), sorted(named - wanted)
+    if missing:
+        raise PlanError(
+            f"option {name!r} must name every partition that is read (use -2 for earliest, -1 for latest); "
+            f"missing: {_listed(missing)}"
+        )
+    if extra:
+        raise PlanError(f"option {name!r} names partitions that are not read: {_listed(extra)}")
+
+
+def resolve_ranges(
+    starting: Mapping[TopicPartition, int],
+    ending: Mapping[TopicPartition, int],
+    log_start: Mapping[TopicPartition, int],
+    log_end: Mapping[TopicPartition, int],
+    *,
+    fail_on_data_loss: bool,
+) -> list[OffsetRange]:
+    """The range of each partition, empty ones left out, in order of topic and partition.
+
+    ``starting`` and ``ending`` may hold ``EARLIEST`` and ``LATEST``. Offsets outside the log are data loss:
+    an error, or, with ``fail_on_data_loss`` off, cut to what the log holds.
+    """
+    ranges = []
+    for topic, partition in sorted(log_end):
+        key = (topic, partition)
+        first, last = log_start[key], log_end[key]
+        start = _position(starting[key], first, last)
+        end = _position(ending[key], first, last)
+        for name, offset in (("starting", start), ("ending", end)):
+            if fail_on_data_loss and not first <= offset <= last:
+                raise PlannedDataLossError(
+                    f"the {name} offset {offset} of {topic}-{partition} is not in the log, which holds "
+                    f"{first} up to {last}; set 'failOnDataLoss' to 'false' to read what is there"
+                )
+        start, end = (min(max(offset, first), last) for offset in (start, end))
+        if starting[key] >= 0 and ending[key] >= 0 and starting[key] > ending[key]:
+            raise PlanError(
+                f"the starting offset {starting[key]} of {topic}-{partition} lies behind its ending offset "
+                f"{ending[key]}"
+            )
+        if start < end:
+            ranges.append(OffsetRange(topic, partition, start, end))
+    return ranges
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that none is longer than ``max_records`` and there are about ``min_partitions`` of them.
+
+    Larger ranges are cut into more pieces; pieces of a range differ by at most one offset. The total may
+    exceed ``min_partitions`` a little and stays below it only where ranges are too short to be cut.
+    """
+    pieces = [max(1, -(-one.size // max_records)) if max_records else 1 for one in ranges]
+    total = sum(one.size for one in ranges)
+    if min_partitions is not None and sum(pieces) < min_partitions and total:
+        shares = [round(one.size / total * min_partitions) for one in ranges]
+        pieces = [min(one.size, max(n, share)) for one, n, share in zip(ranges, pieces, shares, strict=True)]
+        # Rounding down may leave us short: the largest pieces are cut again.
+        while sum(pieces) < min_partitions:
+            at = max(range(len(ranges)), key=lambda i: (ranges[i].size / pieces[i], -i))
+            if ranges[at].size <= pieces[at]:
+                break
+            pieces[at] += 1
+    return [part for one, n in zip(ranges, pieces, strict=True) for part in _cut(one, n)]
+
+
+def everywhere(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The positions of a spec that needs no lookup by timestamp."""
+    match spec:
+        case Everywhere(position):
+            return dict.fromkeys(partitions, position)
+        case PerPartition(positions):
+            return dict(positions)
+        case _:
+            raise AssertionError("timestamps are looked up in the cluster")
+
+
+def _cut(one: OffsetRange, pieces: int) -> list[OffsetRange]:
+    cuts = [one.start + one.size * i // pieces for i in range(pieces + 1)]
+    return [replace(one, start=low, end=high) for low, high in pairwise(cuts)]
+
+
+def _position(position: int, first: int, last: int) -> int:
+    return {EARLIEST: first, LATEST: last}.get(position, position)
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:5])
+    return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")

@@ -1,0 +1,72 @@
+"""Reads one range of one partition on an executor: fetch, decode, yield, until the end offset is reached.
+
+The end is the offset fixed at planning, whatever is produced meanwhile. Data loss (the range aged out or
+was truncated, the topic is gone) is an error, or, with ``failOnDataLoss`` off, skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pykraft.kafka_client.blocking import BlockingNetwork, run
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.errors import ClientTimeoutError, DataLossError, OffsetOutOfRangeError
+from pykraft.kafka_client.fetcher import FetchedBatches, PartitionFetcher
+from pykraft.kafka_client.visible import visible_batches
+from pykraft.spark.planner import ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The records of the task's range, in offset order."""
+    from pykraft.spark.decode import DecodeConfig, decode_batches  # numpy and pyarrow: executors only
+
+    wanted = task.offsets
+    options = task.options
+    config = DecodeConfig(
+        wanted.topic, wanted.partition, wanted.start, wanted.end, task.columns, options.check_crcs
+    )
+    cluster = Cluster(BlockingNetwork(), options.client)
+    fetcher = PartitionFetcher(
+        cluster, wanted.topic, task.topic_id, wanted.partition, wanted.start, options.fetch
+    )
+    try:
+        for fetched in _answers(cluster, fetcher, task):
+            shown = visible_batches(fetched.data, fetched.headers, fetched.aborted)
+            yield from decode_batches(fetched.data, shown, config)
+    finally:
+        fetcher.close()
+        cluster.close()
+
+
+def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Iterator[FetchedBatches]:
+    """Answers that hold data, until they cover the range. Each must make headway within the poll timeout."""
+    end = task.offsets.end
+    deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
+    while fetcher.position < end:
+        try:
+            fetched = run(fetcher.fetch(deadline_ms, read_ahead_until=end))
+        except DataLossError as error:
+            if task.options.fail_on_data_loss:
+                raise
+            fetcher.position = _behind_loss(fetcher.position, error, end)
+            continue
+        if fetched.headers:
+            deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
+            yield fetched
+        elif cluster.network.now_ms() >= deadline_ms:
+            raise ClientTimeoutError(
+                f"{task.offsets.topic}-{task.offsets.partition}: no records at offset {fetcher.position} for "
+                f"{task.options.poll_timeout_ms} ms, though the read ends at {end}; the log now ends at "
+                f"{fetched.high_watermark}"
+            )
+
+
+def _behind_loss(position: int, error: DataLossError, end: int) -> int:
+    """Where to go on: at the first offset still there, or, if nothing of the range is left, at its end."""
+    if isinstance(error, OffsetOutOfRangeError) and position < error.log_start_offset:
+        return min(error.log_start_offset, end)
+    return end

@@ -1,0 +1,82 @@
+"""The names of the data source's options, and what becomes of the Java client's ``kafka.*`` settings."""
+
+from __future__ import annotations
+
+READ_OPTIONS = (
+    "kafka.bootstrap.servers",
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "kafkaConsumer.pollTimeoutMs",
+)
+
+# Accepted and without effect: batch reads do not join a group, and the client has its own retries.
+UNUSED_OPTIONS = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+
+STREAMING_ONLY_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+WRITE_ONLY_OPTIONS = ("topic",)
+
+# Settings of Kafka's consumer for which this client has the same knob.
+MAPPED_CLIENT_SETTINGS = (
+    "kafka.check.crcs",
+    "kafka.client.id",
+    "kafka.client.rack",
+    "kafka.default.api.timeout.ms",
+    "kafka.fetch.max.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.isolation.level",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.request.timeout.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.security.protocol",
+)
+
+# Settings that tune what this client does not have; leaving them out changes no result.
+IGNORED_CLIENT_SETTINGS = (
+    "kafka.allow.auto.create.topics",
+    "kafka.client.dns.lookup",
+    "kafka.connections.max.idle.ms",
+    "kafka.enable.metrics.push",
+    "kafka.exclude.internal.topics",
+    "kafka.group.id",
+    "kafka.group.instance.id",
+    "kafka.group.protocol",
+    "kafka.heartbeat.interval.ms",
+    "kafka.max.poll.interval.ms",
+    "kafka.max.poll.records",
+    "kafka.metadata.max.age.ms",
+    "kafka.partition.assignment.strategy",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.session.timeout.ms",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
+)
+
+REFUSED_CLIENT_SETTINGS = {
+    "kafka.auto.offset.reset": "say where to start with 'startingOffsets'",
+    "kafka.enable.auto.commit": "Spark tracks the offsets itself and commits none",
+    "kafka.auto.commit.interval.ms": "Spark tracks the offsets itself and commits none",
+    "kafka.interceptor.classes": "interceptors are Java classes",
+    "kafka.metric.reporters": "reporters are Java classes",
+    "kafka.key.deserializer": "keys are always bytes; convert the column in the query",
+    "kafka.value.deserializer": "values are always bytes; convert the column in the query",
+    "kafka.key.serializer": "keys are always bytes; convert the column in the query",
+    "kafka.value.serializer": "values are always bytes; convert the column in the query",
+}
