@@ -3,9 +3,9 @@
 Every node with the controller role runs one. While its own replica leads it is active: a command is decided,
 its records are appended as one batch and replayed at once, and its answer is held until they are committed.
 An answer without records is held until everything it may have been decided on is committed, so nobody ever
-sees what could still be taken back. When leadership goes, the core falls back to the committed image and whoever
-still waits is told NOT_CONTROLLER. As a standby it replays what is committed, so that taking over loads
-nothing. What is decided is none of this file's business.
+sees what could still be taken back. When leadership goes, the core falls back to the committed image and
+whoever still waits is told NOT_CONTROLLER. As a standby it replays what is committed, so that taking over
+loads nothing. What is decided is none of this file's business.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.core import ControllerCore
@@ -176,7 +177,7 @@ class ControllerDriver:
             response = build_describe_quorum_response(request, description, self._voter_endpoints)
             return response.encode(api_version)
         handle = FORWARDED[api_key].handle
-        answer = await self._run(lambda _now_ms: handle(self._core, context, request), timeout_ms)
+        answer: Message = await self._run(lambda _now_ms: handle(self._core, context, request), timeout_ms)
         return answer.encode(api_version)
 
     # Running a command
@@ -185,21 +186,23 @@ class ControllerDriver:
         """Decide, append, replay; answer once all that the answer rests on is committed.
 
         :class:`KafkaError`: what the command was refused with, NOT_CONTROLLER if this controller is or
-        becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (the records may still be committed later).
+        becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still follow).
         """
         self._check_active()
-        refusal: KafkaError | None = None
         try:
-            result = decide(self._clock.monotonic_ms())
+            try:
+                result = decide(self._clock.monotonic_ms())
+            except KafkaError:
+                # A refusal too may rest on what is not committed yet.
+                await self._until_committed(self._limit(timeout_ms))
+                raise
             response = result.response_at(self._append(result.records))
-        except KafkaError as error:
-            refusal = error
+        except KafkaError:
+            raise
         except Exception as error:
             self._on_fatal(error)
             raise
         await self._until_committed(self._limit(timeout_ms))
-        if refusal is not None:
-            raise refusal
         return response
 
     def _append(self, records: Sequence[Record]) -> int:
@@ -261,9 +264,7 @@ class ControllerDriver:
         for waiter in waiters:
             if not waiter.released.done():
                 waiter.released.set_exception(
-                    KafkaError(
-                        ErrorCode.NOT_CONTROLLER, "leadership was lost before the change was committed"
-                    )
+                    KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost before the commit")
                 )
 
     # Sessions
