@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
-from pykraft.quorum.bootstrap import write_bootstrap_snapshot
+from pykraft.quorum.bootstrap import write_bootstrap_voters
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.properties import ConfigError
@@ -68,6 +68,7 @@ def format_directories(
     cluster_id: str,
     features: Mapping[str, int],
     new_uuid: Callable[[], Uuid],
+    now_ms: int,
     *,
     initial_voters: VoterSet | None = None,
     standalone: bool = False,
@@ -104,8 +105,7 @@ def format_directories(
             write_bootstrap_checkpoint(disk, path, features)
             if initial_voters is not None:
                 log_dir = f"{path}/{METADATA_DIR_NAME}"
-                disk.make_dirs(log_dir)
-                write_bootstrap_snapshot(disk, log_dir, initial_voters)
+                write_bootstrap_voters(disk, log_dir, initial_voters, now_ms)
         write_meta_properties(
             disk,
             path,

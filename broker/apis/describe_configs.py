@@ -74,7 +74,7 @@ def _describe(
         if resource.resource_name != str(services.config.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {services.config.node_id}, not {resource.resource_name or '(none)'}: ask that one",
+                f"this is broker {services.config.node_id}, not {resource.resource_name}",
             )
         is_broker = resource.resource_type == _BROKER
         described = [_property(item) for item in services.server_properties.values()] if is_broker else []

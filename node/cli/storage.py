@@ -12,6 +12,7 @@ from pykraft.log_store.meta_properties import read_meta_properties
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import FormattedDirectory, format_directories, parse_initial_controllers
+from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
 
@@ -90,6 +91,7 @@ def format_command(
         cluster_id,
         BOOTSTRAP_FEATURES,
         new_uuid,
+        SystemClock().wall_ms(),
         initial_voters=voters,
         standalone=standalone,
         ignore_formatted=ignore_formatted,

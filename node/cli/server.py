@@ -1,0 +1,33 @@
+"""``pykraft server start``: one node in the foreground, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pykraft.node.cli.common import pairs
+from pykraft.node.cli.logging_setup import set_up_logging
+from pykraft.node.config import load_server_config
+from pykraft.node.run import run_nodes
+from pykraft.runtime.properties import ConfigError
+
+
+@click.group()
+def command() -> None:
+    """Run a node."""
+
+
+@command.command()
+@click.argument("properties_file", metavar="SERVER.PROPERTIES")
+@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Replaces a property; repeatable.")
+def start(properties_file: str, overrides: tuple[str, ...]) -> None:
+    """Start the node that a properties file describes; its directories must have been formatted."""
+    set_up_logging()
+    try:
+        text = Path(properties_file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {properties_file}: {error.strerror}") from None
+    config = load_server_config(text, pairs(overrides, "--override"))
+    sys.exit(run_nodes([config]))

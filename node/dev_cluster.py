@@ -1,0 +1,81 @@
+"""A cluster with nothing to configure: the properties of N combined nodes on loopback, formatted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.log_store.meta_properties import read_meta_properties
+from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.node.config import ServerConfig, load_server_config
+from pykraft.node.format import format_directories
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.rpc import RpcAddress
+
+
+@dataclass(frozen=True, slots=True)
+class DevCluster:
+    """The configurations of a development cluster and where clients find it."""
+
+    configs: tuple[ServerConfig, ...]
+    bootstrap_servers: str
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports nobody listens on at the moment, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for item in sockets:
+            item.bind((host, 0))
+        return [item.getsockname()[1] for item in sockets]
+    finally:
+        for item in sockets:
+            item.close()
+
+
+def prepare_dev_cluster(
+    disk: Disk,
+    directory: str,
+    nodes: int,
+    new_uuid: Callable[[], Uuid],
+    now_ms: int,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    overrides: Mapping[str, str] | None = None,
+) -> DevCluster:
+    """Describe and format ``nodes`` combined nodes below ``directory``.
+
+    ``port`` is the first broker's, the others follow; 0 picks free ones. A directory that holds a cluster of
+    the same number of nodes is used again, with its data, at new addresses.
+    """
+    ports = list(range(port, port + nodes)) if port else free_ports(host, nodes)
+    controller_ports = free_ports(host, nodes)
+    voters = ",".join(f"{n + 1}@{host}:{controller_ports[n]}" for n in range(nodes))
+    configs = []
+    for n in range(nodes):
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(n + 1),
+            "listeners": f"PLAINTEXT://{host}:{ports[n]},CONTROLLER://{host}:{controller_ports[n]}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": voters,
+            "log.dirs": f"{directory}/node-{n + 1}",
+            "offsets.topic.replication.factor": str(min(3, nodes)),
+            "default.replication.factor": str(min(3, nodes)),
+            "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
+            # Nobody waits for more consumers to turn up in a test.
+            "group.initial.rebalance.delay.ms": "0",
+        } | dict(overrides or {})
+        text = "\n".join(f"{key}={value}" for key, value in properties.items())
+        configs.append(load_server_config(text))
+    first = read_meta_properties(disk, configs[0].metadata_log_dir)
+    cluster_id = uuid_to_str(new_uuid()) if first is None else first.cluster_id
+    for config in configs:
+        format_directories(
+            disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
+        )
+    return DevCluster(tuple(configs), ",".join(f"{host}:{item}" for item in ports))
