@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 _FIRST_BUFFER_BYTES = 64 << 10
 _EXPECTED_RATIO = 4
 _GROWTH = 4
+_LZ4_LEVEL = 1
 
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
@@ -50,7 +51,7 @@ def compress(codec: Compression, data: Buffer) -> bytes:
         case Compression.SNAPPY:
             return _snappy_compress(data)
         case Compression.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            return _lz4_compress(data)
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data))
 
@@ -100,6 +101,13 @@ def _decompress_bounded(library: Any, data: Buffer, max_bytes: int) -> bytes:
             continue
         with memoryview(out) as view:
             return bytes(view[:written])
+
+
+def _lz4_compress(data: Buffer) -> bytes:
+    """A frame of independent blocks: Java clients refuse the linked blocks that are the library's default."""
+    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
 
 
 def _snappy_compress(data: Buffer) -> bytes:

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression, compress, decompress
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_varint, read_varlong, write_varint
+from pykraft.kafka_protocol.primitives import (
+    Buffer,
+    ProtocolError,
+    read_uvarint_tail,
+    read_varint,
+    read_varlong,
+    write_varint,
+)
 from pykraft.kafka_protocol.records import BatchHeader
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
@@ -136,7 +143,11 @@ def decode_batch(
     try:
         return _read_records(body, header)
     except IndexError:
-        raise _corrupt("a record is cut short") from None
+        raise _corrupt("the last record is cut short") from None
+    except ProtocolError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            raise
+        raise _corrupt(error.message) from None
     except UnicodeDecodeError:
         raise _corrupt("a header name is not UTF-8") from None
 
@@ -146,20 +157,58 @@ def _corrupt(what: str) -> ProtocolError:
 
 
 def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
+    """The hot loop: the one-byte case of each varint is written out, the rest goes to the helper."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
+    body_bytes = len(body)
+    new_record = tuple.__new__
     result: list[Record] = []
     position = 0
     for _ in range(header.record_count):
-        length, position = read_varint(body, position)
-        end = position + length
-        if length < 0 or end > len(body):
-            raise _corrupt("a record is cut short")
+        n = body[position]
         position += 1
-        timestamp_delta, position = read_varlong(body, position)
-        offset_delta, position = read_varint(body, position)
-        key, position = _read_bytes(body, position, end)
-        value, position = _read_bytes(body, position, end)
+        if n > 127:
+            n, position = read_uvarint_tail(body, position, n)
+        end = position + (n >> 1)
+        if n & 1 or end > body_bytes:
+            raise _corrupt("a record is cut short")
+        position += 1  # the record's attributes: unused
+        n = body[position]
+        if n > 127:
+            timestamp_delta, position = read_varlong(body, position)
+        else:
+            timestamp_delta = (n >> 1) ^ -(n & 1)
+            position += 1
+        n = body[position]
+        position += 1
+        if n > 127:
+            n, position = read_uvarint_tail(body, position, n)
+        offset = base_offset + ((n >> 1) ^ -(n & 1))
+        n = body[position]
+        position += 1
+        if n > 127:
+            n, position = read_uvarint_tail(body, position, n)
+        key = value = None
+        if n & 1 == 0:
+            stop = position + (n >> 1)
+            key = body[position:stop]
+            position = stop
+        elif n != 1:
+            raise _corrupt("a key of negative length")
+        if position > end:
+            raise _corrupt("a key reaches past its record")
+        n = body[position]
+        position += 1
+        if n > 127:
+            n, position = read_uvarint_tail(body, position, n)
+        if n & 1 == 0:
+            stop = position + (n >> 1)
+            value = body[position:stop]
+            position = stop
+        elif n != 1:
+            raise _corrupt("a value of negative length")
+        if position > end:
+            raise _corrupt("a value reaches past its record")
         headers: Headers = ()
         if body[position] == 0:
             position += 1
@@ -168,8 +217,8 @@ def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
         if position != end:
             raise _corrupt("a record does not fill its length")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        result.append(Record(base_offset + offset_delta, timestamp, key, value, headers))
-    if position != len(body):
+        result.append(new_record(Record, (offset, timestamp, key, value, headers)))
+    if position != body_bytes:
         raise _corrupt("bytes follow the last record")
     return result
 
