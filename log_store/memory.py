@@ -43,7 +43,7 @@ class _Fault:
 
 @dataclass(slots=True, eq=False)
 class _Inode:
-    """File content. ``data[:durable_bytes]`` survives; so does ``cut_tail`` until its truncation is flushed."""
+    """File content. ``data[:durable_bytes]`` survives, as ``cut_tail`` does until its cut is flushed."""
 
     data: bytearray = field(default_factory=bytearray)
     durable_bytes: int = 0

@@ -1,0 +1,76 @@
+"""One flush of a log, as a value that a thread can carry out while the log goes on growing.
+
+``Log.prepare_flush`` takes the snapshot, :meth:`FlushJob.run` blocks, ``Log.complete_flush`` publishes the
+new recovery point. A job must never touch the log itself. If ``run`` raises, the log must not be used again:
+what the failed flush was to save may be lost even if a second one succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pykraft.log_store.epoch_cache import EpochEntry, LeaderEpochCache, encode_entries
+from pykraft.log_store.segment import Segment
+from pykraft.runtime.disk import Disk, DiskFile
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """Everything below ``end_offset``, and the names under which it is found."""
+
+    disk: Disk
+    files: tuple[DiskFile, ...]
+    directory: str | None
+    epoch_path: str | None
+    epochs: tuple[EpochEntry, ...]
+    end_offset: int
+    # Tokens for complete_flush
+    sealed: tuple[Segment, ...]
+    truncations: int
+    directory_changes: int
+
+    def run(self) -> None:
+        """Blocks until all is on the medium. :class:`OSError` is final for the log."""
+        if self.epoch_path is not None:
+            self.disk.write_atomic(self.epoch_path, encode_entries(self.epochs))
+        for file in self.files:
+            file.flush()
+        if self.directory is not None:
+            self.disk.flush_dir(self.directory)
+
+
+def snapshot(
+    disk: Disk,
+    directory: str,
+    segments: Sequence[Segment],
+    epochs: LeaderEpochCache,
+    *,
+    end_offset: int,
+    truncations: int,
+    directory_changes: int,
+    directory_flushed: int,
+) -> FlushJob:
+    """What a log must flush so that everything below ``end_offset`` is durable.
+
+    The segments not yet durable are always the last ones. Whether one is sealed is asked once: it may be
+    sealed at any moment, and then its index files are left to the next flush.
+    """
+    entries = epochs.entries
+    unflushed: list[tuple[Segment, bool]] = []
+    for segment in reversed(segments):
+        if segment.is_durable:
+            break
+        unflushed.append((segment, segment.is_sealed))
+    unflushed.reverse()
+    return FlushJob(
+        disk=disk,
+        files=tuple(file for segment, sealed in unflushed for file in segment.files_to_flush(sealed=sealed)),
+        directory=directory if directory_changes != directory_flushed else None,
+        epoch_path=epochs.path if entries is not epochs.persisted else None,
+        epochs=entries,
+        end_offset=end_offset,
+        sealed=tuple(segment for segment, sealed in unflushed if sealed),
+        truncations=truncations,
+        directory_changes=directory_changes,
+    )

@@ -1,0 +1,94 @@
+"""A file of fixed-size index entries, opened only when it is needed and written in groups.
+
+Index files hold nothing that cannot be found in the segment, so their entries are written without a flush and
+a few at a time: what a crash takes is rebuilt. Unlike Kafka's they are never preallocated; the entries
+themselves are Kafka's bytes, so a directory can be read by either.
+"""
+
+from __future__ import annotations
+
+from pykraft.runtime.disk import Disk, DiskFile
+
+PENDING_ENTRIES = 64
+"""Entries kept in memory before they are written: at most this much is rebuilt after a kill."""
+
+
+class IndexFile:
+    """Entries of ``entry_bytes`` each; ``count`` and ``entry`` speak of what is in the file."""
+
+    __slots__ = ("_disk", "_file", "_pending", "_pending_limit_bytes", "entry_bytes", "path")
+
+    def __init__(self, disk: Disk, path: str, entry_bytes: int) -> None:
+        self.path = path
+        self.entry_bytes = entry_bytes
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._pending = bytearray()
+        self._pending_limit_bytes = PENDING_ENTRIES * entry_bytes
+
+    @property
+    def file(self) -> DiskFile:
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    def exists(self) -> bool:
+        return self._file is not None or self._disk.exists(self.path)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file holds whole entries only."""
+        return self.file.size() % self.entry_bytes == 0
+
+    @property
+    def count(self) -> int:
+        return self.file.size() // self.entry_bytes
+
+    def entry(self, index: int) -> bytes:
+        return self.file.pread(index * self.entry_bytes, self.entry_bytes)
+
+    def read_all(self) -> bytes:
+        """Every whole entry; nothing if the file is missing."""
+        if not self.exists():
+            return b""
+        return self.file.pread(0, self.count * self.entry_bytes)
+
+    def append(self, entry: bytes) -> None:
+        self._pending += entry
+
+    @property
+    def is_pending_long(self) -> bool:
+        """Whether it is time to write what is pending."""
+        return len(self._pending) >= self._pending_limit_bytes
+
+    def write_pending(self) -> None:
+        """Hand what is pending to the operating system."""
+        if self._pending:
+            self.file.append(bytes(self._pending))
+            self._pending.clear()
+
+    def complete(self) -> None:
+        """The last write; the file exists afterwards, if only empty."""
+        assert self.file is not None
+        self.write_pending()
+
+    def truncate(self, count: int) -> None:
+        """Keep ``count`` entries, pending ones included."""
+        if not self.exists():
+            in_file = 0
+        else:
+            in_file = min(count, self.count)
+            if self.file.size() != in_file * self.entry_bytes:
+                self.file.truncate(in_file * self.entry_bytes)
+        del self._pending[(count - in_file) * self.entry_bytes :]
+
+    def remove(self) -> None:
+        """Unlink; a reader that still holds the file may go on reading."""
+        self._file = None
+        self._pending.clear()
+        self._disk.remove(self.path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,472 @@
+"""The log of one partition: segments that only grow at the end, found by offset.
+
+Decides when to roll, where a read starts and ends, what a flush covers, and what truncation and retention
+take away. Offsets and leader epochs come assigned with the batches; the log never opens a record except to
+answer a look-up by time, and never waits: only ``flush`` (or the job it is made of) blocks.
+
+Not thread-safe, with one exception: ``flush`` and a :class:`FlushJob` may run in a thread beside appends.
+Every :class:`OSError` that comes out of a log is final for it: stop using it and halt the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
+from pykraft.log_store import timestamps
+from pykraft.log_store.epoch_cache import LeaderEpochCache
+from pykraft.log_store.flush import FlushJob, snapshot
+from pykraft.log_store.interface import (
+    CorruptLogError,
+    EpochEnd,
+    LogConfig,
+    LogSlice,
+    RecoveryReport,
+    TimestampOffset,
+    Truncation,
+)
+from pykraft.log_store.reader import base_offset_at, read_slice, segment_index, walk
+from pykraft.log_store.recovery import list_segments, recover
+from pykraft.log_store.retention import deletable_segments
+from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, Segment
+from pykraft.runtime.disk import Buffer, Disk
+
+__all__ = [
+    "DELETED_DIRECTORY_SUFFIX",
+    "CorruptLogError",
+    "EpochEnd",
+    "FlushJob",
+    "Log",
+    "LogConfig",
+    "LogSlice",
+    "RecoveryReport",
+    "TimestampOffset",
+    "Truncation",
+]
+
+DELETED_DIRECTORY_SUFFIX = "-delete"
+"""A partition directory with this ending is on its way out: remove it at start."""
+
+
+class Log:
+    """See the module. Attributes are for reading, but for ``config``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        segments: Sequence[Segment],
+        epoch_cache: LeaderEpochCache,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        recovery_report: RecoveryReport,
+    ) -> None:
+        self.directory = directory
+        self.name = directory.rpartition("/")[2]
+        self.epoch_cache = epoch_cache
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = min(recovery_point, log_end_offset)
+        self.recovery_report = recovery_report
+        self._disk = disk
+        self._config = config
+        self._segments: tuple[Segment, ...] = ()
+        self._base_offsets: list[int] = []
+        self._use_segments(tuple(segments))
+        self._latest_epoch = epoch_cache.latest_epoch
+        # Tokens by which a finished flush knows what changed meanwhile.
+        self._truncations = 0
+        self._directory_changes = 1
+        self._directory_flushed = 0
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+        on_batch: Callable[[BatchHeader], None] | None = None,
+    ) -> Log:
+        """Open the log in ``directory``, creating it if missing.
+
+        After an unclean stop everything from ``recovery_point`` on is checked (see ``recovery``), each good
+        header passing through ``on_batch``; after a clean one nothing is, and ``on_batch`` is not called: use
+        :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage.
+        """
+        if not disk.is_dir(directory):
+            disk.make_dirs(directory)
+        segments = list_segments(
+            disk, directory, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
+        )
+        epochs = LeaderEpochCache.load(disk, directory)
+        report = RecoveryReport()
+        if not segments:
+            segments = [_create(disk, directory, log_start_offset, config, now_ms)]
+            end_offset = log_start_offset
+        elif clean:
+            for segment in segments[:-1]:
+                segment.is_durable = True
+            _, end_offset = segments[-1].load()
+            recovery_point = end_offset
+        else:
+            end_offset, report = recover(disk, directory, segments, recovery_point, epochs, on_batch)
+        epochs.truncate_from_end(end_offset)
+        log = cls(
+            disk,
+            directory,
+            config,
+            segments,
+            epochs,
+            log_start_offset=max(log_start_offset, segments[0].base_offset),
+            log_end_offset=end_offset,
+            recovery_point=recovery_point,
+            recovery_report=report,
+        )
+        if end_offset < log.log_start_offset:
+            # what lay between was deleted on purpose, and the rest is lost: begin where the log should
+            log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+        epochs.truncate_from_start(log.log_start_offset)
+        return log
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._active.index_interval_bytes = config.index_interval_bytes
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Taken from the directory's name, ``topic-partition``."""
+        topic, _, partition = self.name.rpartition("-")
+        return topic, int(partition)
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments together."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> tuple[int, ...]:
+        return tuple(self._base_offsets)
+
+    # -- append ----------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader], *, now_ms: int) -> None:
+        """Write whole batches, offsets and epochs assigned, at or above the log end: one write.
+
+        ``data`` is exactly the batches of ``headers``; it is not kept. Not durable until flushed.
+        """
+        first, last = headers[0], headers[-1]
+        last_offset = last.base_offset + last.last_offset_delta
+        assert first.base_offset >= self.log_end_offset and not self._is_closed, (
+            f"{self.name}: append at {first.base_offset}, log end is {self.log_end_offset}"
+        )
+        segment = self._active
+        if segment.size_bytes + len(data) > self._config.segment_bytes or self._must_roll(
+            segment, headers, last_offset, now_ms
+        ):
+            segment = self._roll_for(first.base_offset, last_offset, now_ms)
+        segment.append(data, headers)
+        if last.partition_leader_epoch != self._latest_epoch:
+            for header in headers:
+                self.epoch_cache.assign(header.partition_leader_epoch, header.base_offset)
+            self._latest_epoch = self.epoch_cache.latest_epoch
+        # Last, so that a flush beside this never promises bytes that are not written.
+        self.log_end_offset = last_offset + 1
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Note a leader epoch before its first batch (a leader does so when it is elected)."""
+        self.epoch_cache.assign(epoch, start_offset)
+        self._latest_epoch = self.epoch_cache.latest_epoch
+
+    def _must_roll(
+        self, segment: Segment, headers: Sequence[BatchHeader], last_offset: int, now_ms: int
+    ) -> bool:
+        """Every reason but size: relative offsets, a full index, age by the records' own time."""
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not segment.size_bytes:
+            return False
+        config = self._config
+        if segment.offset_index.count >= config.index_bytes // 8:
+            return True
+        if segment.time_index.count >= config.index_bytes // 12 - 1:
+            return True
+        first_ms = segment.first_timestamp_ms
+        if first_ms < 0:
+            return now_ms - segment.created_ms > config.segment_ms
+        newest_ms = headers[0].max_timestamp
+        if len(headers) > 1:
+            newest_ms = max(header.max_timestamp for header in headers)
+        return newest_ms - first_ms > config.segment_ms
+
+    def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """A segment for these offsets, named by the log end: a gap between segments then tells of a loss.
+
+        Only where relative offsets would not reach (a gap of 2**31) is it named by the first batch.
+        """
+        base_offset = self.log_end_offset
+        if last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            base_offset = first_offset
+        if self._active.size_bytes or self._active.base_offset != base_offset:
+            self._roll(base_offset, now_ms)
+        return self._active
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        old = self._active
+        kept = self._segments
+        if old.size_bytes:
+            old.seal()
+        else:
+            old.remove()
+            kept = kept[:-1]
+        fresh = _create(self._disk, self.directory, base_offset, self._config, now_ms)
+        self._use_segments((*kept, fresh))
+        self._directory_changes += 1
+
+    def _use_segments(self, segments: tuple[Segment, ...]) -> None:
+        # The tuple is swapped whole: a flush in a thread sees the old or the new one.
+        self._segments = segments
+        self._active = segments[-1]
+        self._base_offsets = [segment.base_offset for segment in segments]
+
+    # -- read ------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int | None = None, at_least_one: bool = True
+    ) -> LogSlice | None:
+        """The stored bytes from the batch that holds ``offset`` on, within one segment.
+
+        ``end_offset`` (exclusive, default the log end) bounds the batches. The slice may cut its last batch
+        at ``max_bytes``; with ``at_least_one`` the first is whole however large. None when nothing is there
+        to read; OFFSET_OUT_OF_RANGE outside of log start and log end.
+        """
+        log_end = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} is outside of [{self.log_start_offset}, {log_end}]",
+            )
+        bound = log_end if end_offset is None or end_offset > log_end else end_offset
+        return read_slice(self._segments, self._base_offsets, log_end, offset, bound, max_bytes, at_least_one)
+
+    def iter_headers(
+        self, start_offset: int, end_offset: int | None = None, *, read_ahead_bytes: int = 64 * 1024
+    ) -> Iterator[BatchHeader]:
+        """Headers of the batches that hold or follow ``start_offset``, without their records.
+
+        Cheap enough to rebuild producer state from: no record is read unless it shares a block.
+        """
+        for _, _, header in self._walk(start_offset, end_offset, read_ahead_bytes):
+            yield header
+
+    def iter_batches(
+        self, start_offset: int, end_offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        """(header, bytes) of each whole batch that holds or follows ``start_offset``."""
+        for segment, position, header in self._walk(start_offset, end_offset, HEADER_BYTES):
+            yield header, segment.file.pread(position, header.size_bytes)
+
+    def _walk(
+        self, start_offset: int, end_offset: int | None, read_ahead_bytes: int
+    ) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        bound = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        start_offset = max(start_offset, self.log_start_offset)
+        return walk(self._segments, self._base_offsets, start_offset, bound, read_ahead_bytes)
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """The largest known epoch not above ``epoch`` and its exclusive end; -1/-1 if unknown (KIP-320)."""
+        return self.epoch_cache.end_offset_for(epoch, self.log_end_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, -1 if none."""
+        return self._latest_epoch
+
+    def lookup_timestamp(self, timestamp_ms: int, *, end_offset: int | None = None) -> TimestampOffset | None:
+        """The first record not earlier than ``timestamp_ms``; None if there is none below ``end_offset``."""
+        found = timestamps.first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
+        return found if found is None or end_offset is None or found.offset < end_offset else None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp."""
+        return timestamps.latest(self._segments, self.log_start_offset)
+
+    # -- flush -----------------------------------------------------------------------------------------
+
+    def prepare_flush(self) -> FlushJob:
+        """A snapshot of what is not yet durable. At most one job per log may be under way."""
+        end_offset = self.log_end_offset  # first: what it covers is in all that is read after it
+        return snapshot(
+            self._disk,
+            self.directory,
+            self._segments,
+            self.epoch_cache,
+            end_offset=end_offset,
+            truncations=self._truncations,
+            directory_changes=self._directory_changes,
+            directory_flushed=self._directory_flushed,
+        )
+
+    def complete_flush(self, job: FlushJob) -> int:
+        """Publish a job that ran; the recovery point stays if the log was truncated meanwhile."""
+        self.epoch_cache.persisted = job.epochs
+        self._directory_flushed = job.directory_changes
+        if job.truncations == self._truncations:
+            for segment in job.sealed:
+                segment.is_durable = True
+            self.recovery_point = max(self.recovery_point, job.end_offset)
+        return self.recovery_point
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Block until everything appended before this call is durable (nothing to do below ``up_to``)."""
+        if up_to is not None and up_to <= self.recovery_point:
+            return
+        job = self.prepare_flush()
+        job.run()
+        self.complete_flush(job)
+
+    # -- truncate --------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything at or above ``offset``; whether there was anything.
+
+        An offset inside a batch takes the whole batch. The recovery point falls with the log end: store it
+        (recovery-point checkpoint) before appending again, or a crash would trust what was never flushed.
+        """
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        index = segment_index(self._base_offsets, offset)
+        self._remove_segments(self._segments[index + 1 :])
+        self._use_segments(self._segments[: index + 1])
+        segment = self._active
+        position, _ = segment.load(offset)
+        if position < segment.size_bytes:
+            offset = min(offset, base_offset_at(segment, position))
+        segment.truncate(position)
+        self._truncated_to(offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+        """Forget everything; the log starts and ends at ``offset``."""
+        self._remove_segments(self._segments)
+        self._use_segments((_create(self._disk, self.directory, offset, self._config, now_ms),))
+        self._directory_changes += 1
+        self.epoch_cache.clear()
+        self.log_start_offset = offset
+        self._truncated_to(offset)
+
+    def _truncated_to(self, offset: int) -> None:
+        self._truncations += 1
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epoch_cache.truncate_from_end(offset)
+        self._latest_epoch = self.epoch_cache.latest_epoch
+
+    def _remove_segments(self, segments: Sequence[Segment]) -> None:
+        """Newest first, durably: a removed segment that came back could follow on what is appended now."""
+        for segment in reversed(segments):
+            segment.remove()
+        if segments:
+            self._disk.flush_dir(self.directory)
+
+    # -- retention -------------------------------------------------------------------------------------
+
+    def delete_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> int:
+        """Delete what time, size and the log start leave behind; the number of segments deleted.
+
+        Nothing that reaches above ``limit_offset`` (the high watermark; default the log end) is touched.
+        Readers are not hurt: slices keep their file.
+        """
+        ends = [*self._base_offsets[1:], self.log_end_offset]
+        count = deletable_segments(
+            self._segments,
+            ends,
+            self._config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            limit_offset=self.log_end_offset if limit_offset is None else limit_offset,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        old, kept = self._segments[:count], self._segments[count:]
+        self._use_segments(kept)
+        self.advance_log_start(max(self.log_start_offset, kept[0].base_offset))
+        for segment in old:
+            segment.remove()
+        self._directory_changes += 1
+        return count
+
+    def advance_log_start(self, offset: int) -> None:
+        """Hide everything below ``offset``; whole segments go with the next :meth:`delete_old_segments`."""
+        if offset > self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot start {self.name} at {offset}, beyond its end {self.log_end_offset}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epoch_cache.truncate_from_start(offset)
+
+    # -- end -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Make everything durable, index entries included, and release the files. Blocks."""
+        if self._is_closed:
+            return
+        self._active.write_pending_indexes()
+        if self.recovery_point < self.log_end_offset or self.epoch_cache.is_dirty or self._is_unflushed():
+            self.flush()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Release the files without writing anything (after a fault, or in place of a kill)."""
+        self._is_closed = True
+        for segment in self._segments:
+            segment.close()
+
+    def delete(self) -> None:
+        """Remove the log with its directory; a crash half way leaves a directory named for deletion.
+
+        Readers are not hurt: slices keep their file.
+        """
+        self._is_closed = True
+        parent = self.directory.rpartition("/")[0]
+        doomed = f"{self.directory}.{'0' * 32}{DELETED_DIRECTORY_SUFFIX}"
+        self._disk.remove_tree(doomed)
+        self._disk.rename(self.directory, doomed)
+        self._disk.flush_dir(parent or ".")
+        self._disk.remove_tree(doomed)
+
+    def _is_unflushed(self) -> bool:
+        return self._directory_changes != self._directory_flushed or any(
+            segment.is_sealed and not segment.is_durable for segment in self._segments[-2:]
+        )
+
+
+def _create(disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+    segment = Segment(
+        disk, directory, base_offset, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
+    )
+    segment.create()
+    assert config.segment_bytes <= MAX_SEGMENT_BYTES, "positions are 32-bit"
+    return segment

@@ -1,0 +1,113 @@
+"""Where a read starts and ends: from offsets to positions, the hot path of Fetch.
+
+A consumer that keeps up asks for what its last slice ended with, and is bounded by a high watermark at which
+some follower's slice ended. Those positions are remembered (a few a segment), to be found at once;
+anything else costs an index look-up and a scan of at most one index interval.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, BatchHeader
+from pykraft.log_store.interface import LogSlice
+from pykraft.log_store.scan import iter_headers
+from pykraft.log_store.segment import Segment
+
+_START_OF_BATCH = Struct(">qi").unpack  # base offset, length
+_REMEMBERED_POSITIONS = 32
+
+
+def segment_index(base_offsets: Sequence[int], offset: int) -> int:
+    """Which segment holds ``offset``: the last that does not begin above it."""
+    if offset >= base_offsets[-1]:
+        return len(base_offsets) - 1
+    return max(0, bisect_right(base_offsets, offset) - 1)
+
+
+def read_slice(
+    segments: Sequence[Segment],
+    base_offsets: Sequence[int],
+    log_end_offset: int,
+    offset: int,
+    bound: int,
+    max_bytes: int,
+    at_least_one: bool,
+) -> LogSlice | None:
+    """See :meth:`Log.read`; ``offset`` lies within the log and ``bound`` is not above its end."""
+    index = segment_index(base_offsets, offset)
+    while offset < bound:
+        segment = segments[index]
+        is_newest = index == len(segments) - 1
+        found = _locate(segment, offset)
+        if found is not None:
+            position, base_offset, first_bytes = found
+            if bound < (log_end_offset if is_newest else base_offsets[index + 1]):
+                end = _end_position(segment, bound)
+            else:
+                end = segment.size_bytes
+                if is_newest:
+                    _remember(segment, bound, end)
+            size = end - position
+            if size > max_bytes:
+                size = max(max_bytes, first_bytes) if at_least_one else max_bytes
+            return LogSlice(segment.file, position, size, base_offset) if size > 0 else None
+        if is_newest:
+            return None
+        # a gap at the end of a segment: what was asked for begins in the next
+        index += 1
+        offset = max(offset, base_offsets[index])
+    return None
+
+
+def walk(
+    segments: Sequence[Segment],
+    base_offsets: Sequence[int],
+    start_offset: int,
+    bound: int,
+    read_ahead_bytes: int,
+) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """(segment, position, header) of each batch from the one that holds ``start_offset`` up to ``bound``."""
+    for segment in segments[segment_index(base_offsets, start_offset) :]:
+        found = segment.find(start_offset)
+        if found is None:
+            continue
+        for position, header in iter_headers(segment.file, found[0], segment.size_bytes, read_ahead_bytes):
+            if header.next_offset > bound:
+                return
+            yield segment, position, header
+
+
+def base_offset_at(segment: Segment, position: int) -> int:
+    """The base offset of the batch that starts at ``position``."""
+    base_offset: int = _START_OF_BATCH(segment.file.pread(position, LOG_OVERHEAD_BYTES))[0]
+    return base_offset
+
+
+def _locate(segment: Segment, offset: int) -> tuple[int, int, int] | None:
+    """(position, base offset, size) of the batch that holds or follows ``offset``."""
+    position = segment.positions.get(offset)
+    if position is None or position >= segment.size_bytes:
+        return segment.find(offset)
+    base_offset, length = _START_OF_BATCH(segment.file.pread(position, LOG_OVERHEAD_BYTES))
+    return position, base_offset, length + LOG_OVERHEAD_BYTES
+
+
+def _end_position(segment: Segment, bound: int) -> int:
+    """Where the batches below ``bound`` end."""
+    position = segment.positions.get(bound)
+    if position is None:
+        found = segment.find(bound)
+        position = segment.size_bytes if found is None else found[0]
+        _remember(segment, bound, position)
+    return position
+
+
+def _remember(segment: Segment, offset: int, position: int) -> None:
+    positions = segment.positions
+    if offset not in positions:
+        if len(positions) >= _REMEMBERED_POSITIONS:
+            del positions[next(iter(positions))]
+        positions[offset] = position

@@ -1,0 +1,158 @@
+"""Opening a log directory: which segments it holds, and what of them to trust after an unclean stop.
+
+Everything below the recovery point was flushed and is only walked over where an index needs it. From there on
+every batch is checked (length, magic, CRC, rising offsets and epochs):
+
+* the newest segment is cut at its first bad batch: a torn write, or what a file system leaves behind one;
+* an older segment that merely ends too early lost a tail that was never flushed: it is cut there and the
+  newer segments, which follow on nothing, are dropped;
+* a bad batch with data behind it that a torn write cannot explain, in any segment, is damage:
+  :class:`CorruptLogError` with file and position. Nothing is cut, so that a person can decide.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+
+from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.log_store.epoch_cache import LeaderEpochCache
+from pykraft.log_store.interface import CorruptLogError, RecoveryReport, Truncation
+from pykraft.log_store.scan import CheckedScan
+from pykraft.log_store.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from pykraft.runtime.disk import Disk
+
+_NAME = re.compile(r"(\d{20})(\.\w+)")
+
+
+def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval_bytes: int) -> list[Segment]:
+    """The segments of a directory by base offset. Index files without a segment are removed."""
+    base_offsets = []
+    indexes = []
+    for name in disk.list(directory):
+        match = _NAME.fullmatch(name)
+        if match is None:
+            continue
+        if match[2] == LOG_SUFFIX:
+            base_offsets.append(int(match[1]))
+        elif match[2] in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            indexes.append((int(match[1]), name))
+    known = frozenset(base_offsets)
+    for base_offset, name in indexes:
+        if base_offset not in known:
+            disk.remove(f"{directory}/{name}")
+    return [
+        Segment(
+            disk, directory, base_offset, created_ms=created_ms, index_interval_bytes=index_interval_bytes
+        )
+        for base_offset in base_offsets
+    ]
+
+
+def recover(
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    recovery_point: int,
+    epochs: LeaderEpochCache,
+    on_batch: Callable[[BatchHeader], None] | None,
+) -> tuple[int, RecoveryReport]:
+    """Check everything from the recovery point on: (log end offset, report).
+
+    Shortens ``segments`` in place; the last one is left ready to grow. ``on_batch`` sees each header that
+    was checked, in offset order.
+    """
+    # The segment that ends at the recovery point is looked at too: its index files may be unflushed.
+    first = max(0, bisect_left([segment.base_offset for segment in segments], recovery_point) - 1)
+    for segment in segments[:first]:
+        segment.is_durable = True
+    epochs.truncate_from_end(recovery_point)
+    run = _Recovery(recovery_point, epochs, on_batch, segments[first].base_offset)
+    for index in range(first, len(segments)):
+        segment = segments[index]
+        is_newest = index == len(segments) - 1
+        if index > first and not run.continues_with(segment):
+            return run.drop_from(disk, directory, segments, index)
+        if run.check(segment, is_newest) and not is_newest:
+            return run.drop_from(disk, directory, segments, index + 1)
+        if not is_newest:
+            segment.seal()
+    return run.finish(segments)
+
+
+class _Recovery:
+    """Where one run of :func:`recover` stands."""
+
+    def __init__(
+        self,
+        recovery_point: int,
+        epochs: LeaderEpochCache,
+        on_batch: Callable[[BatchHeader], None] | None,
+        end_offset: int,
+    ) -> None:
+        self.recovery_point = recovery_point
+        self.epochs = epochs
+        self.on_batch = on_batch
+        self.end_offset = end_offset
+        self.epoch = -1
+        self.batches = 0
+        self.bytes = 0
+        self.truncations: list[Truncation] = []
+        self.removed: list[str] = []
+
+    def continues_with(self, segment: Segment) -> bool:
+        """Whether a segment follows on what was found so far.
+
+        Segments are named by the log end at their creation, so above the recovery point a gap means a lost
+        tail. Below it a gap may be the work of compaction.
+        """
+        if segment.base_offset < self.end_offset:
+            raise CorruptLogError(segment.path, 0, f"the segment before it ends at {self.end_offset}")
+        return segment.base_offset == self.end_offset or self.end_offset < self.recovery_point
+
+    def check(self, segment: Segment, is_newest: bool) -> bool:
+        """Scan one segment and leave it loaded; whether it had to be cut."""
+        position, self.end_offset = segment.load(self.recovery_point)
+        scan = CheckedScan(segment.file, position, self.end_offset, self.epoch)
+        for position, header in scan:
+            segment.note_batch(position, header)
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self.batches += 1
+            self.bytes += header.size_bytes
+            if self.on_batch is not None:
+                self.on_batch(header)
+        self.end_offset, self.epoch = scan.next_offset, scan.epoch
+        bad = scan.bad
+        if bad is None:
+            return False
+        if not bad.is_torn:
+            if not is_newest:
+                raise CorruptLogError(segment.path, bad.position, bad.reason)
+            if scan.is_followed_by_intact_batch():
+                raise CorruptLogError(segment.path, bad.position, f"{bad.reason}, and good batches follow")
+        lost_bytes = segment.size_bytes - bad.position
+        self.truncations.append(Truncation(segment.path, bad.position, lost_bytes, bad.reason))
+        segment.truncate(bad.position)
+        return True
+
+    def drop_from(
+        self, disk: Disk, directory: str, segments: list[Segment], index: int
+    ) -> tuple[int, RecoveryReport]:
+        """Remove the segments behind a lost tail and let the one before grow again."""
+        for segment in reversed(segments[index:]):
+            self.removed.append(segment.path)
+            segment.remove()
+        del segments[index:]
+        disk.flush_dir(directory)  # or they might come back behind what is appended now
+        if segments[-1].is_sealed:
+            segments[-1].load()
+        return self.finish(segments)
+
+    def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
+        newest = segments[-1]
+        if self.end_offset < self.recovery_point and newest.size_bytes:
+            reason = f"ends at offset {self.end_offset}, before the recovery point {self.recovery_point}"
+            self.truncations.append(Truncation(newest.path, newest.size_bytes, 0, reason))
+        report = RecoveryReport(self.batches, self.bytes, tuple(self.truncations), tuple(self.removed))
+        return self.end_offset, report

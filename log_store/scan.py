@@ -1,0 +1,147 @@
+"""Walking over the batches of a segment file: by headers alone, or with every byte checked.
+
+Decides what a bad batch is. Must never go past one: nothing behind a wrong length can be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from pykraft.kafka_protocol.records import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    crc_is_valid,
+)
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.runtime.disk import DiskFile
+
+READ_AHEAD_BYTES = 4096
+SCAN_BLOCK_BYTES = 1 << 20
+MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BadBatch:
+    """Why a scan stopped. ``is_torn``: the file ends inside the batch, or holds only zeros from there on."""
+
+    position: int
+    reason: str
+    is_torn: bool
+
+
+def iter_headers(
+    file: DiskFile, position: int, end: int, read_ahead_bytes: int = READ_AHEAD_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch in ``[position, end)``, without reading records.
+
+    A batch larger than the read-ahead costs one small read. :class:`CorruptLogError` where there is no
+    whole batch.
+    """
+    block, start = b"", position
+    while position < end:
+        at = position - start
+        if at < 0 or at + HEADER_BYTES > len(block):
+            block, start, at = file.pread(position, read_ahead_bytes), position, 0
+            if len(block) < HEADER_BYTES:
+                raise CorruptLogError(file.path, position, "batch header is cut short")
+        header = BatchHeader._make(HEADER.unpack_from(block, at))
+        length = header.batch_length
+        if length < MIN_LENGTH or position + length + LOG_OVERHEAD_BYTES > end:
+            raise CorruptLogError(file.path, position, f"batch length is {length}")
+        yield position, header
+        position += length + LOG_OVERHEAD_BYTES
+
+
+class CheckedScan:
+    """Iterates over batches with their CRC and order checked; afterwards says where and why it stopped.
+
+    ``bad`` stays None when the file ends exactly behind a good batch.
+    """
+
+    __slots__ = ("_block", "_block_position", "_end", "_file", "bad", "epoch", "next_offset", "position")
+
+    def __init__(self, file: DiskFile, position: int, next_offset: int, epoch: int) -> None:
+        self._file = file
+        self._end = file.size()
+        self._block = b""
+        self._block_position = position
+        self.position = position
+        self.next_offset = next_offset
+        self.epoch = epoch
+        self.bad: BadBatch | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
+        while self.position < self._end:
+            header, problem = self._check()
+            if problem is not None or header is None:
+                self.bad = BadBatch(self.position, problem or "", self._is_torn(header))
+                return
+            yield self.position, header
+            self.position += header.batch_length + LOG_OVERHEAD_BYTES
+            self.next_offset = header.next_offset
+            self.epoch = max(self.epoch, header.partition_leader_epoch)
+
+    def _locate(self, needed_bytes: int) -> int:
+        """Where the current position stands in the block, which then holds ``needed_bytes`` from there."""
+        at = self.position - self._block_position
+        if at + needed_bytes > len(self._block):
+            wanted = min(max(needed_bytes, SCAN_BLOCK_BYTES), self._end - self.position)
+            self._block = self._file.pread(self.position, wanted)
+            self._block_position, at = self.position, 0
+        return at
+
+    def _check(self) -> tuple[BatchHeader | None, str | None]:
+        """The header at the current position (None if cut short) and what is wrong with the batch."""
+        left = self._end - self.position
+        if left < HEADER_BYTES:
+            return None, f"batch header is cut short after {left} bytes"
+        at = self._locate(HEADER_BYTES)
+        header = BatchHeader._make(HEADER.unpack_from(self._block, at))
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES:
+            return header, f"batch length is {header.batch_length}"
+        if header.magic != MAGIC:
+            return header, f"magic is {header.magic}"
+        if size > left:
+            return header, f"batch of {size} bytes is cut short after {left}"
+        at = self._locate(size)
+        if not crc_is_valid(self._block, at, header):
+            return header, "CRC does not match"
+        if header.base_offset < self.next_offset or header.last_offset_delta < 0:
+            return header, f"offset goes back to {header.base_offset} from {self.next_offset}"
+        if header.partition_leader_epoch < self.epoch:
+            # the tail of an older log behind a truncation that a power loss undid
+            return header, f"leader epoch goes back to {header.partition_leader_epoch} from {self.epoch}"
+        return header, None
+
+    def _is_torn(self, header: BatchHeader | None) -> bool:
+        left = self._end - self.position
+        if header is None or (header.magic == MAGIC and header.batch_length + LOG_OVERHEAD_BYTES > left):
+            return True
+        return header.batch_length == 0 and not self._file.pread(self.position, left).strip(b"\0")
+
+    def is_followed_by_intact_batch(self) -> bool:
+        """Whether the bad batch is an island: of full length, and continued by a good one.
+
+        A write cut short leaves nothing behind it, so this is damage to data that was once whole, except
+        where a page of zeros shows that the file system had not yet written that part.
+        """
+        self._block = b""
+        header, _ = self._check()
+        if header is None or not HEADER_BYTES <= header.size_bytes <= self._end - self.position:
+            return False
+        content = self._file.pread(self.position, header.size_bytes)
+        first_page = -self.position % PAGE_BYTES
+        if any(
+            not content[at : at + PAGE_BYTES].strip(b"\0")
+            for at in range(first_page, len(content) - PAGE_BYTES + 1, PAGE_BYTES)
+        ):
+            return False
+        after = CheckedScan(self._file, self.position + header.size_bytes, header.next_offset, self.epoch)
+        return any(following.base_offset == header.next_offset for _, following in islice(after, 1))

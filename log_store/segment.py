@@ -1,0 +1,294 @@
+"""One segment: a file of whole batches named by its base offset, with its two sparse indexes.
+
+Decides positions: where a batch with a given offset stands, when an index entry is due (KIP-33 for time), and
+how to find the end of the newest segment. A sealed segment opens nothing until it is read. Must never change
+a stored byte, and only the newest segment grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from pykraft.log_store.index_file import IndexFile
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.offset_index import OffsetIndex
+from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, iter_headers
+from pykraft.log_store.time_index import TimeIndex
+from pykraft.runtime.disk import Buffer, Disk, DiskFile
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+MAX_SEGMENT_BYTES = (1 << 31) - 1
+
+_OFFSETS_OF_BATCH = Struct(">qi11xi").unpack_from  # base offset, length, last offset delta of a batch header
+_OFFSETS_BYTES = 27
+
+
+def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    """Kafka's name: twenty digits and a suffix."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """See the module. Offsets are absolute, positions are bytes from the start of the file."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_first_timestamp_ms",
+        "_indexes_checked",
+        "_max_timestamp",
+        "_size_bytes",
+        "base_offset",
+        "created_ms",
+        "index_interval_bytes",
+        "is_durable",
+        "is_sealed",
+        "offset_index",
+        "path",
+        "positions",
+        "time_index",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, index_interval_bytes: int
+    ) -> None:
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset)
+        self.created_ms = created_ms
+        self.index_interval_bytes = index_interval_bytes
+        self.offset_index = OffsetIndex(disk, segment_path(directory, base_offset, INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(
+            disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset
+        )
+        # Sealed and flushed since: no later flush needs to touch it.
+        self.is_durable = False
+        self.is_sealed = True
+        # Positions found by earlier reads: the next fetch of a consumer starts where its last one ended.
+        self.positions: dict[int, int] = {}
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._size_bytes = -1
+        self._first_timestamp_ms: int | None = None
+        self._max_timestamp: tuple[int, int] | None = None  # (timestamp, last offset of its batch)
+        self._bytes_since_index = 0
+        self._indexes_checked = False
+
+    @property
+    def file(self) -> DiskFile:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=False)
+        return self._file
+
+    @property
+    def size_bytes(self) -> int:
+        if self._size_bytes < 0:
+            self._size_bytes = self.file.size()
+        return self._size_bytes
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of the batch that holds it); (-1, base offset) if none."""
+        if self._max_timestamp is None:
+            self.check_indexes()
+            self._max_timestamp = self.time_index.last_entry or (-1, self.base_offset)
+        return self._max_timestamp
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """Largest timestamp of the first batch, from which the age of the segment counts; -1 if none."""
+        if self._first_timestamp_ms is None:
+            if not self.size_bytes:
+                return -1
+            _, header = next(iter_headers(self.file, 0, self.size_bytes, HEADER_BYTES))
+            self._first_timestamp_ms = header.max_timestamp
+        return self._first_timestamp_ms
+
+    # -- growing ---------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the file of a new newest segment. Leftovers of the same name are emptied."""
+        self._file = self._disk.open(self.path)
+        if self._file.size():
+            self._file.truncate(0)
+        self.offset_index.start_empty()
+        self.time_index.start_empty()
+        self._size_bytes = 0
+        self._max_timestamp = (-1, self.base_offset)
+        self._indexes_checked = True
+        self.is_sealed = False
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """One write of whole batches that the caller knows to fit."""
+        self.file.append(data)
+        position = self._size_bytes
+        for header in headers:
+            self.note_batch(position, header)
+            position += header.batch_length + LOG_OVERHEAD_BYTES
+        self._size_bytes += len(data)
+        assert position == self._size_bytes, "headers do not describe the appended bytes"
+
+    def note_batch(self, position: int, header: BatchHeader) -> None:
+        """Account for a batch: largest timestamp, and an index entry if one is due."""
+        last_offset = header.base_offset + header.last_offset_delta
+        newest = self._max_timestamp
+        if newest is None or header.max_timestamp > newest[0]:
+            newest = self._max_timestamp = (header.max_timestamp, last_offset)
+        if position == 0:
+            self._first_timestamp_ms = header.max_timestamp
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*newest)
+            self._bytes_since_index = 0
+            if self.offset_index.storage.is_pending_long:
+                self.write_pending_indexes()
+        self._bytes_since_index += header.batch_length + LOG_OVERHEAD_BYTES
+
+    def load(self, until_offset: int | None = None) -> tuple[int, int]:
+        """Make this the growing segment again: (position, end offset) of what stands before ``until_offset``.
+
+        Reads headers from the last good index entry on and fills in what the index files lack; index
+        entries at or above ``until_offset`` (default: none) are dropped.
+        """
+        self.is_sealed = False
+        self.is_durable = False
+        self.positions.clear()
+        self._size_bytes = self.file.size()
+        start = self._load_indexes(until_offset)
+        end_offset = self.base_offset
+        for position, header in iter_headers(self.file, start, self._size_bytes):
+            if until_offset is not None and header.next_offset > until_offset:
+                return position, end_offset
+            self.note_batch(position, header)
+            end_offset = header.next_offset
+        return self._size_bytes, end_offset
+
+    def _load_indexes(self, until_offset: int | None) -> int:
+        """Load what is usable of both indexes; the position from which batches must be noted."""
+        self._indexes_checked = True
+        self._bytes_since_index = 0
+        self._first_timestamp_ms = None
+        index, times = self.offset_index, self.time_index
+        if self._size_bytes == 0:
+            index.start_empty()
+            times.start_empty()
+        else:
+            index.load()
+            times.load()
+            if until_offset is not None:
+                index.truncate_to_offset(until_offset)
+            last = index.last_entry
+            if last is not None and not self._is_batch_at(*last):
+                index.start_empty()
+                last = None
+            # The time index may not know more than the offset index: the scan begins where both end.
+            times.truncate_to_offset(last[0] + 1 if last is not None else self.base_offset)
+            if last is not None:
+                self._max_timestamp = times.last_entry or (-1, self.base_offset)
+                return last[1]
+        self._max_timestamp = (-1, self.base_offset)
+        return 0
+
+    def _is_batch_at(self, last_offset: int, position: int) -> bool:
+        if position + HEADER_BYTES > self._size_bytes:
+            return False
+        header = BatchHeader._make(HEADER.unpack(self.file.pread(position, HEADER_BYTES)))
+        return header.last_offset == last_offset and header.batch_length >= MIN_LENGTH
+
+    def truncate(self, position: int) -> None:
+        """Cut the file of the growing segment; the caller has loaded it up to there."""
+        if position < self.file.size():
+            self.file.truncate(position)
+        self._size_bytes = position
+        self.positions.clear()
+
+    def seal(self) -> None:
+        """The segment grows no more: complete its index files and leave memory (KIP-33: last time entry)."""
+        self._complete_indexes()
+        self.is_sealed = True
+        self.is_durable = False
+
+    def _complete_indexes(self) -> None:
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    def write_pending_indexes(self) -> None:
+        """Hand index entries still in memory to the operating system.
+
+        Times first: what the offset index covers is not looked at again after a kill (see :meth:`load`).
+        """
+        self.time_index.storage.write_pending()
+        self.offset_index.storage.write_pending()
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> tuple[int, int, int] | None:
+        """(position, base offset, size in bytes) of the first batch whose last offset is ≥ ``offset``.
+
+        Costs an index look-up and a scan of at most the index interval and one batch.
+        """
+        if not self._indexes_checked:
+            self.check_indexes()
+        file = self.file
+        position = self.offset_index.lookup(offset)
+        end = self.size_bytes
+        while position < end:
+            block = file.pread(position, READ_AHEAD_BYTES)
+            at, last = 0, len(block) - _OFFSETS_BYTES
+            while at <= last:
+                base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, at)
+                if length < MIN_LENGTH or position + at + length + LOG_OVERHEAD_BYTES > end:
+                    raise CorruptLogError(self.path, position + at, f"batch length is {length}")
+                if base_offset + last_offset_delta >= offset:
+                    return position + at, base_offset, length + LOG_OVERHEAD_BYTES
+                at += length + LOG_OVERHEAD_BYTES
+            if at == 0:
+                raise CorruptLogError(self.path, position, "batch header is cut short")
+            position += at
+        return None
+
+    def check_indexes(self) -> None:
+        """Rebuild the indexes of a sealed segment if they are missing or make no sense."""
+        if self._indexes_checked:
+            return
+        self._indexes_checked = True
+        if self.offset_index.is_sane(self.size_bytes) and self.time_index.is_sane():
+            return
+        self.offset_index.start_empty()
+        self.time_index.start_empty()
+        self._bytes_since_index = 0
+        self._max_timestamp = (-1, self.base_offset)
+        for position, header in iter_headers(self.file, 0, self.size_bytes):
+            self.note_batch(position, header)
+        self._complete_indexes()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def files_to_flush(self, *, sealed: bool) -> list[DiskFile]:
+        """Index files are flushed once, when the segment is sealed: until then they can be rebuilt."""
+        if not sealed:
+            return [self.file]
+        return [self.file, *(index.file for index in self._index_files())]
+
+    def remove(self) -> None:
+        """Unlink the files. Slices already handed out stay readable: they hold the descriptor."""
+        self._file = None
+        self._disk.remove(self.path)
+        for index in self._index_files():
+            index.remove()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        for index in self._index_files():
+            index.close()
+
+    def _index_files(self) -> tuple[IndexFile, IndexFile]:
+        return self.offset_index.storage, self.time_index.storage
