@@ -13,9 +13,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -68,6 +67,9 @@ from pykraft.quorum.voters import ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcServer, RpcTransport
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 __all__ = [
     "CommittedBatch",
     "LeaderAndEpoch",
@@ -95,7 +97,8 @@ class QuorumNode:
     """A voter, or an observer when ``local`` is not among ``voters``.
 
     ``log`` is open and recovered; it, the transport and the server belong to the caller. ``on_fatal`` is
-    called once, on the loop, after the replica has halted.
+    called once, on the loop, after the replica has halted. ``flush_executor``: threads for the flushes of the
+    log, the loop's own if None; one thread is enough, but a queue behind slow jobs delays every commit.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class QuorumNode:
         rng: RandomSource,
         listeners: Sequence[QuorumListener] = (),
         on_fatal: Callable[[BaseException], None] | None = None,
+        flush_executor: Executor | None = None,
     ) -> None:
         self._config = config
         self._cluster_id = cluster_id
@@ -123,6 +127,7 @@ class QuorumNode:
         self._clock = clock
         self._rng = rng
         self._on_fatal = on_fatal
+        self._flush_executor = flush_executor
         self._delivery = Delivery(log, listeners)
         self._core: RaftCore | None = None
         self._events: deque[Event] = deque()
@@ -136,7 +141,6 @@ class QuorumNode:
         self._flushing: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._flusher: ThreadPoolExecutor | None = None
         self._leader = LeaderAndEpoch(None, 0)
         self._handed_over = asyncio.Event()
 
@@ -206,11 +210,9 @@ class QuorumNode:
 
     async def start(self) -> None:
         """Read the disk and join the quorum. :class:`QuorumStateError` if the disk cannot be believed."""
-        loop = asyncio.get_running_loop()
         election = self._state_store.read()
-        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="quorum-flush")
         # What a killed process left in the page cache is readable but not durable yet; the core takes it so.
-        await loop.run_in_executor(self._flusher, self._log.flush)
+        await asyncio.get_running_loop().run_in_executor(self._flush_executor, self._log.flush)
         entries = [(entry.epoch, entry.start_offset) for entry in self._log.epoch_cache.entries]
         try:
             self._core = RaftCore(
@@ -240,9 +242,6 @@ class QuorumNode:
         self._halt()
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
-        if self._flusher is not None:
-            self._flusher.shutdown(wait=False)
-            self._flusher = None
 
     # --- events -------------------------------------------------------------------------------------------
 
@@ -406,8 +405,8 @@ class QuorumNode:
         if self._flush_wanted is None or self._flushing is not None or not self._running:
             return
         wanted, self._flush_wanted = self._flush_wanted, None
-        end_offset = self._log.log_end_offset
-        self._flushing = asyncio.get_running_loop().run_in_executor(self._flusher, self._log.flush)
+        job = self._log.prepare_flush()
+        self._flushing = asyncio.get_running_loop().run_in_executor(self._flush_executor, job.run)
 
         def on_flushed(flush: asyncio.Future[None]) -> None:
             self._flushing = None
@@ -417,7 +416,8 @@ class QuorumNode:
             if error is not None:
                 self._fail(error)
                 return
-            self._step(LogFlushed(end_offset, wanted.generation))
+            self._log.complete_flush(job)
+            self._step(LogFlushed(job.end_offset, wanted.generation))
 
         self._flushing.add_done_callback(on_flushed)
 

@@ -39,7 +39,7 @@ class QuorumStateStore:
             return decode_quorum_state(data)
         except (ValueError, KeyError, TypeError) as error:
             raise QuorumStateError(
-                f"{self.path} is corrupt ({error}): this replica may have forgotten a vote and must not start. "
+                f"{self.path} is corrupt ({error}). It may have held a vote, so this replica must not start. "
                 "Restore the file from a copy, or format the metadata directory anew"
             ) from error
 

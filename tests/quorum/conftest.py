@@ -1,0 +1,244 @@
+"""A quorum of whole nodes (driver, log, state file) in one event loop, over memory disks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumConfig, QuorumNode
+from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+
+DIRECTORY = "/data/__cluster_metadata-0"
+FAST = QuorumConfig(
+    election_timeout_ms=60,
+    fetch_timeout_ms=120,
+    election_backoff_max_ms=60,
+    request_timeout_ms=100,
+    retry_backoff_ms=5,
+    fetch_max_wait_ms=50,
+)
+
+
+class MemoryRpc:
+    """Servers and transports of one process: calls are tasks; a cut address answers with failures."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[RpcAddress, dict[str, RpcHandler]] = {}
+        self.down: set[RpcAddress] = set()
+        self.log: list[tuple[RpcAddress, str, bytes, bytes | RpcFailure]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def server(self, address: RpcAddress) -> MemoryRpcServer:
+        return MemoryRpcServer(self, address)
+
+    def send(
+        self,
+        to: RpcAddress,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> None:
+        async def call() -> None:
+            outcome: bytes | RpcFailure
+            try:
+                await asyncio.sleep(0)
+                if to in self.down or method not in self.handlers.get(to, {}):
+                    raise ConnectionRefusedError
+                async with asyncio.timeout(deadline_ms / 1000):
+                    outcome = await self.handlers[to][method](payload)
+                if to in self.down:
+                    raise ConnectionRefusedError
+            except (TimeoutError, ConnectionRefusedError) as error:
+                outcome = RpcFailure(type(error).__name__)
+            self.log.append((to, method, payload, outcome))
+            on_reply(outcome)
+
+        task = asyncio.get_running_loop().create_task(call())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+class MemoryRpcServer:
+    def __init__(self, rpc: MemoryRpc, address: RpcAddress) -> None:
+        self._rpc = rpc
+        self._address = address
+
+    def register(self, method: str, handler: RpcHandler) -> None:
+        self._rpc.handlers.setdefault(self._address, {})[method] = handler
+
+    async def start(self) -> int:
+        return self._address.port
+
+    async def stop(self, grace_ms: int) -> None:
+        self._rpc.handlers.pop(self._address, None)
+
+
+class Recorder:
+    """A listener that keeps what it hears, and checks the order of it."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.batches: list[CommittedBatch] = []
+        self.leaders: list[LeaderAndEpoch] = []
+        self.next_offset = 0
+        self.largest_slice = 0
+
+    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        for batch in batches:
+            assert batch.base_offset == self.next_offset
+            self.next_offset = batch.last_offset + 1
+            self.batches.append(batch)
+            self.values += batch.values
+        self.largest_slice = max(self.largest_slice, sum(len(batch.values) for batch in batches))
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+
+
+class Replica:
+    """One node that can be started, stopped, and crashed with its disk."""
+
+    def __init__(self, cluster: Cluster, key: ReplicaKey, address: RpcAddress) -> None:
+        self.cluster = cluster
+        self.key = key
+        self.address = address
+        self.memory_disk = MemoryDisk()
+        self.disk: Disk = self.memory_disk
+        self.listener = Recorder()
+        self.fatal: list[BaseException] = []
+        self.node: QuorumNode | None = None
+        self.log: Log | None = None
+
+    async def start(self) -> QuorumNode:
+        clock = SystemClock()
+        self.log = Log.open(self.disk, DIRECTORY, LogConfig(), now_ms=clock.wall_ms())
+        self.listener = Recorder()
+        node = QuorumNode(
+            config=self.cluster.config,
+            cluster_id="test-cluster",
+            local=self.key,
+            voters=self.cluster.voters,
+            log=self.log,
+            state_store=QuorumStateStore(self.disk, DIRECTORY),
+            transport=self.cluster.transport,
+            clock=clock,
+            rng=random.Random(self.key.id),
+            listeners=[self.listener],
+            on_fatal=self.fatal.append,
+        )
+        if self.cluster.voters.is_voter(self.key):
+            node.register(self.cluster.rpc.server(self.address))
+        self.cluster.rpc.down.discard(self.address)
+        self.node = node
+        await node.start()
+        return node
+
+    async def stop(self) -> None:
+        assert self.node is not None and self.log is not None
+        await self.node.stop()
+        self.cluster.rpc.down.add(self.address)
+        self.log.close()
+        self.node = None
+
+    async def crash(self, rng: random.Random) -> None:
+        """Kill -9 with a power loss: nothing is said to anybody, unflushed bytes are gone or torn."""
+        assert self.node is not None
+        self.cluster.rpc.down.add(self.address)
+        self.node._halt()
+        await self.node.stop()
+        self.node = None
+        self.memory_disk.crash(rng)
+
+
+class Cluster:
+    def __init__(self, voters: int, observers: int = 0, config: QuorumConfig = FAST) -> None:
+        self.config = config
+        self.rpc = MemoryRpc()
+        self.transport: MemoryRpc = self.rpc
+        keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
+        addresses = [RpcAddress("test", 9000 + key.id) for key in keys]
+        self.voters = VoterSet([Voter(k, a) for k, a in zip(keys[:voters], addresses, strict=False)])
+        self.replicas = [Replica(self, key, address) for key, address in zip(keys, addresses, strict=True)]
+
+    @property
+    def nodes(self) -> list[QuorumNode]:
+        return [replica.node for replica in self.replicas if replica.node is not None]
+
+    async def start(self) -> None:
+        for replica in self.replicas:
+            await replica.start()
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+        """Let the loop turn until ``condition`` holds."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                for replica in self.replicas:
+                    assert not replica.fatal, replica.fatal
+                await asyncio.sleep(0.002)
+
+    def leading(self) -> Replica | None:
+        """The live replica that leads, once every live voter agrees on it."""
+        known = {replica.node.leader for replica in self.replicas if replica.node is not None}
+        if len(known) != 1:
+            return None
+        leader_id = known.pop().leader_id
+        return next((r for r in self.replicas if r.key.id == leader_id and r.node is not None), None)
+
+    async def leader(self) -> Replica:
+        await self.until(self.leading)
+        replica = self.leading()
+        assert replica is not None
+        return replica
+
+    async def commit(self, *values: bytes) -> int:
+        """Propose to the leader and wait until every live listener has the values."""
+        replica = await self.leader()
+        assert replica.node is not None
+        offset = replica.node.propose(replica.node.leader.epoch, values)
+        await self.until(
+            lambda: all(r.listener.next_offset > offset for r in self.replicas if r.node is not None)
+        )
+        return offset
+
+    async def stop(self) -> None:
+        for replica in self.replicas:
+            if replica.node is not None:
+                await replica.stop()
+        await self.transport.close()
+
+
+Scenario = Callable[[Cluster], Awaitable[None]]
+
+
+@pytest.fixture
+def run_quorum() -> Callable[..., None]:
+    """Run a scenario against a started cluster, and stop it afterwards."""
+
+    def run(scenario: Scenario, voters: int = 3, observers: int = 0, config: QuorumConfig = FAST) -> None:
+        async def main() -> None:
+            cluster = Cluster(voters, observers, config)
+            await cluster.start()
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.stop()
+
+        asyncio.run(main())
+
+    return run

@@ -1,0 +1,156 @@
+"""Whole nodes: elections, commits, leadership changes, restarts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.quorum.driver import LeaderAndEpoch
+
+
+def test_three_voters_elect_one_leader_and_commit_everywhere(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a", b"b")
+        await cluster.commit(b"c")
+        for replica in cluster.replicas:
+            assert replica.listener.values == [b"a", b"b", b"c"]
+            assert replica.listener.batches[0].values == ()  # the LeaderChange record
+
+    run_quorum(scenario)
+
+
+def test_a_single_voter_leads_at_once(run_quorum):
+    async def scenario(cluster):
+        assert cluster.nodes[0].leader == LeaderAndEpoch(1, 1)
+        await cluster.commit(b"a")
+        assert cluster.replicas[0].listener.leaders[-1] == LeaderAndEpoch(1, 1)
+
+    run_quorum(scenario, voters=1)
+
+
+def test_leader_is_told_of_its_leadership_only_after_everything_before_it(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        first = await cluster.leader()
+        await first.stop()
+        second = await cluster.leader()
+        node = second.node
+        leadership = LeaderAndEpoch(second.key.id, node.leader.epoch)
+        await cluster.until(lambda: leadership in second.listener.leaders)
+        change = next(b for b in second.listener.batches if b.epoch == leadership.epoch)
+        assert second.listener.values == [b"a"] and change.values == ()
+
+    run_quorum(scenario)
+
+
+def test_proposals_are_refused_where_nobody_leads(run_quorum):
+    async def scenario(cluster):
+        leader = await cluster.leader()
+        follower = next(r for r in cluster.replicas if r is not leader)
+        with pytest.raises(KafkaError) as refused:
+            follower.node.propose(follower.node.leader.epoch, [b"x"])
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        with pytest.raises(KafkaError):
+            leader.node.propose(leader.node.leader.epoch + 1, [b"x"])
+
+    run_quorum(scenario)
+
+
+def test_when_the_leader_stops_gracefully_another_takes_over_without_a_timeout(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        first = await cluster.leader()
+        epoch = first.node.leader.epoch
+        await first.stop()
+        second = await cluster.leader()
+        assert second is not first and second.node.leader.epoch > epoch
+        await cluster.commit(b"b")
+        await first.start()
+        await cluster.commit(b"c")
+        assert [r.listener.values for r in cluster.replicas] == [[b"a", b"b", b"c"]] * 3
+
+    run_quorum(scenario)
+
+
+def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed(run_quorum):
+    async def scenario(cluster):
+        rng = random.Random(7)
+        expected = []
+        for turn in range(6):
+            value = b"%d" % turn
+            await cluster.commit(value)
+            expected.append(value)
+            victim = await cluster.leader() if turn % 2 else rng.choice(cluster.replicas)
+            await victim.crash(rng)
+            await victim.start()
+        await cluster.commit(b"end")
+        for replica in cluster.replicas:
+            assert [v for v in replica.listener.values if v in expected] == expected
+
+    run_quorum(scenario)
+
+
+def test_a_power_loss_on_all_replicas_at_once_loses_nothing_that_was_committed(run_quorum):
+    async def scenario(cluster):
+        rng = random.Random(3)
+        await cluster.commit(*[b"%d" % i for i in range(50)])
+        for replica in cluster.replicas:
+            await replica.crash(rng)
+        for replica in cluster.replicas:
+            await replica.start()
+        await cluster.commit(b"end")
+        for replica in cluster.replicas:
+            assert replica.listener.values == [b"%d" % i for i in range(50)] + [b"end"]
+
+    run_quorum(scenario)
+
+
+def test_an_observer_finds_the_leader_and_catches_up(run_quorum):
+    async def scenario(cluster):
+        observer = cluster.replicas[-1]
+        await observer.stop()
+        await cluster.commit(b"a")
+        await observer.start()
+        await cluster.commit(b"b")
+        assert observer.listener.values == [b"a", b"b"]
+        leader = await cluster.leader()
+        description = leader.node.describe(1_000_000_000_000)
+        assert [p.key for p in description.observers] == [observer.key]
+        assert {p.key.id for p in description.voters} == {1, 2, 3}
+        assert description.leader_id == leader.key.id
+        assert all(p.log_end_offset == leader.node.log_end_offset for p in description.voters)
+        await leader.stop()
+        await cluster.commit(b"c")
+        assert observer.listener.values == [b"a", b"b", b"c"]
+
+    run_quorum(scenario, observers=1)
+
+
+def test_a_long_log_is_delivered_in_slices(run_quorum):
+    async def scenario(cluster):
+        for batch in range(40):
+            await cluster.commit(*[b"%d" % i for i in range(batch * 100, batch * 100 + 100)])
+        follower = next(r for r in cluster.replicas if r is not cluster.leading())
+        await follower.stop()
+        await follower.start()
+        await cluster.commit(b"end")
+        assert follower.listener.values == [*(b"%d" % i for i in range(4000)), b"end"]
+        assert 100 < follower.listener.largest_slice <= 1000
+
+    run_quorum(scenario)
+
+
+def test_many_proposals_share_flushes(run_quorum):
+    async def scenario(cluster):
+        leader = await cluster.leader()
+        await cluster.commit(b"first")
+        before = sum(call.operation == "flush" for call in leader.memory_disk.calls)
+        epoch = leader.node.leader.epoch
+        offsets = [leader.node.propose(epoch, [b"%d" % i]) for i in range(200)]
+        assert offsets == list(range(offsets[0], offsets[0] + 200))
+        await cluster.until(lambda: leader.listener.next_offset > offsets[-1])
+        assert sum(call.operation == "flush" for call in leader.memory_disk.calls) - before < 40
+
+    run_quorum(scenario)
