@@ -11,9 +11,7 @@ from pykraft.log_store.meta_properties import read_meta_properties
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.rpc import RpcAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 EXIT_FATAL = 1
 
 
-def run_nodes(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None = None) -> int:
+def run_nodes(
+    configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None = None
+) -> int:
     """Start one node a config in this process; returns the exit code once they have all stopped.
 
     :class:`ConfigError` or :class:`StartError` if one of them refuses to start. ``on_ready`` is called once
@@ -39,9 +41,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _serve(
-    configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None
-) -> int:
+async def _serve(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     failures: list[BaseException] = []

@@ -25,7 +25,9 @@ DEFAULT_PORT = 9092
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
               help="The first broker's port, the others follow; 0: free ports.")  # fmt: skip
-@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A server property; repeatable.")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A server property; repeatable."
+)
 @click.option("--verbose", is_flag=True, help="Show the server's log.")
 def command(
     nodes: int, data_dir: str | None, host: str, port: int, overrides: tuple[str, ...], verbose: bool

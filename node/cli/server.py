@@ -21,7 +21,9 @@ def command() -> None:
 
 @command.command()
 @click.argument("properties_file", metavar="SERVER.PROPERTIES")
-@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Replaces a property; repeatable.")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Replaces a property; repeatable."
+)
 def start(properties_file: str, overrides: tuple[str, ...]) -> None:
     """Start the node that a properties file describes; its directories must have been formatted."""
     set_up_logging()

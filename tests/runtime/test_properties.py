@@ -45,7 +45,10 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(kind: ConfigType, text: st
 
 
 def test_given_values_win_over_defaults_and_are_validated() -> None:
-    keys = {"a": ConfigKey("a", ConfigType.INT, "1", "", at_least(0)), "b": ConfigKey("b", ConfigType.LIST, None, "")}
+    keys = {
+        "a": ConfigKey("a", ConfigType.INT, "1", "", at_least(0)),
+        "b": ConfigKey("b", ConfigType.LIST, None, ""),
+    }
     assert resolve(keys, {}) == {"a": 1, "b": None}
     assert resolve(keys, {"a": "7", "b": "x, y"}) == {"a": 7, "b": ["x", "y"]}
     with pytest.raises(ConfigError, match="at least 0"):
@@ -53,4 +56,6 @@ def test_given_values_win_over_defaults_and_are_validated() -> None:
 
 
 def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
-    assert "did you mean log.retention.ms?" in unknown_key_message("log.retension.ms", ["log.retention.ms", "node.id"])
+    assert "did you mean log.retention.ms?" in unknown_key_message(
+        "log.retension.ms", ["log.retention.ms", "node.id"]
+    )

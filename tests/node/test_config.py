@@ -1,0 +1,79 @@
+"""server.properties: what is read, what is refused and with which words."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pykraft.node.config import load_server_config, parse_listener
+from pykraft.runtime.properties import ConfigError
+
+COMBINED = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+log.dirs=/a,/b
+"""
+
+
+def test_a_combined_node_is_read() -> None:
+    config = load_server_config(COMBINED + "log.retention.hours=2\nlog.segment.bytes=2000000\n")
+    assert (config.is_broker, config.is_controller, config.node_id) == (True, True, 1)
+    assert config.log_dirs == ("/a", "/b")
+    assert config.metadata_log_dir == "/a"
+    (listener,) = config.broker_listeners
+    assert (listener.name, listener.host, listener.advertised_host) == ("PLAINTEXT", "", "localhost")
+    assert config.controller_listener is not None
+    assert config.controller_listener.port == 9093
+    assert config.topic_defaults == {"retention.ms": "7200000", "segment.bytes": "2000000"}
+
+
+def test_an_override_wins_over_the_file() -> None:
+    assert load_server_config(COMBINED, {"node.id": "1", "log.dirs": "/c"}).log_dirs == ("/c",)
+
+
+def test_a_finer_unit_wins_over_a_coarser_one() -> None:
+    config = load_server_config(COMBINED + "log.retention.hours=2\nlog.retention.minutes=3\n")
+    assert config.topic_defaults["retention.ms"] == "180000"
+    config = load_server_config(COMBINED + "log.retention.hours=2\nlog.retention.ms=7\n")
+    assert config.topic_defaults["retention.ms"] == "7"
+
+
+def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_server_config(COMBINED + "num.network.threads=3\n")
+    assert "num.network.threads" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"log.retension.ms": "1"}, "did you mean log.retention.ms"),
+        ({"process.roles": "leader"}, "process.roles"),
+        ({"node.id": "-1"}, "node.id"),
+        ({"node.id": "2"}, "controller.quorum.voters lacks node.id 2"),
+        ({"process.roles": "broker", "listeners": "PLAINTEXT://:9092"}, "has no controller role"),
+        ({"listeners": "PLAINTEXT://:9092"}, "listeners has no CONTROLLER"),
+        ({"listeners": "CONTROLLER://:9093"}, "at least one listener"),
+        ({"listeners": "nonsense"}, "NAME://host:port"),
+        (
+            {"listeners": "SSL://:1,CONTROLLER://:2", "listener.security.protocol.map": "SSL:SSL"},
+            "only PLAINTEXT",
+        ),
+        ({"controller.quorum.voters": "1@localhost"}, "id@host:port"),
+        ({"controller.quorum.voters": "1@h:1,1@h:2"}, "twice"),
+        ({"inter.broker.listener.name": "INSIDE"}, "INSIDE"),
+        ({"advertised.listeners": "PLAINTEXT://:9092"}, "host that clients can reach"),
+        ({"log.segment.bytes": "ten"}, "not a number"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_server_config(COMBINED, change)
+
+
+def test_listeners_may_be_ipv6() -> None:
+    assert parse_listener("inside://[::1]:9092") == ("INSIDE", "::1", 9092)

@@ -1,0 +1,126 @@
+"""Formatting directories, and what a start accepts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
+from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.node.config import ServerConfig, load_server_config
+from pykraft.node.format import (
+    FormattedDirectory,
+    check_directories,
+    format_directories,
+    parse_initial_controllers,
+)
+from pykraft.quorum.bootstrap import read_bootstrap_voters
+from pykraft.quorum.voters import VoterSet
+from pykraft.runtime.properties import ConfigError
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+
+
+def _config(node_id: int = 1, log_dirs: str = "/a,/b", voters: str = "") -> ServerConfig:
+    return load_server_config(
+        f"process.roles=broker,controller\nnode.id={node_id}\nlog.dirs={log_dirs}\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://localhost:9093\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.voters={voters}\n"
+    )
+
+
+def _format(
+    disk: MemoryDisk,
+    config: ServerConfig,
+    cluster_id: str = CLUSTER,
+    *,
+    initial_voters: VoterSet | None = None,
+    standalone: bool = False,
+    ignore_formatted: bool = False,
+) -> list[FormattedDirectory]:
+    ids = itertools.count(1)
+    return format_directories(
+        disk,
+        config,
+        cluster_id,
+        BOOTSTRAP_FEATURES,
+        lambda: Uuid(next(ids).to_bytes(16, "big") + b""),
+        0,
+        initial_voters=initial_voters,
+        standalone=standalone,
+        ignore_formatted=ignore_formatted,
+    )
+
+
+def test_a_formatted_node_knows_its_cluster_its_directories_and_the_first_features() -> None:
+    disk = MemoryDisk()
+    config = _config(voters="1@localhost:9093")
+    done = _format(disk, config)
+    identity = check_directories(disk, config)
+    assert identity.cluster_id == CLUSTER
+    assert identity.directory_ids == {item.path: item.directory_id for item in done}
+    assert len(set(identity.directory_ids.values())) == 2
+    assert read_bootstrap_checkpoint(disk, "/a") == BOOTSTRAP_FEATURES
+    assert read_bootstrap_voters(disk, "/a/__cluster_metadata-0") is None
+
+
+def test_standalone_makes_this_directory_the_only_voter() -> None:
+    disk = MemoryDisk()
+    _format(disk, _config(), standalone=True)
+    voters = read_bootstrap_voters(disk, "/a/__cluster_metadata-0")
+    assert voters is not None
+    (voter,) = voters
+    assert voter.key.id == 1
+    assert voter.key.directory_id == check_directories(disk, _config()).directory_ids["/a"]
+    assert str(voter.address) == "localhost:9093"
+
+
+def test_initial_controllers_give_the_voter_its_directory_id() -> None:
+    disk = MemoryDisk()
+    directory = uuid_to_str(Uuid(b"d" * 16))
+    voters = parse_initial_controllers(
+        f"1@localhost:9093:{directory},2@[::1]:9093:{uuid_to_str(Uuid(b'e' * 16))}"
+    )
+    _format(disk, _config(), initial_voters=voters)
+    assert check_directories(disk, _config()).directory_ids["/a"] == b"d" * 16
+    assert read_bootstrap_voters(disk, "/a/__cluster_metadata-0") == voters
+
+
+@pytest.mark.parametrize("text", ["1@h:1", "1@h:1:short", "h:1:" + "A" * 22, f"1@:1:{'A' * 22}"])
+def test_a_malformed_initial_controller_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--initial-controllers"):
+        parse_initial_controllers(text)
+
+
+def test_an_unformatted_directory_is_refused_with_the_command_to_run() -> None:
+    with pytest.raises(ConfigError, match="pykraft storage format"):
+        check_directories(MemoryDisk(), _config())
+
+
+def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
+    disk = MemoryDisk()
+    _format(disk, _config(node_id=2, voters="2@localhost:9093"))
+    with pytest.raises(ConfigError, match=r"belongs to node 2, but node\.id is 1"):
+        check_directories(disk, _config())
+    disk = MemoryDisk()
+    _format(disk, _config(log_dirs="/a"), standalone=True)
+    _format(disk, _config(log_dirs="/b"), "other-cluster", standalone=True)
+    with pytest.raises(ConfigError, match="belongs to cluster other-cluster"):
+        check_directories(disk, _config())
+
+
+def test_formatting_twice_needs_ignore_formatted_and_changes_nothing() -> None:
+    disk = MemoryDisk()
+    config = _config(log_dirs="/a", voters="1@localhost:9093")
+    before = _format(disk, config)
+    with pytest.raises(ConfigError, match="--ignore-formatted"):
+        _format(disk, config)
+    both = _config(voters="1@localhost:9093")
+    after = _format(disk, both, ignore_formatted=True)
+    assert [item.skipped for item in after] == [True, False]
+    assert check_directories(disk, both).directory_ids["/a"] == before[0].directory_id
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        _format(disk, both, "another", ignore_formatted=True)
