@@ -185,9 +185,9 @@ class Nemesis:
         """
         end = time.monotonic() + ANSWER_TIMEOUT_S
         while time.monotonic() < end and not self._stopping.is_set():
-            for node in self._cluster.nodes.values():
-                if not node.running:  # it ended by itself; the observer reports that
-                    node.start()
+            for node_id, what in self._cluster.unordered_exits().items():
+                self._history.record("info", f"node-{node_id}", "node-exited", error=what)
+                self._cluster.nodes[node_id].start()
             if all(probe.topic(node_id, self._topic) is not None for node_id in self._cluster.nodes):
                 return
             self._stopping.wait(0.1)

