@@ -1,0 +1,135 @@
+"""The in-sync replica set of one partition as its leader sees it: who follows how closely, what that allows.
+
+The high watermark is the smallest log end over the *maximal* ISR: the committed one plus every replica that a
+proposal in flight may have added (KIP-497). A removal counts only once the controller has committed it. A
+proposal whose answer was lost may have been applied, and a late copy of it may still arrive; what it wanted
+to add stays in the maximal ISR until the partition epoch moves. Decides; never sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+UNKNOWN_OFFSET = -1
+
+
+class FollowerProgress:
+    """What the leader knows of one follower, from its fetches."""
+
+    __slots__ = ("broker_epoch", "last_caught_up_ms", "last_fetch_end", "last_fetch_ms", "log_end_offset")
+
+    def __init__(self, last_caught_up_ms: int | None) -> None:
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.broker_epoch = -1
+        self.last_fetch_ms: int | None = None
+        self.last_fetch_end = UNKNOWN_OFFSET
+        self.last_caught_up_ms = last_caught_up_ms
+
+    def handle_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int) -> None:
+        """A fetch at ``fetch_offset`` acknowledges everything before it.
+
+        The follower was caught up when it asked for the end of the log; asking now for where the log ended at
+        its previous fetch means that it was caught up then.
+        """
+        if fetch_offset >= leader_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms or self.last_fetch_ms, self.last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.broker_epoch = broker_epoch
+        self.last_fetch_end = leader_end_offset
+        self.last_fetch_ms = now_ms
+
+    def is_lagging(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it has not been at the end of the log for more than ``max_lag_ms``."""
+        if self.log_end_offset == leader_end_offset:
+            return False
+        return self.last_caught_up_ms is None or now_ms - self.last_caught_up_ms > max_lag_ms
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """A change asked of the controller. ``broker_epochs`` names the incarnations that are meant."""
+
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: tuple[int, ...]
+    broker_epochs: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrState:
+    """The committed ISR and what may be on its way to be committed."""
+
+    committed: tuple[int, ...]
+    partition_epoch: int
+    pending: IsrProposal | None = None
+    maybe_added: frozenset[int] = frozenset()
+    """Replicas that an attempt without a known outcome wanted to add, at this partition epoch."""
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        proposed = self.pending.new_isr if self.pending is not None else ()
+        return frozenset(self.committed) | self.maybe_added | frozenset(proposed)
+
+    def with_committed(self, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
+        """The controller's word. A newer one than known settles what was open; others change nothing."""
+        if partition_epoch <= self.partition_epoch:
+            return self
+        return IsrState(isr, partition_epoch)
+
+    def answered(self, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
+        """The controller accepted the proposal in flight, and this is what holds now."""
+        return IsrState(isr, partition_epoch) if partition_epoch >= self.partition_epoch else self
+
+    def with_pending(self, proposal: IsrProposal) -> IsrState:
+        assert self.pending is None, "one proposal at a time"
+        return IsrState(self.committed, self.partition_epoch, proposal, self.maybe_added)
+
+    def rejected(self) -> IsrState:
+        """This attempt was not applied and never will be; earlier ones without an answer stay open."""
+        return IsrState(self.committed, self.partition_epoch, None, self.maybe_added)
+
+    def unanswered(self) -> IsrState:
+        """Nobody knows whether the attempt was or will be applied."""
+        proposed = frozenset(self.pending.new_isr) if self.pending is not None else frozenset()
+        added = self.maybe_added | (proposed - frozenset(self.committed))
+        return IsrState(self.committed, self.partition_epoch, None, added)
+
+
+def high_watermark_candidate(
+    state: IsrState, local_id: int, local_end_offset: int, followers: Mapping[int, FollowerProgress]
+) -> int:
+    """The smallest log end over the maximal ISR; ``UNKNOWN_OFFSET`` while a member has not fetched yet."""
+    lowest = local_end_offset
+    for replica in state.maximal:
+        if replica == local_id:
+            continue
+        follower = followers.get(replica)
+        end_offset = follower.log_end_offset if follower is not None else UNKNOWN_OFFSET
+        if end_offset < lowest:
+            lowest = end_offset
+    return lowest
+
+
+def lagging_members(
+    state: IsrState,
+    local_id: int,
+    local_end_offset: int,
+    followers: Mapping[int, FollowerProgress],
+    now_ms: int,
+    max_lag_ms: int,
+) -> tuple[int, ...]:
+    """Members of the committed ISR that have fallen behind for too long."""
+    return tuple(
+        replica
+        for replica in state.committed
+        if replica != local_id
+        and (replica not in followers or followers[replica].is_lagging(local_end_offset, now_ms, max_lag_ms))
+    )
+
+
+def without(isr: Iterable[int], removed: Iterable[int]) -> tuple[int, ...]:
+    gone = frozenset(removed)
+    return tuple(replica for replica in isr if replica not in gone)

@@ -1,0 +1,466 @@
+"""One replica of one partition: its log, its role and, while it leads, its followers and high watermark.
+
+A leader appends and counts an entry as committed once the whole maximal ISR has it; a follower appends what
+the leader has and truncates where the leader's history differs (KIP-101, KIP-279, KIP-320). Leader epochs
+decide who may be believed; the partition epoch decides which ISR is the newest. Decides everything about one
+replica and does nothing but call its log: no sockets, no clocks, no tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from pykraft.broker import producer_state
+from pykraft.broker.isr import (
+    FollowerProgress,
+    IsrProposal,
+    IsrState,
+    high_watermark_candidate,
+    lagging_members,
+    without,
+)
+from pykraft.broker.producer_state import ProducerState
+from pykraft.broker.purgatory import OffsetQueue, OffsetWaiter
+from pykraft.broker.validate import LOG_APPEND_TIME
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.records import (
+    BatchHeader,
+    assign_offset,
+    crc_is_valid,
+    iter_headers,
+    read_header,
+    set_log_append_time,
+)
+from pykraft.log_store.interface import EpochEnd, LogSlice
+from pykraft.log_store.log import Log
+from pykraft.metadata_log.image import PartitionRegistration
+
+NO_EPOCH = -1
+EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
+
+
+class PartitionEvents(Protocol):
+    """Whoever waits for this partition. Called on every change, synchronously."""
+
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went. ``next_offset`` is what the high watermark must reach for acks=all."""
+
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An answer to ListOffsets; -1 where unknown."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class FetchWaiter(Protocol):
+    """Waits until this partition has more to read."""
+
+    def wake(self) -> None: ...
+
+
+class Partition:
+    """See the module. Attributes are for reading."""
+
+    __slots__ = (
+        "_events",
+        "_node_id",
+        "_others",
+        "committed_waiters",
+        "consumer_waiters",
+        "followers",
+        "high_watermark",
+        "index",
+        "isr",
+        "isr_retry_ms",
+        "leader_epoch",
+        "leader_epoch_start",
+        "leader_id",
+        "log",
+        "min_isr",
+        "producers",
+        "replica_waiters",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        node_id: int,
+        log: Log,
+        events: PartitionEvents,
+        *,
+        producers: ProducerState | None = None,
+        high_watermark: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self._node_id = node_id
+        self.log = log
+        self._events = events
+        self.producers = producers if producers is not None else _replay_producers(log)
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.min_isr = log.config.min_insync_replicas
+        self.leader_id: int | None = None
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr = IsrState((), NO_EPOCH)
+        self.isr_retry_ms = 0
+        self.followers: dict[int, FollowerProgress] = {}
+        self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
+        self.committed_waiters = OffsetQueue()
+        self.consumer_waiters: dict[FetchWaiter, None] = {}
+        self.replica_waiters: dict[FetchWaiter, None] = {}
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self._node_id
+
+    # -- role ------------------------------------------------------------------------------------------
+
+    def apply(self, registration: PartitionRegistration, now_ms: int) -> bool:
+        """Take the controller's newest word; whether leader or leader epoch changed.
+
+        An older word than the one known (an AlterPartition answer may overtake the metadata log) is ignored.
+        """
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        if registration.partition_epoch < self.isr.partition_epoch:
+            return False
+        leader = registration.leader if registration.has_leader else None
+        changed = registration.leader_epoch > self.leader_epoch or leader != self.leader_id
+        self.replicas = registration.replicas
+        if changed:
+            self.leader_epoch = registration.leader_epoch
+            self.leader_id = leader
+            self.isr = IsrState(registration.isr, registration.partition_epoch)
+            self.isr_retry_ms = 0
+            if self.is_leader:
+                self._become_leader(now_ms)
+            else:
+                self._become_follower()
+        else:
+            self.isr = self.isr.with_committed(registration.isr, registration.partition_epoch)
+            for replica in registration.replicas:
+                if self.is_leader and replica not in self.followers and replica != self._node_id:
+                    self.followers[replica] = FollowerProgress(
+                        now_ms if replica in self.isr.committed else None
+                    )
+        self._isr_changed()
+        return changed
+
+    def _become_leader(self, now_ms: int) -> None:
+        assert self.log.latest_epoch <= self.leader_epoch, f"{self}: the log is from a later epoch"
+        self.leader_epoch_start = self.log.log_end_offset
+        self.log.assign_epoch(self.leader_epoch, self.leader_epoch_start)
+        self.followers = {
+            replica: FollowerProgress(now_ms if replica in self.isr.committed else None)
+            for replica in self.replicas
+            if replica != self._node_id
+        }
+
+    def _become_follower(self) -> None:
+        self.followers = {}
+        self.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def refuse_waiters(self, code: ErrorCode) -> None:
+        """Nobody will learn here any more whether their batch was committed."""
+        for waiter in self.committed_waiters.pop_all():
+            waiter.offset_refused(code)
+        for fetch in [*self.consumer_waiters, *self.replica_waiters]:
+            fetch.wake()
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """:class:`KafkaError` unless this replica leads, in the epoch that the caller means (KIP-320)."""
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
+        if self.leader_id != self._node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is led by {self.leader_id}")
+
+    # -- leader: write ---------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: memoryview, header: BatchHeader, now_ms: int, *, all_acks: bool
+    ) -> AppendInfo:
+        """Append one valid batch; offset and epoch are written into ``records`` in place.
+
+        A duplicate of an idempotent producer is not appended and answered with the original's offsets.
+        ``now_ms`` is the wall clock.
+        """
+        if all_acks and len(self.isr.committed) < self.min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self} has {len(self.isr.committed)} in sync, required are {self.min_isr}",
+            )
+        if header.producer_id >= 0:
+            original = self.producers.check(header)
+            if original is not None:
+                return AppendInfo(original.base_offset, original.next_offset, -1, True)
+        log = self.log
+        base_offset = log.log_end_offset
+        append_time_ms = -1
+        if log.config.message_timestamp_type == LOG_APPEND_TIME:
+            append_time_ms = now_ms
+            set_log_append_time(records, 0, now_ms)
+        assign_offset(records, 0, base_offset, self.leader_epoch)
+        header = read_header(records)
+        log.append(records, (header,), now_ms=now_ms)
+        if header.producer_id >= 0:
+            self.producers.replay(header)
+        if self._others:
+            self._events.log_grew(self)
+        else:
+            self._move_high_watermark(log.log_end_offset)
+            if self.followers:
+                self._events.log_grew(self)
+        return AppendInfo(base_offset, log.log_end_offset, append_time_ms, False)
+
+    def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
+        """Tell ``waiter`` once everything below ``offset`` is committed, or will never be known to be."""
+        self.committed_waiters.add(offset, waiter)
+
+    # -- leader: replicate -----------------------------------------------------------------------------
+
+    def check_follower(self, replica_id: int, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where a follower's log leaves this one; None if it does not.
+
+        Comes before :meth:`handle_follower_fetch`: what a diverging follower asks for acknowledges nothing.
+        """
+        if replica_id not in self.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica_id} is no replica of {self}")
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        end = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if end.end_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} does not know leader epoch {last_fetched_epoch}"
+            )
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def handle_follower_fetch(
+        self, replica_id: int, fetch_offset: int, broker_epoch: int, now_ms: int
+    ) -> None:
+        """A follower asks for ``fetch_offset``: it has everything before. ``now_ms`` is monotonic."""
+        log = self.log
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{fetch_offset} is outside of [{log.log_start_offset}, {log.log_end_offset}]",
+            )
+        follower = self.followers[replica_id]
+        if broker_epoch < follower.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
+            )
+        moved = fetch_offset != follower.log_end_offset
+        follower.handle_fetch(fetch_offset, log.log_end_offset, now_ms, broker_epoch)
+        if moved:
+            self._recount()
+
+    def next_proposal(
+        self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
+    ) -> IsrProposal | None:
+        """The ISR to ask the controller for, if it should change and nothing is in flight.
+
+        ``is_eligible(replica, broker epoch)``: registered in that incarnation and able to be in sync.
+        """
+        isr = self.isr
+        if not self.is_leader or isr.pending is not None or now_ms < self.isr_retry_ms:
+            return None
+        removed = lagging_members(
+            isr, self._node_id, self.log.log_end_offset, self.followers, now_ms, max_lag_ms
+        )
+        added = tuple(
+            replica
+            for replica in self.replicas
+            if replica not in isr.committed and self._is_caught_up(replica, is_eligible)
+        )
+        if not removed and not added and not isr.maybe_added:
+            return None
+        new_isr = without(isr.committed, removed) + added
+        epochs = {
+            replica: follower.broker_epoch
+            for replica, follower in self.followers.items()
+            if replica in new_isr
+        }
+        proposal = IsrProposal(self.leader_epoch, isr.partition_epoch, new_isr, epochs)
+        self.isr = isr.with_pending(proposal)
+        self._isr_changed()
+        return proposal
+
+    def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:
+        """To the high watermark, and into this leader's epoch: behind its start history may still differ."""
+        follower = self.followers.get(replica)
+        return (
+            follower is not None
+            and follower.log_end_offset >= max(self.high_watermark, self.leader_epoch_start)
+            and is_eligible(replica, follower.broker_epoch)
+        )
+
+    def handle_isr_accepted(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller committed a proposal."""
+        if proposal.leader_epoch == self.leader_epoch and self.is_leader:
+            self.isr = self.isr.answered(isr, partition_epoch)
+            self._isr_changed()
+
+    def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
+        """The controller refused, or (``outcome_known`` False) nobody knows what became of the proposal."""
+        if self.isr.pending is proposal:
+            self.isr = self.isr.rejected() if outcome_known else self.isr.unanswered()
+            self.isr_retry_ms = retry_ms
+            self._isr_changed()
+
+    def _isr_changed(self) -> None:
+        self._others = tuple(sorted(self.isr.maximal - {self._node_id}))
+        if self.is_leader:
+            self._recount()
+
+    def _recount(self) -> None:
+        candidate = high_watermark_candidate(self.isr, self._node_id, self.log.log_end_offset, self.followers)
+        if candidate > self.high_watermark:
+            self._move_high_watermark(candidate)
+
+    def _move_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        if self.committed_waiters:
+            enough = len(self.isr.committed) >= self.min_isr
+            for waiter in self.committed_waiters.pop_reached(offset):
+                if enough:
+                    waiter.offset_committed()
+                else:
+                    waiter.offset_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self._events.high_watermark_moved(self)
+
+    # -- leader: read ----------------------------------------------------------------------------------
+
+    def read_committed(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
+        """What a consumer may see from ``offset`` on."""
+        return self.log.read(offset, max_bytes, end_offset=self.high_watermark, at_least_one=at_least_one)
+
+    def read_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
+        """What a follower may copy from ``offset`` on: everything."""
+        return self.log.read(offset, max_bytes, at_least_one=at_least_one)
+
+    def find_offset(self, timestamp: int, *, is_replica: bool) -> FoundOffset:
+        """ListOffsets: a sentinel (earliest, latest, …) or the first record at or after a time.
+
+        OFFSET_NOT_AVAILABLE while a new leader's high watermark is below what its predecessor may have shown.
+        """
+        log = self.log
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return FoundOffset(-1, start, log.epoch_cache.epoch_for_offset(start))
+        if timestamp == LATEST_TIERED:
+            return FoundOffset(-1, -1, -1)
+        if not is_replica and self.high_watermark < self.leader_epoch_start:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} has not yet found its high watermark")
+        end = log.log_end_offset if is_replica else self.high_watermark
+        if timestamp == LATEST:
+            return FoundOffset(-1, end, self.leader_epoch)
+        found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+        if found is None or found.offset >= end:
+            return FoundOffset(-1, -1, -1)
+        return FoundOffset(*found)
+
+    # -- follower --------------------------------------------------------------------------------------
+
+    def append_as_follower(self, data: memoryview, now_ms: int) -> int:
+        """Append the whole batches in ``data`` that are new; returns how many bytes.
+
+        Offsets and epochs are the leader's. A batch that fails its checksum is refused (CORRUPT_MESSAGE)
+        and nothing of ``data`` is kept.
+        """
+        log = self.log
+        headers: list[BatchHeader] = []
+        start = end = 0
+        expected = log.log_end_offset
+        for position, header in iter_headers(data):
+            if not headers and header.next_offset <= expected:
+                start = end = position + header.size_bytes
+                continue
+            if header.base_offset < expected or not crc_is_valid(data, position, header):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self}: bad batch at {header.base_offset}")
+            headers.append(header)
+            expected = header.next_offset
+            end = position + header.size_bytes
+        if not headers:
+            return 0
+        log.append(data[start:end], headers, now_ms=now_ms)
+        for header in headers:
+            self.producers.replay(header)
+        return end - start
+
+    def follow(self, leader_high_watermark: int, leader_log_start: int) -> None:
+        """Take the leader's high watermark and log start, as far as this log reaches."""
+        log = self.log
+        if leader_log_start > log.log_start_offset:
+            log.advance_log_start(min(leader_log_start, log.log_end_offset))
+        reached = max(min(leader_high_watermark, log.log_end_offset), log.log_start_offset)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self._events.high_watermark_moved(self)
+
+    def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
+        """Cut the log where the leader's differs (its end of ``diverging_epoch``); returns the new end.
+
+        If this log does not know that epoch, the end of the last one before it is the best known common
+        point, and the next fetch goes on from there (KIP-279).
+        """
+        own = self.log.end_offset_for_epoch(diverging_epoch)
+        cut = end_offset if own.end_offset < 0 else min(end_offset, own.end_offset)
+        self.truncate_to(min(cut, self.log.log_end_offset))
+        return self.log.log_end_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the tail from ``offset`` on, and with it what was known of its producers."""
+        if self.log.truncate_to(max(offset, self.log.log_start_offset)):
+            self._truncated()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader no longer has what would come next."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+        self._truncated()
+
+    def _truncated(self) -> None:
+        if not self.producers.truncate_to(self.log.log_end_offset):
+            self.producers = _replay_producers(self.log)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+
+def _replay_producers(log: Log) -> ProducerState:
+    return producer_state.rebuild(
+        log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
+    )
+
+
+def partitions_by_name(partitions: Sequence[Partition]) -> list[Partition]:
+    """In an order that does not depend on how they are kept."""
+    return sorted(partitions, key=lambda partition: (partition.topic, partition.index))

@@ -1,0 +1,147 @@
+"""Idempotent producers: what each has written last, so that a batch enters a log exactly once and in order.
+
+State is a fold over batch headers and nothing else: leader and followers replay the same headers, so a new
+leader knows what the old one knew (KIP-98). Per producer id the last five batches are kept, as many as a
+client may have in flight. Decides duplicate, in sequence or refused; never opens a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.records import BatchHeader
+
+KEPT_BATCHES = 5
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class ProducedBatch(NamedTuple):
+    """One remembered batch. ``next_offset`` is exclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    next_offset: int
+    timestamp_ms: int
+
+
+class ProducerEntry:
+    """One producer id: its newest epoch and the last batches written in it, oldest first."""
+
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int, batches: tuple[ProducedBatch, ...]) -> None:
+        self.epoch = epoch
+        self.batches = batches
+
+
+class ProducerState:
+    """All producers of one partition.
+
+    ``complete`` says that every batch ever written is reflected: then a producer nobody knows can only start
+    at sequence 0. It turns False when old segments or idle producers were forgotten; from then on an unknown
+    producer may start anywhere, as in Kafka since 2.5.
+    """
+
+    __slots__ = ("_producers", "complete")
+
+    def __init__(self, *, complete: bool = True) -> None:
+        self._producers: dict[int, ProducerEntry] = {}
+        self.complete = complete
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None if the batch is next in sequence; the original if it is a duplicate.
+
+        :class:`KafkaError` OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH otherwise. Only for batches
+        with a producer id.
+        """
+        entry = self._producers.get(header.producer_id)
+        first = header.base_sequence
+        if entry is None:
+            if first != 0 and self.complete:
+                raise _out_of_order(header, "the first batch of a producer has sequence 0")
+            return None
+        if header.producer_epoch != entry.epoch:
+            if header.producer_epoch < entry.epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {header.producer_id} has epoch {entry.epoch}, got {header.producer_epoch}",
+                )
+            if first != 0:
+                raise _out_of_order(header, "the first batch of a producer epoch has sequence 0")
+            return None
+        last = header.last_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        expected = (entry.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        if first != expected:
+            raise _out_of_order(header, f"expected sequence {expected}")
+        return None
+
+    def replay(self, header: BatchHeader) -> None:
+        """Note a batch that is in the log, offsets assigned."""
+        if header.producer_id < 0 or header.is_control:
+            return
+        batch = ProducedBatch(
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.next_offset,
+            header.max_timestamp,
+        )
+        entry = self._producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, (batch,))
+        else:
+            entry.batches = (*entry.batches[1 - KEPT_BATCHES :], batch)
+
+    def truncate_to(self, end_offset: int) -> bool:
+        """Forget batches at or after ``end_offset``; False if that cannot be done exactly.
+
+        It cannot when all that is remembered of a producer lies there: what came before is no longer known,
+        and the state has to be replayed from the log.
+        """
+        for producer_id in sorted(self._producers):
+            entry = self._producers[producer_id]
+            if entry.batches[-1].next_offset <= end_offset:
+                continue
+            entry.batches = tuple(batch for batch in entry.batches if batch.next_offset <= end_offset)
+            if not entry.batches:
+                return False
+        return True
+
+    def expire(self, oldest_ms: int) -> None:
+        """Forget producers whose last batch is older than ``oldest_ms``."""
+        idle = [
+            producer_id
+            for producer_id, entry in self._producers.items()
+            if entry.batches[-1].timestamp_ms < oldest_ms
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]
+        if idle:
+            self.complete = False
+
+
+def rebuild(headers: Iterable[BatchHeader], *, log_start_offset: int) -> ProducerState:
+    """The state as of the end of a log, from all its batch headers."""
+    state = ProducerState(complete=log_start_offset == 0)
+    for header in headers:
+        state.replay(header)
+    return state
+
+
+def _out_of_order(header: BatchHeader, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}: {why}",
+    )

@@ -1,0 +1,108 @@
+"""Where answers wait: for a high watermark, for more bytes, or for their time to run out.
+
+A waiting operation is completed once, by whichever comes first. Deadlines lie in coarse buckets, so that the
+usual operation, which is done long before its deadline, costs two set operations. Decides nothing about what
+completes an operation; never reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Protocol
+
+BUCKET_MS = 10
+
+
+class Waiting(Protocol):
+    """An operation that waits. ``bucket`` belongs to :class:`Deadlines`."""
+
+    bucket: int
+
+    def expire(self) -> None: ...
+
+
+class Deadlines:
+    """Operations by deadline, in buckets of ``BUCKET_MS``: none expires early, none much later."""
+
+    __slots__ = ("_buckets", "_order")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Waiting, None]] = {}
+        self._order: list[int] = []
+
+    def __len__(self) -> int:
+        return sum(len(bucket) for bucket in self._buckets.values())
+
+    def add(self, operation: Waiting, deadline_ms: int) -> None:
+        number = deadline_ms // BUCKET_MS + 1
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = {}
+            heappush(self._order, number)
+        bucket[operation] = None
+        operation.bucket = number
+
+    def remove(self, operation: Waiting) -> None:
+        bucket = self._buckets.get(operation.bucket)
+        if bucket is not None:
+            bucket.pop(operation, None)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When :meth:`expire` has something to do; None when nothing waits."""
+        while self._order and not self._buckets[self._order[0]]:
+            del self._buckets[heappop(self._order)]
+        return self._order[0] * BUCKET_MS if self._order else None
+
+    def expire(self, now_ms: int) -> None:
+        """Call ``expire`` of every operation whose time has run out, in order of deadline."""
+        while self._order and self._order[0] * BUCKET_MS <= now_ms:
+            for operation in list(self._buckets.pop(heappop(self._order))):
+                operation.expire()
+
+
+class OffsetWaiter(Protocol):
+    """Waits until a partition's high watermark has reached an offset."""
+
+    def offset_committed(self) -> None: ...
+    def offset_refused(self, error_code: int) -> None: ...
+
+
+class OffsetQueue:
+    """The waiters of one partition by the (exclusive) offset they wait for."""
+
+    __slots__ = ("_late", "_queue", "_sequence")
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[int, OffsetWaiter]] = deque()
+        # A duplicate waits for an offset below those that already wait; rare, so kept apart.
+        self._late: list[tuple[int, int, OffsetWaiter]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._late)
+
+    def add(self, offset: int, waiter: OffsetWaiter) -> None:
+        if self._queue and offset < self._queue[-1][0]:
+            self._sequence += 1
+            heappush(self._late, (offset, self._sequence, waiter))
+        else:
+            self._queue.append((offset, waiter))
+
+    def pop_reached(self, offset: int) -> list[OffsetWaiter]:
+        """Take out everyone who waits for ``offset`` or less."""
+        reached: list[OffsetWaiter] = []
+        queue = self._queue
+        while queue and queue[0][0] <= offset:
+            reached.append(queue.popleft()[1])
+        while self._late and self._late[0][0] <= offset:
+            reached.append(heappop(self._late)[2])
+        return reached
+
+    def pop_all(self) -> list[OffsetWaiter]:
+        """Take out everyone."""
+        waiters = [waiter for _, waiter in self._queue] + [entry[2] for entry in sorted(self._late)]
+        self._queue.clear()
+        self._late.clear()
+        return waiters
