@@ -115,7 +115,8 @@ async def _positions(
         if answer.offset is None and not spec.latest_if_none:
             raise PlanError(
                 f"no record of {topic}-{index} is as new as the {which} timestamp "
-                f"{timestamps[topic, index]}; set 'startingOffsetsByTimestampStrategy' to 'latest' to start at the end there"
+                f"{timestamps[topic, index]}; with 'startingOffsetsByTimestampStrategy' set to 'latest' the "
+                f"read starts at the end there"
             )
         found[topic, index] = LATEST if answer.offset is None else answer.offset
     return found

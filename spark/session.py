@@ -1,0 +1,82 @@
+"""A Spark session on this machine alone, for jobs, demos and tests: small, quick to start, no network needed.
+
+Not for production: there the session comes from ``spark-submit``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A short-lived virtual machine on few cores: no time for its best compiler or its parallel collectors.
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+_OLDEST_JAVA = 17
+_DISCOVERY_MODULE = "pyspark_pykraft"
+
+
+def local_session(app_name: str, master: str = "local[2]", **settings: str) -> SparkSession:
+    """Start (or join) a session. ``settings``: further Spark settings, with ``__`` for each dot."""
+    problem = java_problem()
+    if problem is not None:
+        raise RuntimeError(problem)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    make_discoverable()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app_name)
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for name, value in {**defaults, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def java_problem() -> str | None:
+    """Why Spark cannot start a Java virtual machine here, with what to do about it; None if it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    advice = f"install Java {_OLDEST_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless)"
+    if java is None or not os.access(java, os.X_OK):
+        return f"Spark needs Java, and none was found: {advice}"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    if version is not None and int(version.group(1)) < _OLDEST_JAVA:
+        return f"Spark needs Java {_OLDEST_JAVA} or newer, found {version.group(1)}: {advice}"
+    return None
+
+
+def make_discoverable() -> None:
+    """Let Spark find the data source in an editable install too.
+
+    Spark looks for modules by listing directories, which does not show those that an editable install maps by
+    an import hook. Must run before the Java virtual machine starts: it hands its environment on.
+    """
+    if any(module.name == _DISCOVERY_MODULE for module in iter_modules()):
+        return
+    spec = find_spec(_DISCOVERY_MODULE)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(
+            f"module {_DISCOVERY_MODULE} is not installed; install pykraft with its extra 'spark'"
+        )
+    paths = [str(Path(spec.origin).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
