@@ -1,8 +1,7 @@
 """Watches the cluster from outside: who leads, who is the active controller, how long nobody led.
 
 Writes every change to the history. A view is taken over only from a newer epoch, so that a broker that lags
-behind cannot make it look as if a leadership had gone back and forth. Also notices nodes that end by
-themselves.
+behind cannot make it look as if a leadership had gone back and forth.
 """
 
 from __future__ import annotations
