@@ -29,7 +29,8 @@ from pykraft.kafka_client.admin_results import (
 )
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
-from pykraft.kafka_client.list_offsets import ListedOffset, TopicPartition, list_offsets
+from pykraft.kafka_client.list_offsets import ListedOffset, list_offsets
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network, parse_bootstrap_servers
 
 P = ParamSpec("P")

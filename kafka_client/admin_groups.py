@@ -22,6 +22,7 @@ from pykraft.kafka_client.admin_results import (
 from pykraft.kafka_client.admin_topics import each, error_of
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import R
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -47,8 +48,6 @@ from pykraft.kafka_protocol.schema import Message
 
 GROUP_KEY = 0
 _LAST_OFFSET_FETCH_BY_NAME = 9
-
-TopicPartition = tuple[str, int]
 
 
 async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
@@ -152,7 +151,7 @@ async def group_offsets(
                 check(partition.error_code, None, f"OffsetFetch of {group_id}")
                 if partition.committed_offset >= 0:
                     epoch = partition.committed_leader_epoch
-                    found[topic.name, partition.partition_index] = CommittedOffset(
+                    found[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
                         partition.committed_offset, epoch if epoch >= 0 else None, partition.metadata or ""
                     )
         return found

@@ -28,7 +28,7 @@ from pykraft.kafka_client.list_offsets import (
     READ_UNCOMMITTED,
     list_offsets,
 )
-from pykraft.kafka_client.metadata import Broker, Partition, has_id
+from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition, has_id
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -259,7 +259,7 @@ class PartitionFetcher:
         raise KafkaError(code, f"fetch of {self._topic}-{self._partition} at {self.position}")
 
     async def _out_of_range(self, deadline_ms: int) -> DataLossError:
-        key = (self._topic, self._partition)
+        key = TopicPartition(self._topic, self._partition)
         first = await list_offsets(self._cluster, {key: EARLIEST_TIMESTAMP}, deadline_ms)
         end = await list_offsets(self._cluster, {key: LATEST_TIMESTAMP}, deadline_ms)
         return OffsetOutOfRangeError(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pykraft.kafka_client.cluster import Cluster, is_passing
-from pykraft.kafka_client.metadata import Partition
+from pykraft.kafka_client.metadata import Partition, TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -25,8 +25,6 @@ MAX_TIMESTAMP = -3
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def _request(
             ListOffsetsPartition(
                 partition_index=partition.index,
                 current_leader_epoch=-1 if partition.leader_epoch is None else partition.leader_epoch,
-                timestamp=timestamps[partition.topic, partition.index],
+                timestamp=timestamps[TopicPartition(partition.topic, partition.index)],
             )
         )
     topics = [ListOffsetsTopic(name=name, partitions=wanted) for name, wanted in sorted(by_topic.items())]
@@ -103,7 +101,7 @@ def _collect(response: ListOffsetsResponse, found: dict[TopicPartition, ListedOf
             if code is not ErrorCode.NONE:
                 errors.append(KafkaError(code, f"ListOffsets for {topic.name}-{partition.partition_index}"))
                 continue
-            found[topic.name, partition.partition_index] = ListedOffset(
+            found[TopicPartition(topic.name, partition.partition_index)] = ListedOffset(
                 offset=partition.offset if partition.offset >= 0 else None,
                 timestamp_ms=partition.timestamp if partition.timestamp >= 0 else None,
                 leader_epoch=partition.leader_epoch if partition.leader_epoch >= 0 else None,

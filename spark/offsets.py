@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pykraft.spark.positions import EARLIEST, LATEST, Everywhere, OffsetSpec, PerPartition, TopicPartition
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.spark.positions import EARLIEST, LATEST, Everywhere, OffsetSpec, PerPartition
 
 
 class PlanError(ValueError):
@@ -63,25 +64,23 @@ def resolve_ranges(
     an error, or, with ``fail_on_data_loss`` off, cut to what the log holds.
     """
     ranges = []
-    for topic, partition in sorted(log_end):
-        key = (topic, partition)
+    for key in sorted(log_end):
         first, last = log_start[key], log_end[key]
         start = _position(starting[key], first, last)
         end = _position(ending[key], first, last)
         for name, offset in (("starting", start), ("ending", end)):
             if fail_on_data_loss and not first <= offset <= last:
                 raise PlannedDataLossError(
-                    f"the {name} offset {offset} of {topic}-{partition} is not in the log, which holds "
+                    f"the {name} offset {offset} of {key} is not in the log, which holds "
                     f"{first} up to {last}; set 'failOnDataLoss' to 'false' to read what is there"
                 )
         start, end = (min(max(offset, first), last) for offset in (start, end))
         if starting[key] >= 0 and ending[key] >= 0 and starting[key] > ending[key]:
             raise PlanError(
-                f"the starting offset {starting[key]} of {topic}-{partition} lies behind its ending offset "
-                f"{ending[key]}"
+                f"the starting offset {starting[key]} of {key} lies behind its ending offset {ending[key]}"
             )
         if start < end:
-            ranges.append(OffsetRange(topic, partition, start, end))
+            ranges.append(OffsetRange(key.topic, key.partition, start, end))
     return ranges
 
 
@@ -128,5 +127,5 @@ def _position(position: int, first: int, last: int) -> int:
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:
-    shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:5])
+    shown = ", ".join(str(partition) for partition in partitions[:5])
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")

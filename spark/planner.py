@@ -13,10 +13,9 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    TopicPartition,
     list_offsets,
 )
-from pykraft.kafka_client.metadata import Topic
+from pykraft.kafka_client.metadata import Topic, TopicPartition
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.spark.offsets import (
     OffsetRange,
@@ -75,13 +74,17 @@ async def _topics(cluster: Cluster, options: BatchReadOptions, deadline_ms: int)
 
 
 def _partitions(topics: list[Topic], options: BatchReadOptions) -> list[TopicPartition]:
-    existing = {(topic.name, index) for topic in topics for index in topic.partitions}
+    existing = {TopicPartition(topic.name, index) for topic in topics for index in topic.partitions}
     if not isinstance(options.source, Assign):
         return sorted(existing)
-    wanted = {(name, index) for name, indexes in options.source.partitions.items() for index in indexes}
+    wanted = {
+        TopicPartition(name, index)
+        for name, indexes in options.source.partitions.items()
+        for index in indexes
+    }
     missing = sorted(wanted - existing)
     if missing:
-        raise PlanError(f"option 'assign': there is no partition {missing[0][0]}-{missing[0][1]}")
+        raise PlanError(f"option 'assign': there is no partition {missing[0]}")
     return sorted(wanted)
 
 
@@ -111,12 +114,12 @@ async def _positions(
         timestamps = dict.fromkeys(partitions, spec.everywhere)
     listed = await list_offsets(cluster, timestamps, deadline_ms, level)
     found = {}
-    for (topic, index), answer in listed.items():
+    for partition, answer in listed.items():
         if answer.offset is None and not spec.latest_if_none:
             raise PlanError(
-                f"no record of {topic}-{index} is as new as the {which} timestamp "
-                f"{timestamps[topic, index]}; with 'startingOffsetsByTimestampStrategy' set to 'latest' the "
+                f"no record of {partition} is as new as the {which} timestamp "
+                f"{timestamps[partition]}; with 'startingOffsetsByTimestampStrategy' set to 'latest' the "
                 f"read starts at the end there"
             )
-        found[topic, index] = LATEST if answer.offset is None else answer.offset
+        found[partition] = LATEST if answer.offset is None else answer.offset
     return found

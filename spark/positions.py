@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pykraft.kafka_client.metadata import TopicPartition
+
 LATEST = -1
 EARLIEST = -2
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +64,18 @@ def parse_offsets(text: str) -> Everywhere | PerPartition:
     if word in ("earliest", "latest"):
         return Everywhere(EARLIEST if word == "earliest" else LATEST)
     positions = _by_partition(text, 'write \'earliest\', \'latest\' or JSON like {"topic":{"0":23,"1":-2}}')
-    for (topic, partition), position in positions.items():
+    for where, position in positions.items():
         if position < EARLIEST:
-            raise ValueError(f"the offset {position} of {topic}-{partition} is below -2 (earliest)")
+            raise ValueError(f"the offset {position} of {where} is below -2 (earliest)")
     return PerPartition(positions)
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
     """``{"topicA":{"0":1700000000000}}``, milliseconds. :class:`ValueError` for anything else."""
     timestamps = _by_partition(text, 'write JSON like {"topic":{"0":1700000000000}}')
-    for (topic, partition), timestamp in timestamps.items():
+    for where, timestamp in timestamps.items():
         if timestamp < 0:
-            raise ValueError(f"the timestamp {timestamp} of {topic}-{partition} is negative")
+            raise ValueError(f"the timestamp {timestamp} of {where} is negative")
     return timestamps
 
 
@@ -87,7 +87,7 @@ def _by_partition(text: str, hint: str) -> dict[TopicPartition, int]:
         for name, position in partitions.items():
             if isinstance(position, bool) or not isinstance(position, int):
                 raise ValueError(f"the position {position!r} of {topic}-{name} is not a whole number")
-            found[topic, _partition(topic, name)] = position
+            found[TopicPartition(topic, _partition(topic, name))] = position
     if not found:
         raise ValueError(f"it names no partition; {hint}")
     return found
