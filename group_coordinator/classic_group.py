@@ -26,7 +26,11 @@ class ClassicState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """``protocols`` in order of preference, each with opaque metadata."""
+    """``protocols`` in order of preference, each with opaque metadata.
+
+    ``awaiting_join`` and ``awaiting_sync``: a request of this member is parked. ``synced`` is False from the
+    moment the member was told a new generation until it asks for its assignment.
+    """
 
     member_id: str
     instance_id: str | None
@@ -38,6 +42,7 @@ class ClassicMember:
     assignment: bytes = b""
     awaiting_join: bool = False
     awaiting_sync: bool = False
+    synced: bool = True
 
     @property
     def protocol_names(self) -> frozenset[str]:

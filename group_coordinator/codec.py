@@ -186,8 +186,8 @@ def _encode_group_metadata(value: GroupMetadataValue) -> bytes:
         writer.string(member.client_host)
         writer.int32(member.rebalance_timeout_ms)
         writer.int32(member.session_timeout_ms)
-        writer.bytes(member.subscription)
-        writer.bytes(member.assignment)
+        writer.byte_string(member.subscription)
+        writer.byte_string(member.assignment)
     return writer.finish()
 
 
@@ -212,8 +212,8 @@ def _decode_group_metadata(reader: Reader) -> GroupMetadataValue:
                 client_host=client_host,
                 rebalance_timeout_ms=session_timeout_ms if version < 1 else rebalance_timeout_ms,
                 session_timeout_ms=session_timeout_ms,
-                subscription=reader.bytes(),
-                assignment=reader.bytes(),
+                subscription=reader.byte_string(),
+                assignment=reader.byte_string(),
             )
         )
         reader.tags()

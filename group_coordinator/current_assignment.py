@@ -3,8 +3,8 @@
 Three sets decide everything:
 
 * kept               = assigned ∩ target
-* pending revocation = assigned − target      (the member must let go of these first)
-* pending assignment = target − kept          (given only where nobody else still holds them)
+* pending revocation = assigned - target      (the member must let go of these first)
+* pending assignment = target - kept          (given only where nobody else still holds them)
 
 A member that must revoke stays at its epoch (UNREVOKED) until it reports that it no longer owns the revoked
 partitions; only then does its epoch move. A member that has nothing to revoke moves to the target epoch at

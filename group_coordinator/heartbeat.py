@@ -99,10 +99,7 @@ def handle_consumer_heartbeat(
         heartbeat_interval_ms=call.config.consumer_heartbeat_interval_ms,
         assignment=_build_assignment(member.assigned) if with_assignment else None,
     )
-    forgotten = (request.group_id,) if state.classic_group(request.group_id) is not None else ()
-    return CoordinatorResult(
-        response, tuple(prelude + draft.records), tuple(draft.timers), forgotten=forgotten
-    )
+    return CoordinatorResult(response, tuple(prelude + draft.records), tuple(draft.timers))
 
 
 def _existing_group(state: ShardState, group_id: str) -> ConsumerGroup:

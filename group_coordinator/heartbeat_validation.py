@@ -79,7 +79,7 @@ def check_static_owner(instance_id: str, member_id: str, owner: ConsumerMember |
     if owner.member_id != member_id:
         raise KafkaError(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
+            f"Member {member_id} of instance id {instance_id} was fenced by member {owner.member_id}.",
         )
 
 

@@ -154,10 +154,11 @@ class _Parser:
         if end < 0 or not least.isdecimal() or not least.isascii() or not (most.isdecimal() or not most):
             return None  # RE2 reads a brace that is no counter as itself
         self.position = end + 1
-        bounds = (int(least), int(most) if most else None if comma else int(least))
-        if max(bounds[0], bounds[1] or 0) > MAX_REPEAT or (bounds[1] is not None and bounds[1] < bounds[0]):
+        low = int(least)
+        high = int(most) if most else None if comma else low
+        if max(low, high or 0) > MAX_REPEAT or (high is not None and high < low):
             raise RegexError("bad repeat count")
-        return bounds
+        return low, high
 
     def _atom(self) -> Node:
         char = self._take()

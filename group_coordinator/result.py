@@ -1,7 +1,8 @@
 """What a handler decides: records to write, an answer, timers to move, waiting requests to answer.
 
-Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first, and
-only if that succeeds do timers, group values and completions take effect; answers leave at the high watermark.
+Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first;
+only if that succeeds do timers, group values and completions take effect. Answers leave at the high
+watermark.
 """
 
 from __future__ import annotations

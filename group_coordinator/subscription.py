@@ -75,7 +75,7 @@ class TopicsView:
         return known
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
-        """A signed 64-bit hash over name, id and size of every subscribed topic that exists; 0 if none does."""
+        """Signed 64 bits over name, id and size of every subscribed topic that exists; 0 if none does."""
         known = self._hashes.get(group.group_id)
         if known is not None and known[0] is group.subscribed_names and known[1] is group.subscribed_regexes:
             return known[2]

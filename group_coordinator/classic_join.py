@@ -1,0 +1,220 @@
+"""JoinGroup: who may enter a classic group, under which id, and whether that starts a rebalance.
+
+A dynamic member joins in two steps from version 4 on (KIP-394): first it is given an id, then it joins with
+it, so that a client whose first answer got lost leaves no ghost behind. A static member (KIP-345) is
+recognised by its instance id and may take its place back without a rebalance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.classic_rebalance import (
+    ClassicDraft,
+    build_join_response,
+    common_protocols,
+    join_error,
+    maybe_complete_join,
+    maybe_prepare_rebalance,
+    prepare_rebalance,
+    select_protocol,
+)
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_records import group_tombstones
+from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.sessions import TimerKind
+from pykraft.group_coordinator.state import ShardState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+
+_TWO_STEP_VERSION = 4
+_SKIP_ASSIGNMENT_VERSION = 9
+
+
+def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
+    _check_request(request, call)
+    draft = ClassicDraft(ClassicGroup(request.group_id), call.config, call.wall_ms)
+    match state.groups.get(request.group_id):
+        case ClassicGroup() as group:
+            draft.group = group
+        case ConsumerGroup() as group:
+            if not group.is_empty:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                    f"Group {request.group_id} has consumer members.",
+                )
+            draft.records.extend(group_tombstones(group))
+        case None if request.member_id:
+            raise _unknown_member(request)
+    _check_protocols(draft.group, request)
+    return draft.result(_join(draft, request, call))
+
+
+def _check_request(request: JoinGroupRequest, call: Call) -> None:
+    if "classic" not in call.config.rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is switched off.")
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    least, most = call.config.min_session_timeout_ms, call.config.max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        raise KafkaError(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"The session timeout {request.session_timeout_ms} ms is not between {least} and {most} ms.",
+        )
+
+
+def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
+    """The member must speak the group's protocol type and know a protocol that all members know."""
+    names = {protocol.name for protocol in request.protocols}
+    fits = bool(request.protocol_type) and bool(names)
+    others = group
+    if request.member_id in group.members:
+        others = group.without_member(request.member_id)
+    elif request.group_instance_id is not None:
+        others = group.without_member(group.static_member_id(request.group_instance_id) or "")
+    if fits and others.members:
+        fits = group.protocol_type == request.protocol_type and bool(common_protocols(others) & names)
+    if not fits:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The member has no protocol in common with the group."
+        )
+
+
+def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
+    group, instance_id, member_id = draft.group, request.group_instance_id, request.member_id
+    if member_id == "":
+        if instance_id is not None:
+            predecessor_id = group.static_member_id(instance_id)
+            if predecessor_id is not None:
+                return _replace_static_member(draft, group.members[predecessor_id], request, call)
+            _check_size(group, call)
+            return _add_member(draft, call.new_member_id, request, call)
+        _check_size(group, call)
+        if call.version >= _TWO_STEP_VERSION:
+            draft.change(pending_member_ids=group.pending_member_ids | {call.new_member_id})
+            draft.start_timer(TimerKind.PENDING_MEMBER, request.session_timeout_ms, call.new_member_id)
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, call.new_member_id)
+        return _add_member(draft, call.new_member_id, request, call)
+    if member_id in group.pending_member_ids and instance_id is None:
+        draft.change(pending_member_ids=group.pending_member_ids - {member_id})
+        draft.cancel_timer(TimerKind.PENDING_MEMBER, member_id)
+        return _add_member(draft, member_id, request, call)
+    if instance_id is not None:
+        owner_id = group.static_member_id(instance_id)
+        if owner_id is not None and owner_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID, f"Instance {instance_id} now belongs to member {owner_id}."
+            )
+    member = group.members.get(member_id)
+    if member is None or member.instance_id != instance_id:
+        raise _unknown_member(request)
+    return _rejoin(draft, member, request, call)
+
+
+def _add_member(draft: ClassicDraft, member_id: str, request: JoinGroupRequest, call: Call) -> Answer:
+    member = ClassicMember(
+        member_id=member_id,
+        instance_id=request.group_instance_id,
+        client_id=call.client_id,
+        client_host=call.client_host,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=_protocols(request),
+        awaiting_join=True,
+    )
+    if draft.group.initial_delay_left_ms is not None:
+        draft.change(new_member_added=True)
+    draft.change(protocol_type=request.protocol_type, leader_id=draft.group.leader_id or member_id)
+    draft.put(member)
+    draft.restart_session(member)
+    maybe_prepare_rebalance(draft)
+    return Parked(ParkKind.JOIN, draft.group.group_id, member_id)
+
+
+def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupRequest, call: Call) -> Answer:
+    group = draft.group
+    changed = _protocols(request) != member.protocols
+    match group.state:
+        case ClassicState.EMPTY:
+            raise _unknown_member(request)
+        case ClassicState.COMPLETING_REBALANCE if not changed:
+            # The answer to the join was lost: say it again.
+            draft.restart_session(member)
+            return build_join_response(group, member.member_id)
+        case ClassicState.STABLE if not changed and member.member_id != group.leader_id:
+            draft.restart_session(member)
+            return build_join_response(group, member.member_id)
+    draft.put(_updated(member, request, call))
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        maybe_complete_join(draft)
+    else:
+        prepare_rebalance(draft)
+    return Parked(ParkKind.JOIN, group.group_id, member.member_id)
+
+
+def _replace_static_member(
+    draft: ClassicDraft, old: ClassicMember, request: JoinGroupRequest, call: Call
+) -> Answer:
+    """A restarted static member takes its place back under a new id; its former self is fenced."""
+    group_id, old_leader_id, new_id = draft.group.group_id, draft.group.leader_id, call.new_member_id
+    if old.awaiting_join:
+        fenced = join_error(ErrorCode.FENCED_INSTANCE_ID, old.member_id)
+        draft.complete(ParkKind.JOIN, old.member_id, fenced)
+    if old.awaiting_sync:
+        error = SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
+        draft.complete(ParkKind.SYNC, old.member_id, error)
+    draft.cancel_timer(TimerKind.SESSION, old.member_id)
+    draft.group = draft.group.without_member(old.member_id)
+    new = replace(_updated(old, request, call), member_id=new_id, awaiting_sync=False)
+    if old_leader_id == old.member_id:
+        draft.change(leader_id=new_id)
+    draft.put(new)
+    draft.restart_session(new)
+    if draft.group.state is ClassicState.STABLE and select_protocol(draft.group) == draft.group.protocol_name:
+        draft.put(replace(new, awaiting_join=False))
+        draft.write_group()
+        response = build_join_response(draft.group, new_id)
+        if call.version >= _SKIP_ASSIGNMENT_VERSION:
+            response.skip_assignment = response.leader == new_id
+        else:
+            # An old client that finds itself leader would hand out a new assignment; it must not.
+            response.leader, response.members = old_leader_id or "", []
+        return response
+    maybe_prepare_rebalance(draft)
+    return Parked(ParkKind.JOIN, group_id, new_id)
+
+
+def _updated(member: ClassicMember, request: JoinGroupRequest, call: Call) -> ClassicMember:
+    return replace(
+        member,
+        client_id=call.client_id,
+        client_host=call.client_host,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=_protocols(request),
+        awaiting_join=True,
+    )
+
+
+def _check_size(group: ClassicGroup, call: Call) -> None:
+    if group.size >= call.config.max_size:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has reached its maximum of {call.config.max_size}."
+        )
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    # Version 0 has no rebalance timeout of its own.
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+def _unknown_member(request: JoinGroupRequest) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in group {request.group_id}."
+    )

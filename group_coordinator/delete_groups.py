@@ -1,0 +1,41 @@
+"""DeleteGroups: forget groups that have no members, with their offsets.
+
+All groups of one request that live in one shard go in one batch; each answers for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_records import group_tombstones
+from pykraft.group_coordinator.offsets import build_offset_tombstones
+from pykraft.group_coordinator.records import GroupMetadataKey, GroupRecord
+from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.state import ShardState
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+
+
+def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> CoordinatorResult:
+    response, records = DeleteGroupsResponse(), list[GroupRecord]()
+    for group_id in dict.fromkeys(group_ids):
+        code = ErrorCode.NONE
+        match state.groups.get(group_id):
+            case None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+            case ClassicGroup() as classic if classic.size == 0:
+                records.extend(_offsets(state, group_id))
+                records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            case ConsumerGroup() as group if group.is_empty:
+                records.extend(_offsets(state, group_id))
+                records.extend(group_tombstones(group))
+            case _:
+                code = ErrorCode.NON_EMPTY_GROUP
+        response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+    return CoordinatorResult(response, tuple(records))
+
+
+def _offsets(state: ShardState, group_id: str) -> list[GroupRecord]:
+    return build_offset_tombstones(state, frozenset(state.group_offsets(group_id)), group_id)

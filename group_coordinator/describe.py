@@ -1,0 +1,134 @@
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: what an administrator sees of a group.
+
+Read-only. DescribeGroups knows classic groups only; a client that gets GROUP_ID_NOT_FOUND or the state Dead
+for a consumer group asks ConsumerGroupDescribe, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.group_coordinator.classic_group import ClassicState
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.records import Partitions, by_topic
+from pykraft.group_coordinator.state import Group, ShardState
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.target_assignment import preferred_assignor
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
+from pykraft.kafka_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+
+_NOT_FOUND_VERSION = 6
+_CONSUMER_MEMBER_TYPE = 1
+
+
+def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGroup]:
+    """Groups that pass both filters; an empty filter passes everything. Case does not matter."""
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    listed = []
+    for group_id in sorted(state.groups):
+        group = state.groups[group_id]
+        name, group_type = _state_name(group), _type_name(group)
+        if (not states or name.lower() in states) and (not types or group_type.lower() in types):
+            protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type or ""
+            listed.append(
+                ListedGroup(
+                    group_id=group_id, protocol_type=protocol_type, group_state=name, group_type=group_type
+                )
+            )
+    return listed
+
+
+def describe_classic_group(state: ShardState, group_id: str, version: int) -> DescribedGroup:
+    group = state.classic_group(group_id)
+    if group is None:
+        missing = describe_error(group_id, ErrorCode.NONE)
+        missing.group_state = "Dead"
+        if version >= _NOT_FOUND_VERSION:
+            missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            missing.error_message = f"Group {group_id} is not a classic group."
+        return missing
+    stable = group.state is ClassicState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
+                member_assignment=member.assignment if stable else b"",
+            )
+            for member in group.iter_members()
+        ],
+    )
+
+
+def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=code)
+
+
+def describe_consumer_group(
+    state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str]
+) -> consumer_messages.DescribedGroup:
+    group = state.consumer_group(group_id)
+    if group is None:
+        missing = consumer_describe_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        missing.error_message = f"Group {group_id} is not a consumer group."
+        return missing
+    return consumer_messages.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=preferred_assignor(group, assignors),
+        members=[_describe_member(group, member, topics) for member in group.iter_members()],
+    )
+
+
+def consumer_describe_error(group_id: str, code: ErrorCode) -> consumer_messages.DescribedGroup:
+    return consumer_messages.DescribedGroup(group_id=group_id, error_code=code)
+
+
+def _describe_member(
+    group: ConsumerGroup, member: ConsumerMember, topics: TopicsView
+) -> consumer_messages.Member:
+    return consumer_messages.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_describe_partitions(member.assigned, topics),
+        target_assignment=_describe_partitions(group.target_of(member.member_id), topics),
+        member_type=_CONSUMER_MEMBER_TYPE,
+    )
+
+
+def _describe_partitions(partitions: Partitions, topics: TopicsView) -> consumer_messages.Assignment:
+    described = []
+    for topic_id, indexes in by_topic(partitions).items():
+        name = topics.topic_name(topic_id)
+        if name is not None:
+            described.append(
+                consumer_messages.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            )
+    return consumer_messages.Assignment(topic_partitions=described)
+
+
+def _state_name(group: Group) -> str:
+    return group.state_name if isinstance(group, ConsumerGroup) else group.state.value
+
+
+def _type_name(group: Group) -> str:
+    return "Consumer" if isinstance(group, ConsumerGroup) else "Classic"

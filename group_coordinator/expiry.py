@@ -1,0 +1,97 @@
+"""What happens when a timer runs out, for groups of both protocols.
+
+A timer is only a hint: the handler looks at the state again and does nothing if the reason is gone.
+"""
+
+from __future__ import annotations
+
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.classic_rebalance import (
+    ClassicDraft,
+    join_deadline_passed,
+    maybe_complete_join,
+    maybe_prepare_rebalance,
+    remove_member,
+)
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.heartbeat_leave import fence_member
+from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
+from pykraft.group_coordinator.state import ShardState
+
+_NOTHING = CoordinatorResult(None)
+
+
+def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
+    match state.groups.get(key.group_id):
+        case ConsumerGroup() as group:
+            return _consumer_timer(group, key, epoch)
+        case ClassicGroup() as group:
+            return _classic_timer(ClassicDraft(group, call.config, call.wall_ms), key)
+        case None:
+            return _NOTHING
+
+
+def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int) -> CoordinatorResult:
+    member = group.members.get(key.member_id)
+    if member is None:
+        return _NOTHING
+    if key.kind is TimerKind.REBALANCE:
+        still_revoking = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch
+        return fence_member(group, key.member_id) if still_revoking else _NOTHING
+    return fence_member(group, key.member_id) if key.kind is TimerKind.SESSION else _NOTHING
+
+
+def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
+    group, member_id = draft.group, key.member_id
+    match key.kind:
+        case TimerKind.SESSION:
+            member = group.members.get(member_id)
+            if member is None:
+                return _NOTHING
+            if member.awaiting_join or member.awaiting_sync:
+                # A member cannot heartbeat while its request waits here; the phase has its own deadline.
+                draft.restart_session(member)
+                return CoordinatorResult(None, timers=tuple(draft.timers))
+            remove_member(draft, member_id)
+            maybe_prepare_rebalance(draft)
+        case TimerKind.PENDING_MEMBER:
+            if member_id not in group.pending_member_ids:
+                return _NOTHING
+            draft.change(pending_member_ids=group.pending_member_ids - {member_id})
+            maybe_complete_join(draft)
+        case TimerKind.JOIN_PHASE:
+            if group.state is not ClassicState.PREPARING_REBALANCE:
+                return _NOTHING
+            join_deadline_passed(draft)
+        case TimerKind.SYNC_PHASE:
+            late = [member.member_id for member in group.iter_members() if not member.synced]
+            waiting = group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
+            if not late or not waiting:
+                return _NOTHING
+            for late_id in late:
+                remove_member(draft, late_id)
+            maybe_prepare_rebalance(draft)
+        case TimerKind.REBALANCE:
+            return _NOTHING
+    return draft.result(None)
+
+
+def timers_after_load(state: ShardState, consumer_session_timeout_ms: int) -> list[TimerChange]:
+    """A full session for every member, from now: nobody is blamed for the coordinator's own absence."""
+    timers: list[TimerChange] = []
+    for group_id in sorted(state.groups):
+        match state.groups[group_id]:
+            case ConsumerGroup() as group:
+                for member in group.iter_members():
+                    session = TimerKey(TimerKind.SESSION, group_id, member.member_id)
+                    timers.append(SetTimer(session, consumer_session_timeout_ms))
+                    if member.state is MemberState.UNREVOKED_PARTITIONS:
+                        rebalance = TimerKey(TimerKind.REBALANCE, group_id, member.member_id)
+                        timers.append(SetTimer(rebalance, member.rebalance_timeout_ms, member.epoch))
+            case ClassicGroup() as classic:
+                for classic_member in classic.iter_members():
+                    session = TimerKey(TimerKind.SESSION, group_id, classic_member.member_id)
+                    timers.append(SetTimer(session, classic_member.session_timeout_ms))
+    return timers

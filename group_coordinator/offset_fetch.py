@@ -1,0 +1,162 @@
+"""OffsetFetch: what a group has committed, for one group (versions 1 to 7) or several (8 and later).
+
+A partition without a committed offset answers -1, and so does a whole group that does not exist: to a
+consumer both mean the same. Only a member that names its epoch is checked against it.
+"""
+
+from __future__ import annotations
+
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.records import OffsetCommitValue
+from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUPS_VERSION = 8
+TOPIC_ID_VERSION = 10
+
+
+def groups_of(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+    """The request as a list of groups, whatever its version."""
+    if version >= GROUPS_VERSION:
+        return request.groups
+    topics = request.topics
+    return [
+        OffsetFetchRequestGroup(
+            group_id=request.group_id,
+            topics=None
+            if topics is None
+            else [
+                OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics
+            ],
+        )
+    ]
+
+
+def fetch_group_offsets(
+    state: ShardState, request: OffsetFetchRequestGroup, topics: TopicsView, version: int
+) -> OffsetFetchResponseGroup:
+    """:class:`KafkaError` if the member may not read at its epoch."""
+    _check_member(state, request)
+    answer = OffsetFetchResponseGroup(group_id=request.group_id)
+    if request.topics is None:
+        answer.topics = _all_topics(state, request.group_id, topics, version)
+        return answer
+    offsets = state.group_offsets(request.group_id)
+    for topic in request.topics:
+        name = topics.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
+        committed = offsets.get(name) if name is not None else None
+        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+        answer.topics.append(
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _partition(index, None if committed is None else committed.get(index), code)
+                    for index in topic.partition_indexes
+                ],
+            )
+        )
+    return answer
+
+
+def _all_topics(
+    state: ShardState, group_id: str, topics: TopicsView, version: int
+) -> list[OffsetFetchResponseTopics]:
+    answers = []
+    for name, committed in sorted(state.group_offsets(group_id).items()):
+        topic_id = topics.topic_id(name)
+        if topic_id is None and version >= TOPIC_ID_VERSION:
+            continue  # deleted a moment ago; it has no id left to be named by
+        answers.append(
+            OffsetFetchResponseTopics(
+                name=name,
+                topic_id=topic_id or ZERO_UUID,
+                partitions=[_partition(index, committed[index]) for index in sorted(committed)],
+            )
+        )
+    return answers
+
+
+def _check_member(state: ShardState, request: OffsetFetchRequestGroup) -> None:
+    if request.member_id is None and request.member_epoch < 0:
+        return
+    group = state.groups.get(request.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return
+    member = group.members.get(request.member_id or "")
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
+    if request.member_epoch != member.epoch:
+        raise KafkaError(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"The member is at epoch {member.epoch}.",
+        )
+
+
+def _partition(
+    index: int, value: OffsetCommitValue | None, code: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, metadata="", error_code=code
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def build_group_error(
+    request: OffsetFetchRequestGroup, code: ErrorCode, version: int
+) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+    if version < 2 and request.topics is not None:
+        # Version 1 has no error of its own for the group: every partition carries it.
+        answer.topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=[_partition(index, None, code) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    return answer
+
+
+def build_response(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
+    if version >= GROUPS_VERSION:
+        return OffsetFetchResponse(groups=groups)
+    group = groups[0]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=p.partition_index,
+                        committed_offset=p.committed_offset,
+                        committed_leader_epoch=p.committed_leader_epoch,
+                        metadata=p.metadata,
+                        error_code=p.error_code,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )

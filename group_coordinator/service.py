@@ -1,0 +1,276 @@
+"""The group coordinator as the broker sees it: leadership and metadata in, requests answered.
+
+Finds the shard of a group, calls the handler of the API, and turns errors into the shape that the API has for
+them. :meth:`GroupCoordinatorService.handle` never raises :class:`KafkaError`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from pykraft.group_coordinator import describe, offset_fetch
+from pykraft.group_coordinator.classic_join import handle_join_group
+from pykraft.group_coordinator.classic_rebalance import join_error
+from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.offsets import build_commit_error, handle_offset_commit
+from pykraft.group_coordinator.partitioning import partition_for_key
+from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.shard import PartitionWriter
+from pykraft.group_coordinator.state import ShardState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykraft.kafka_protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.runtime.clock import Clock
+
+R = TypeVar("R", bound=Message)
+
+_JOIN_NULL_PROTOCOL_VERSION = 7
+
+
+class GroupCoordinatorService:
+    """The coordinator of every group whose ``__consumer_offsets`` partition this broker leads."""
+
+    def __init__(self, config: GroupConfig, writer: PartitionWriter, clock: Clock, rng: Random) -> None:
+        self.config = config
+        self.num_partitions = config.offsets_topic_num_partitions
+        self._runtime = CoordinatorRuntime(config, writer, clock)
+        self._clock = clock
+        self._rng = rng
+
+    async def start(self) -> None:
+        self._runtime.start()
+
+    async def stop(self) -> None:
+        """Whoever still waits is answered NOT_COORDINATOR."""
+        await self._runtime.stop()
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for_key(group_id, self.num_partitions)
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition: load it. Requests meanwhile: COORDINATOR_LOAD_IN_PROGRESS."""
+        self._runtime.elect(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker no longer leads the partition: everything in flight fails NOT_COORDINATOR."""
+        self._runtime.resign(partition)
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        self._runtime.on_high_watermark(partition, high_watermark)
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._runtime.on_metadata(delta, image)
+
+    def tick(self) -> None:
+        """Let every timer that is due take effect now (the started service does this by itself)."""
+        self._runtime.tick()
+
+    async def handle(self, ctx: RequestContext, request: Message, version: int) -> Message:
+        """Answer any of the group APIs. Errors go inside the answer."""
+        call = self._call(ctx, request, version)
+        match request:
+            case ConsumerGroupHeartbeatRequest():
+                return await self._consumer_heartbeat(request, call)
+            case JoinGroupRequest():
+                return await self._join(request, call)
+            case SyncGroupRequest():
+                return await self._write(
+                    request.group_id,
+                    lambda state: handle_sync_group(state, request, call),
+                    lambda error: SyncGroupResponse(error_code=error.code),
+                )
+            case HeartbeatRequest():
+                return await self._write(
+                    request.group_id,
+                    lambda state: handle_heartbeat(state, request, call),
+                    lambda error: HeartbeatResponse(error_code=error.code),
+                )
+            case LeaveGroupRequest():
+                return await self._write(
+                    request.group_id,
+                    lambda state: handle_leave_group(state, request, call),
+                    lambda error: LeaveGroupResponse(error_code=error.code),
+                )
+            case OffsetCommitRequest():
+                return await self._write(
+                    request.group_id,
+                    lambda state: handle_offset_commit(state, request, call),
+                    lambda error: build_commit_error(request, error.code),
+                )
+            case OffsetFetchRequest():
+                return await self._offset_fetch(request, call)
+            case ListGroupsRequest():
+                return await self._list_groups(request)
+            case DescribeGroupsRequest():
+                return await self._describe_groups(request, call)
+            case consumer_messages.ConsumerGroupDescribeRequest():
+                return await self._describe_consumer_groups(request, call)
+            case DeleteGroupsRequest():
+                return await self._delete_groups(request)
+            case _:
+                raise AssertionError(f"{type(request).__name__} is no request for a group coordinator")
+
+    def _call(self, ctx: RequestContext, request: Message, version: int) -> Call:
+        return Call(
+            config=self.config,
+            topics=self._runtime.topics,
+            version=version,
+            wall_ms=self._clock.wall_ms(),
+            client_id=ctx.client_id,
+            client_host=f"/{ctx.client_address}",
+            new_member_id=self._new_member_id(ctx, request),
+        )
+
+    def _new_member_id(self, ctx: RequestContext, request: Message) -> str:
+        match request:
+            case JoinGroupRequest(member_id=""):
+                prefix = request.group_instance_id or ctx.client_id
+                return f"{prefix}-{self._random_uuid()}"
+            case ConsumerGroupHeartbeatRequest(member_id=""):
+                return uuid_to_str(Uuid(self._random_uuid().bytes))
+            case _:
+                return ""
+
+    def _random_uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._rng.getrandbits(128), version=4)
+
+    async def _write(
+        self,
+        group_id: str,
+        decide: Callable[[ShardState], CoordinatorResult],
+        on_error: Callable[[KafkaError], R],
+    ) -> Message:
+        try:
+            return await self._runtime.write(self.partition_for(group_id), decide)
+        except KafkaError as error:
+            return on_error(error)
+
+    async def _consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Message:
+        return await self._write(
+            request.group_id,
+            lambda state: handle_consumer_heartbeat(state, request, call),
+            lambda error: ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message),
+        )
+
+    async def _join(self, request: JoinGroupRequest, call: Call) -> Message:
+        response = await self._write(
+            request.group_id,
+            lambda state: handle_join_group(state, request, call),
+            lambda error: join_error(error.code, request.member_id),
+        )
+        assert isinstance(response, JoinGroupResponse)
+        if response.error_code and call.version >= _JOIN_NULL_PROTOCOL_VERSION:
+            response.protocol_name = None
+        return response
+
+    async def _offset_fetch(self, request: OffsetFetchRequest, call: Call) -> Message:
+        answers = []
+        for group in offset_fetch.groups_of(request, call.version):
+            try:
+                answer = await self._runtime.read(
+                    self.partition_for(group.group_id),
+                    lambda state, group=group: offset_fetch.fetch_group_offsets(  # type: ignore[misc]
+                        state, group, call.topics, call.version
+                    ),
+                )
+            except KafkaError as error:
+                answer = offset_fetch.build_group_error(group, error.code, call.version)
+            answers.append(answer)
+        return offset_fetch.build_response(answers, call.version)
+
+    async def _list_groups(self, request: ListGroupsRequest) -> Message:
+        response = ListGroupsResponse()
+        for partition in self._runtime.hosted_partitions():
+            try:
+                listed = await self._runtime.read(
+                    partition, lambda state: describe.list_groups(state, request)
+                )
+            except KafkaError as error:
+                # A partition that moved away meanwhile is listed by its new coordinator.
+                if error.code is not ErrorCode.NOT_COORDINATOR:
+                    response.error_code = error.code
+            else:
+                response.groups.extend(listed)
+        return response
+
+    async def _describe_groups(self, request: DescribeGroupsRequest, call: Call) -> Message:
+        response = DescribeGroupsResponse()
+        for group_id in request.groups:
+            try:
+                described = await self._runtime.read(
+                    self.partition_for(group_id),
+                    lambda state, group_id=group_id: describe.describe_classic_group(  # type: ignore[misc]
+                        state, group_id, call.version
+                    ),
+                )
+            except KafkaError as error:
+                described = describe.describe_error(group_id, error.code)
+            response.groups.append(described)
+        return response
+
+    async def _describe_consumer_groups(
+        self, request: consumer_messages.ConsumerGroupDescribeRequest, call: Call
+    ) -> Message:
+        response = consumer_messages.ConsumerGroupDescribeResponse()
+        for group_id in request.group_ids:
+            try:
+                described = await self._runtime.read(
+                    self.partition_for(group_id),
+                    lambda state, group_id=group_id: describe.describe_consumer_group(  # type: ignore[misc]
+                        state, group_id, call.topics, self.config.consumer_assignors
+                    ),
+                )
+            except KafkaError as error:
+                described = describe.consumer_describe_error(group_id, error.code)
+            response.groups.append(described)
+        return response
+
+    async def _delete_groups(self, request: DeleteGroupsRequest) -> Message:
+        by_partition: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(request.groups_names):
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+        response = DeleteGroupsResponse()
+        for partition, group_ids in by_partition.items():
+            try:
+                deleted = await self._runtime.write(
+                    partition,
+                    lambda state, group_ids=group_ids: handle_delete_groups(  # type: ignore[misc]
+                        state, group_ids
+                    ),
+                )
+            except KafkaError as error:
+                response.results.extend(
+                    DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
+                )
+            else:
+                assert isinstance(deleted, DeleteGroupsResponse)
+                response.results.extend(deleted.results)
+        return response

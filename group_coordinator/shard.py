@@ -1,0 +1,183 @@
+"""One partition of ``__consumer_offsets`` while this broker leads it: state, timers, one way to change it.
+
+The skeleton is the controller's: a handler decides, records are replayed and appended as one batch, and the
+new state counts from the offset of its last record. If the append fails nothing has changed, because nothing
+was touched. The answer belongs at the returned offset: whoever holds it waits until the high watermark has
+passed, so that no epoch or offset leaks that a new leader would not know.
+
+No futures and no IO here but the :class:`PartitionWriter` port.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.codec import decode_record, encode_records
+from pykraft.group_coordinator.expiry import handle_timer, timers_after_load
+from pykraft.group_coordinator.records import GroupRecord
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult
+from pykraft.group_coordinator.sessions import Deadlines
+from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.record_codec import Record
+from pykraft.metadata_log.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+TIMER_RETRY_MS = 1_000
+"""How long a timer whose effect could not be written waits before it tries again."""
+
+
+class PartitionWriter(Protocol):
+    """What the coordinator needs of the partitions of ``__consumer_offsets``; the broker provides it."""
+
+    def append(
+        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> int:
+        """Append one batch and return the exclusive end offset. :class:`KafkaError` if it cannot be."""
+        ...
+
+    def high_watermark(self, partition: int) -> int:
+        """Everything below (exclusive) survives a change of leader."""
+        ...
+
+    def read(self, partition: int, start_offset: int) -> Awaitable[tuple[Sequence[Record], int]]:
+        """Some records from ``start_offset`` on and where to go on; none and the same offset at the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to be said once the high watermark reaches ``offset`` (None: at once)."""
+
+    offset: int | None
+    response: Answer
+    completions: tuple[Completion, ...] = ()
+
+
+class Shard:
+    """State of one partition, led at ``leader_epoch``."""
+
+    def __init__(self, partition: int, leader_epoch: int, writer: PartitionWriter) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.deadlines = Deadlines()
+        self.loaded = False
+        self._writer = writer
+        self._timeline: Timeline[ShardState] = Timeline(EMPTY_STATE)
+        self._loading = EMPTY_STATE
+        self._pending_offset = -1
+
+    @property
+    def state(self) -> ShardState:
+        """The newest state, committed or not: what the next decision is made on."""
+        return self._timeline.current
+
+    @property
+    def committed(self) -> ShardState:
+        return self._timeline.committed
+
+    def load(self, records: Sequence[Record]) -> None:
+        """Fold a stretch of the log. Records that are not known, or make no sense, are stepped over."""
+        for record in records:
+            if record.key is None:
+                continue
+            try:
+                decoded = decode_record(
+                    bytes(record.key), None if record.value is None else bytes(record.value)
+                )
+            except ProtocolError as error:
+                log.error("__consumer_offsets-%d, offset %d: %s", self.partition, record.offset, error)
+                continue
+            if decoded is not None:
+                self._loading = replay(self._loading, decoded)
+
+    def finish_loading(self, end_offset: int, consumer_session_timeout_ms: int, now_ms: int) -> None:
+        """The whole log is folded, up to ``end_offset``; sessions start now.
+
+        The end of the log may lie above the high watermark: answers wait for it as if it were our own write.
+        """
+        self._timeline = Timeline(EMPTY_STATE)
+        self._timeline.set(end_offset, self._loading)
+        self._loading = EMPTY_STATE
+        self._pending_offset = end_offset
+        for change in timers_after_load(self.state, consumer_session_timeout_ms):
+            self.deadlines.apply(change, now_ms)
+        self.advance(self._writer.high_watermark(self.partition))
+        self.loaded = True
+
+    def advance(self, high_watermark: int) -> None:
+        self._timeline.commit(high_watermark)
+
+    def apply(
+        self, decide: Callable[[ShardState], CoordinatorResult], *, wall_ms: int, now_ms: int
+    ) -> Outcome:
+        """Decide on the current state and make it so. :class:`KafkaError` leaves everything as it was."""
+        assert self.loaded, "a shard must be loaded before it decides"
+        result = decide(self.state)
+        state = replay_all(self.state, result.records)
+        for group in result.groups:
+            state = state.with_group(group)
+        for group_id in result.forgotten:
+            state = _forget(state, group_id)
+        if result.records:
+            self._pending_offset = self._append(result.records, wall_ms)
+        if state is not self.state:
+            self._timeline.set(self._pending_offset, state)
+        for change in result.timers:
+            self.deadlines.apply(change, now_ms)
+        return Outcome(self.wait_offset(), result.response, result.completions)
+
+    def wait_offset(self) -> int | None:
+        """The offset at which something decided or read just now may be told; None if nothing is pending."""
+        high_watermark = self._writer.high_watermark(self.partition)
+        self.advance(high_watermark)
+        return self._pending_offset if self._pending_offset > high_watermark else None
+
+    def expire(self, call: Call, *, now_ms: int) -> list[Outcome]:
+        """Let every timer that has run out take effect."""
+        outcomes = []
+        for key, epoch in self.deadlines.pop_expired(now_ms):
+            try:
+                outcome = self.apply(
+                    lambda state, key=key, epoch=epoch: handle_timer(state, key, epoch, call),  # type: ignore[misc]
+                    wall_ms=call.wall_ms,
+                    now_ms=now_ms,
+                )
+            except KafkaError:
+                self.deadlines.set(key, now_ms + TIMER_RETRY_MS, epoch)
+            else:
+                outcomes.append(outcome)
+        return outcomes
+
+    def _append(self, records: Sequence[GroupRecord], wall_ms: int) -> int:
+        try:
+            return self._writer.append(self.partition, self.leader_epoch, encode_records(records), wall_ms)
+        except KafkaError as error:
+            raise KafkaError(_as_coordinator_error(error.code), error.message) from error
+
+
+def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
+    """What a failed append means to a client: look elsewhere, try again, or never mind."""
+    match code:
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.FENCED_LEADER_EPOCH | ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        case _:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def _forget(state: ShardState, group_id: str) -> ShardState:
+    """End a classic group that was never written; offsets outlive it."""
+    if state.classic_group(group_id) is None:
+        return state
+    if group_id in state.offsets:
+        return state.with_group(ClassicGroup(group_id))
+    return state.without_group(group_id)
