@@ -249,9 +249,15 @@ class ControllerDriver:
     def _claim(self, epoch: int) -> None:
         self._epoch = epoch
         logger.info("node %d is the active controller of epoch %d", self._node_id, epoch)
+        self._append_own(self._core.claim(self._clock.monotonic_ms()).records)
+
+    def _append_own(self, records: Sequence[Record]) -> None:
+        """Append what nobody waits for. A leadership that is gone already ends the controller's as well."""
         try:
-            self._append(self._core.claim(self._clock.monotonic_ms()).records)
-        except KafkaError:
+            self._append(records)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
             self._resign()
 
     def _resign(self) -> None:
@@ -288,7 +294,4 @@ class ControllerDriver:
         for record in result.records:
             if isinstance(record, BrokerRegistrationChangeRecord):
                 logger.warning("broker %d has fallen silent and is fenced", record.broker_id)
-        try:
-            self._append(result.records)
-        except KafkaError:
-            self._resign()
+        self._append_own(result.records)

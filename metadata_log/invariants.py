@@ -1,0 +1,151 @@
+"""What must hold of every metadata image, and of every step from one to a later one.
+
+Named, so that a test or a simulation can say which one broke. Images are taken at batch boundaries; inside a
+batch anything goes. These checks look at everything and are not meant for a running node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
+from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType
+
+
+class InvariantViolation(AssertionError):
+    """An invariant that does not hold; ``name`` says which."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+
+
+def check_image(image: MetadataImage) -> None:
+    """:class:`InvariantViolation` for the first invariant the image breaks."""
+    for name, violations in IMAGE_INVARIANTS.items():
+        for detail in violations(image):
+            raise InvariantViolation(name, detail)
+
+
+def check_step(old: MetadataImage, new: MetadataImage) -> None:
+    """:class:`InvariantViolation` for the first invariant broken by going from ``old`` to ``new``."""
+    for name, violations in STEP_INVARIANTS.items():
+        for detail in violations(old, new):
+            raise InvariantViolation(name, detail)
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[str, PartitionRegistration]]:
+    for topic in image.topics_by_id.values():
+        for index, partition in enumerate(topic.partitions):
+            yield f"{topic.name}-{index}", partition
+
+
+def _isr_never_empty(image: MetadataImage) -> Iterator[str]:
+    yield from (name for name, partition in _partitions(image) if not partition.isr)
+
+
+def _isr_within_replicas(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if not set(partition.isr) <= set(partition.replicas) or len(set(partition.isr)) != len(partition.isr):
+            yield f"{name} {partition}"
+
+
+def _leader_in_isr_or_none(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if partition.leader != NO_LEADER and partition.leader not in partition.isr:
+            yield f"{name} {partition}"
+
+
+def _led_partitions_have_active_isr(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if partition.leader != NO_LEADER and not all(image.is_active(id) for id in partition.isr):
+            yield f"{name} {partition}"
+
+
+def _leaderless_only_without_active_isr(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if partition.leader == NO_LEADER and any(image.is_active(id) for id in partition.isr):
+            yield f"{name} {partition}"
+
+
+def _names_and_ids_agree(image: MetadataImage) -> Iterator[str]:
+    if {topic.name: id for id, topic in image.topics_by_id.items()} != dict(image.topic_ids.items()):
+        yield "names and ids of topics differ"
+
+
+def _configs_belong_to_topics(image: MetadataImage) -> Iterator[str]:
+    for resource_type, name in image.configs:
+        if resource_type == ConfigResourceType.TOPIC and name not in image.topic_ids:
+            yield f"configuration of topic {name}, which does not exist"
+
+
+def _offset_moves_forward(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    if new.offset < old.offset or new.epoch < old.epoch:
+        yield f"offset {old.offset} → {new.offset}, epoch {old.epoch} → {new.epoch}"
+
+
+def _partition_epochs_monotone(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for name, before, after in _pairs(old, new):
+        least = before.partition_epoch if before == after else before.partition_epoch + 1
+        if after.leader_epoch < before.leader_epoch or after.partition_epoch < least:
+            yield f"{name} {before} → {after}"
+
+
+def _new_leader_new_epoch(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for name, before, after in _pairs(old, new):
+        if after.leader != before.leader and after.leader_epoch <= before.leader_epoch:
+            yield f"{name} {before} → {after}"
+
+
+def _partitions_never_vanish(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for topic_id, before in old.topics_by_id.items():
+        after = new.topics_by_id.get(topic_id)
+        if after is not None and len(after.partitions) < len(before.partitions):
+            yield before.name
+
+
+def _broker_epochs_monotone(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for id, before in old.brokers.items():
+        after = new.brokers.get(id)
+        if after is None:
+            continue
+        if after.epoch < before.epoch:
+            yield f"broker {id}: {before.epoch} → {after.epoch}"
+        if after.incarnation_id != before.incarnation_id and after.epoch == before.epoch:
+            yield f"broker {id}: two processes with epoch {after.epoch}"
+
+
+def _producer_ids_monotone(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    if new.next_producer_id < old.next_producer_id:
+        yield f"{old.next_producer_id} → {new.next_producer_id}"
+
+
+def _pairs(
+    old: MetadataImage, new: MetadataImage
+) -> Iterator[tuple[str, PartitionRegistration, PartitionRegistration]]:
+    for topic_id, before in old.topics_by_id.items():
+        after = new.topics_by_id.get(topic_id)
+        if after is not None and after is not before:
+            for index, (left, right) in enumerate(zip(before.partitions, after.partitions, strict=False)):
+                yield f"{before.name}-{index}", left, right
+
+
+IMAGE_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] = {
+    "isr_never_empty": _isr_never_empty,
+    "isr_within_replicas": _isr_within_replicas,
+    "leader_in_isr_or_none": _leader_in_isr_or_none,
+    "led_partitions_have_active_isr": _led_partitions_have_active_isr,
+    "leaderless_only_without_active_isr": _leaderless_only_without_active_isr,
+    "names_and_ids_agree": _names_and_ids_agree,
+    "configs_belong_to_topics": _configs_belong_to_topics,
+}
+
+STEP_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage, MetadataImage], Iterator[str]]]] = {
+    "offset_moves_forward": _offset_moves_forward,
+    "partition_epochs_monotone": _partition_epochs_monotone,
+    "new_leader_new_epoch": _new_leader_new_epoch,
+    "partitions_never_vanish": _partitions_never_vanish,
+    "broker_epochs_monotone": _broker_epochs_monotone,
+    "producer_ids_monotone": _producer_ids_monotone,
+}

@@ -1,0 +1,192 @@
+"""A controller core with a log of its own and a standby beside it, driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.requests import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.invariants import check_image, check_step
+from pykraft.metadata_log.records import Endpoint, Record
+from pykraft.quorum.listener import CommittedBatch
+
+CLUSTER_ID = "test-cluster"
+T = TypeVar("T")
+
+
+class ControllerHarness:
+    """The active core, a standby, and the log between them. Every step is checked against the invariants."""
+
+    def __init__(self, seed: int = 0, config: ControllerConfig | None = None) -> None:
+        self.config = config or ControllerConfig()
+        self.rng = Random(seed)
+        self.context = RequestContext()
+        self.now_ms = 1_000_000
+        self.epoch = 1
+        self.core = ControllerCore(self.config, CLUSTER_ID, self.rng, {"group.version": 1})
+        self.standby = ControllerCore(self.config, CLUSTER_ID, Random(seed + 1), {})
+        self.log: list[CommittedBatch] = []
+        self.committed = 0
+        self.run(self.core.claim(self.now_ms))
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.core.image
+
+    def run(self, result: ControllerResult[T]) -> T:
+        """Append and replay the records of a result; its response."""
+        before, base_offset = self.image, self.core.last_offset + 1
+        if result.records:
+            self.append(result.records)
+            check_image(self.image)
+            check_step(before, self.image)
+        return result.response_at(base_offset)
+
+    def append(self, records: tuple[Record, ...]) -> None:
+        base_offset = self.core.last_offset + 1
+        values = tuple(encode_record(record) for record in records)
+        self.log.append(
+            CommittedBatch(base_offset, base_offset + len(records) - 1, self.epoch, self.now_ms, values)
+        )
+        self.core.replay(records, base_offset, self.epoch, self.now_ms)
+
+    def commit(self) -> None:
+        """Commit everything appended so far, and let the standby see it."""
+        for batch in self.log[self.committed :]:
+            self.core.replay_committed(batch)
+            self.standby.replay_committed(batch)
+        self.committed = len(self.log)
+
+    def register(
+        self,
+        broker_id: int,
+        *,
+        incarnation: int = 1,
+        rack: str | None = None,
+        log_dirs: tuple[Uuid, ...] | None = None,
+        cluster_id: str = CLUSTER_ID,
+        port: int = 9092,
+    ) -> int:
+        """Register a broker; its epoch. It stays fenced."""
+        request = RegisterBrokerRequest(
+            cluster_id=cluster_id,
+            broker_id=broker_id,
+            incarnation_id=Uuid(bytes([broker_id + 1]) * 8 + bytes([incarnation]) * 8),
+            endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port),),
+            log_dirs=(Uuid(bytes([100 + broker_id]) * 16),) if log_dirs is None else log_dirs,
+            rack=rack,
+        )
+        return self.run(self.core.handle_register_broker(request, self.now_ms)).broker_epoch
+
+    def heartbeat(
+        self,
+        broker_id: int,
+        *,
+        epoch: int | None = None,
+        offset: int | None = None,
+        want_fence: bool = False,
+        want_shut_down: bool = False,
+    ) -> BrokerHeartbeatResponse:
+        """A heartbeat of a broker that is caught up, unless told otherwise."""
+        request = BrokerHeartbeatRequest(
+            broker_id,
+            self.image.brokers[broker_id].epoch if epoch is None else epoch,
+            self.image.offset if offset is None else offset,
+            want_fence,
+            want_shut_down,
+        )
+        return self.run(self.core.handle_broker_heartbeat(request, self.now_ms))
+
+    def start_brokers(self, *broker_ids: int, racks: dict[int, str] | None = None) -> None:
+        """Register and unfence."""
+        for broker_id in broker_ids:
+            self.register(broker_id, rack=(racks or {}).get(broker_id))
+            self.heartbeat(broker_id)
+
+    def silence(self, *silent: int) -> None:
+        """Let a session timeout pass in which all but these brokers are heard from; fence who is overdue."""
+        self.now_ms += self.config.session_timeout_ms
+        for broker_id in sorted(self.image.brokers):
+            broker = self.image.brokers[broker_id]
+            if broker_id not in silent and not broker.fenced:
+                self.heartbeat(broker_id)
+        self.run(self.core.handle_fence_check(self.now_ms))
+
+    def create_topics(self, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+        request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+        response: CreateTopicsResponse = self.run(self.core.handle_create_topics(self.context, request))
+        return response.topics
+
+    def create_topic(self, name: str, partitions: int = 1, replication_factor: int = 1) -> TopicImage:
+        (result,) = self.create_topics(
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        )
+        assert result.error_code == 0, result.error_message
+        return self.topic(name)
+
+    def create_assigned(self, name: str, *assignments: list[int]) -> TopicImage:
+        """A topic with exactly these replica lists."""
+        from pykraft.kafka_protocol.messages.create_topics import CreatableReplicaAssignment
+
+        (result,) = self.create_topics(
+            CreatableTopic(
+                name=name,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=broker_ids)
+                    for index, broker_ids in enumerate(assignments)
+                ],
+            )
+        )
+        assert result.error_code == 0, result.error_message
+        return self.topic(name)
+
+    def topic(self, name: str) -> TopicImage:
+        topic = self.image.topic(name)
+        assert topic is not None
+        return topic
+
+    def partition(self, name: str, index: int = 0) -> PartitionRegistration:
+        return self.topic(name).partitions[index]
+
+
+@pytest.fixture
+def make_controller() -> Callable[..., ControllerHarness]:
+    """Builds harnesses: ``make_controller(seed, config)``."""
+    return ControllerHarness
+
+
+@pytest.fixture
+def controller() -> ControllerHarness:
+    """An active controller of a new cluster, without brokers."""
+    return ControllerHarness()
+
+
+@pytest.fixture
+def cluster() -> ControllerHarness:
+    """Brokers 1, 2 and 3, unfenced, everything committed."""
+    harness = ControllerHarness()
+    harness.start_brokers(1, 2, 3)
+    harness.commit()
+    return harness

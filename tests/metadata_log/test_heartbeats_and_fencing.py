@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+
+
+def test_broker_is_unfenced_once_it_has_seen_its_own_registration(controller: Any) -> None:
+    epoch = controller.register(1)
+    early = controller.heartbeat(1, offset=epoch - 1)
+    assert (early.is_caught_up, early.is_fenced) == (False, True)
+    caught_up = controller.heartbeat(1, offset=epoch)
+    assert (caught_up.is_caught_up, caught_up.is_fenced) == (True, False)
+    assert not controller.image.brokers[1].fenced
+
+
+def test_broker_that_wants_to_stay_fenced_stays_fenced(controller: Any) -> None:
+    controller.register(1)
+    assert controller.heartbeat(1, want_fence=True).is_fenced
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 10_000])
+def test_heartbeat_with_another_epoch_is_stale(cluster: Any, epoch: int) -> None:
+    with pytest.raises(KafkaError) as error:
+        cluster.heartbeat(1, epoch=epoch)
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_heartbeat_in_the_steady_state_writes_nothing(cluster: Any) -> None:
+    before = cluster.image
+    cluster.heartbeat(1)
+    assert cluster.image is before
+
+
+def test_silent_broker_is_fenced_and_its_leaderships_move_in_one_batch(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    batches = len(cluster.log)
+    cluster.silence(1)
+    assert len(cluster.log) == batches + 1
+    assert cluster.image.brokers[1].fenced
+    assert cluster.partition("t", 0).leader == 2
+    assert [p.isr for p in cluster.topic("t").partitions] == [(2, 3), (2, 3), (3, 2)]
+    assert [p.leader_epoch for p in cluster.topic("t").partitions] == [1, 0, 0]
+    assert [p.partition_epoch for p in cluster.topic("t").partitions] == [1, 1, 1]
+
+
+def test_broker_heard_from_in_time_is_not_fenced(cluster: Any) -> None:
+    cluster.now_ms += cluster.config.session_timeout_ms - 1
+    cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+    assert not cluster.image.brokers[1].fenced
+
+
+def test_fencing_touches_only_partitions_of_that_broker(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2], [2, 3])
+    untouched = cluster.partition("t", 1)
+    cluster.silence(1)
+    assert cluster.partition("t", 1) is untouched
+
+
+def test_last_isr_member_is_kept_and_leads_again_when_it_returns(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.silence(2)
+    cluster.silence(1)
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), -1)
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == -1, "2 left the ISR and may have missed writes"
+    cluster.heartbeat(1)
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), 1)
+    assert cluster.partition("t").leader_epoch == 2
+
+
+def test_when_the_whole_isr_falls_silent_at_once_any_member_may_lead_alone(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    cluster.silence(1, 2, 3)
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1, 2, 3), -1)
+    cluster.heartbeat(2)
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+    cluster.heartbeat(1)
+    assert cluster.partition("t").isr == (2,)
+
+
+def test_fenced_broker_keeps_its_epoch_and_must_see_its_fencing_before_it_returns(cluster: Any) -> None:
+    epoch = cluster.image.brokers[1].epoch
+    seen = cluster.image.offset
+    cluster.silence(1)
+    assert cluster.heartbeat(1, epoch=epoch, offset=seen).is_fenced
+    assert not cluster.heartbeat(1, epoch=epoch).is_fenced
+
+
+def test_broker_that_asks_to_be_fenced_is_fenced(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    assert cluster.heartbeat(1, want_fence=True).is_fenced
+    assert cluster.partition("t").leader == 2
+
+
+def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2], [1, 3])
+    first = cluster.heartbeat(1, want_shut_down=True)
+    assert (first.is_fenced, first.should_shut_down) == (False, False)
+    assert cluster.image.brokers[1].in_controlled_shutdown
+    assert [(p.leader, p.isr) for p in cluster.topic("t").partitions] == [(2, (2,)), (3, (3,))]
+    second = cluster.heartbeat(1, want_shut_down=True)
+    assert (second.is_fenced, second.should_shut_down) == (True, True)
+    assert cluster.image.brokers[1].fenced
+
+
+def test_broker_that_leads_nothing_may_shut_down_at_once(cluster: Any) -> None:
+    cluster.create_assigned("t", [2, 1])
+    answer = cluster.heartbeat(1, want_shut_down=True)
+    assert answer.should_shut_down
+    assert cluster.partition("t").isr == (2,)
+
+
+def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_but_with_its_isr(cluster: Any) -> None:
+    cluster.create_assigned("t", [1])
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster: Any) -> None:
+    cluster.create_assigned("t", [1])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.register(1, incarnation=2)
+    assert not cluster.heartbeat(1).is_fenced
+    assert not cluster.image.brokers[1].in_controlled_shutdown
+    assert cluster.partition("t").leader == 1
+
+
+def test_fenced_broker_that_wants_to_shut_down_is_let_go_at_once(controller: Any) -> None:
+    controller.register(1)
+    assert controller.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_new_active_controller_gives_every_unfenced_broker_a_full_session(cluster: Any) -> None:
+    cluster.now_ms += 100 * cluster.config.session_timeout_ms
+    successor = cluster.standby
+    successor.claim(cluster.now_ms)
+    timeout_ms = cluster.config.session_timeout_ms
+    assert successor.handle_fence_check(cluster.now_ms + timeout_ms - 1).records == ()
+    overdue = successor.handle_fence_check(cluster.now_ms + timeout_ms)
+    assert {record.broker_id for record in overdue.records} == {1, 2, 3}
+
+
+def test_bootstrap_features_are_written_once_and_only_to_a_new_log(cluster: Any) -> None:
+    assert dict(cluster.image.features) == {"metadata.version": 30, "group.version": 1}
+    assert cluster.standby.claim(cluster.now_ms).records == ()
