@@ -97,9 +97,15 @@ def test_bare_snappy_block_is_read() -> None:
 def test_snappy_block_that_claims_gigabytes_is_refused(claim: bytes) -> None:
     block = claim + b"\x00a"
     framed = compress(Compression.SNAPPY, b"")[:16] + struct.pack(">i", len(block)) + block
-    for bad in (block, framed):
-        with pytest.raises(ProtocolError):
-            decompress(Compression.SNAPPY, bad, 1 << 30)
+    tracemalloc.start()
+    try:
+        for bad in (block, framed):
+            with pytest.raises(ProtocolError):
+                decompress(Compression.SNAPPY, bad, 1 << 30)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < LIMIT
 
 
 @pytest.mark.parametrize("length", [-1, 0, 2**31 - 1])

@@ -55,3 +55,11 @@ def test_malformed_bytes_are_refused(data: bytes) -> None:
     for decode in (decode_subscription, decode_assignment):
         with pytest.raises(ProtocolError):
             decode(data)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_truncation_at_every_byte_is_refused(version: int) -> None:
+    encoded = encode_subscription(SUBSCRIPTION, version)
+    for cut in range(len(encoded)):
+        with pytest.raises(ProtocolError):
+            decode_subscription(encoded[:cut])

@@ -125,3 +125,18 @@ def check_defaults(ours: Any, kio_type: Any) -> None:
             assert _convert(getattr(value, name), field) == field.default, f"{ours.__name__}.{name}"
         if nested := _nested_type(field.type):
             check_defaults(elements[name], nested)
+
+
+def test_nullable_fields_are_kios(message_class: Any, version: int) -> None:
+    check_nullability(message_class, kio_class(message_class, version), version)
+
+
+def check_nullability(ours: Any, kio_type: Any, version: int) -> None:
+    specs = {spec.name: spec for spec in ours.FIELDS}
+    for field in dataclasses.fields(kio_type):
+        name = field.name if field.name in specs else f"{field.name}_ms"
+        if field.metadata.get("kafka_type") not in ("uuid", "datetime_i64"):  # their None is our sentinel
+            nullable = type(None) in getattr(field.type, "__args__", ())
+            assert (version in specs[name].nullable) is nullable, f"{ours.__name__}.{name}"
+        if nested := _nested_type(field.type):
+            check_nullability(specs[name].element, nested, version)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import pytest
 
-from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -18,6 +19,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
 from pykraft.kafka_protocol.schema import Message, array, int32, message, string, struct
 
 
@@ -94,6 +96,53 @@ def test_message_can_stand_in_the_middle_of_a_buffer() -> None:
     decoded, end = Shape.decode_from(bytes(out) + b"tail", 4, 3)
     assert decoded == Shape(sizes=[1])
     assert end == len(out)
+
+
+@message(versions="0-1", flexible="1+")
+class Arrays(Message):
+    structs: list[Point] = array(Point)
+    numbers: list[int] = array("int64")
+    ids: list[Uuid] = array("uuid")
+    names: list[str] = array("string")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("position", range(4))
+@pytest.mark.parametrize("count", [8, 2**31 - 2])
+def test_count_above_the_bytes_left_is_refused_before_anything_is_made(
+    version: int, position: int, count: int
+) -> None:
+    """Four empty arrays, of which one announces more elements than fit behind it."""
+    lengths = [0, 0, 0, 0]
+    lengths[position] = count
+    body = bytearray()
+    for length in lengths[: position + 1]:
+        if version == 0:
+            body += length.to_bytes(4)
+        else:
+            write_uvarint(body, length + 1)
+    body += bytes(7)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="truncated or oversized: Arrays"):
+            Arrays.decode(bytes(body), version)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_arrays_of_every_kind_round_trip() -> None:
+    arrays = Arrays(structs=[Point(x=1)], numbers=[-1, 2**40], ids=[ZERO_UUID], names=["", "n"])
+    for version in (0, 1):
+        assert Arrays.decode(arrays.encode(version), version) == arrays
+
+
+@pytest.mark.parametrize("tail", [b"\1\5\3\2e", b"\1\5\2\3e", b"\1\6\x7f", b"\2\6\0"])
+def test_tagged_field_that_reaches_past_the_buffer_is_refused(tail: bytes) -> None:
+    body = Shape(sizes=None).encode(3)[:-1] + tail
+    with pytest.raises(ProtocolError):
+        Shape.decode_from(body, 0, 3)
 
 
 def test_message_survives_pickling() -> None:
