@@ -1,0 +1,54 @@
+"""A network between numbered nodes that loses, repeats, delays and so reorders messages, and can be cut.
+
+Decides the fate of each message from the seed; carries nothing itself. A cut is one-way, from a sender to a
+receiver; a partition is two cuts for each pair.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+
+class Links:
+    """``drop`` and ``duplicate`` are probabilities; delays are uniform, now and then much longer."""
+
+    __slots__ = ("_rng", "cuts", "drop", "duplicate", "max_delay_ms", "straggle")
+
+    def __init__(self, rng: random.Random, *, max_delay_ms: int = 5) -> None:
+        self._rng = rng
+        self.cuts: set[tuple[int, int]] = set()
+        self.drop = 0.0
+        self.duplicate = 0.0
+        self.straggle = 0.0
+        self.max_delay_ms = max_delay_ms
+
+    def deliveries(self, sender: int, receiver: int) -> tuple[int, ...]:
+        """The delays after which copies of a message arrive; empty if it is lost."""
+        rng = self._rng
+        chance = rng.random()
+        if (sender, receiver) in self.cuts or chance < self.drop:
+            return ()
+        delay = 1 + int(rng.random() * self.max_delay_ms)
+        if self.straggle and rng.random() < self.straggle:
+            delay += int(rng.random() * 40 * self.max_delay_ms)
+        if self.duplicate and rng.random() < self.duplicate:
+            return (delay, delay + 1 + int(rng.random() * 20 * self.max_delay_ms))
+        return (delay,)
+
+    def cut(self, senders: Iterable[int], receivers: Iterable[int]) -> None:
+        """Nothing passes from ``senders`` to ``receivers`` any more; the other way is not touched."""
+        targets = list(receivers)
+        self.cuts.update((a, b) for a in senders for b in targets if a != b)
+
+    def partition(self, side: Iterable[int], others: Iterable[int]) -> None:
+        left, right = list(side), list(others)
+        self.cut(left, right)
+        self.cut(right, left)
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def become_perfect(self) -> None:
+        self.heal()
+        self.drop = self.duplicate = self.straggle = 0.0

@@ -1,0 +1,219 @@
+"""A simulated quorum: replicas, the links between them, a client, and the invariants after every event.
+
+Everything random comes from the seed. The world offers faults as methods; which are used, and when, is
+:mod:`.quorum_nemesis`'s business. Message objects are passed as they are: they are immutable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pykraft.jepsen_like.sim.links import Links
+from pykraft.jepsen_like.sim.quorum_replica import SimReplica
+from pykraft.jepsen_like.sim.scheduler import Scheduler
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.effects import Effect, Send
+from pykraft.quorum.events import Event, Proposed, RequestReceived, ResponseReceived
+from pykraft.quorum.invariants import Checker, History, StoredBatch
+from pykraft.quorum.messages import Request, Response
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
+
+CONFIG = QuorumConfig(
+    election_timeout_ms=100,
+    fetch_timeout_ms=200,
+    election_backoff_max_ms=100,
+    request_timeout_ms=150,
+    retry_backoff_ms=10,
+    fetch_max_wait_ms=60,
+)
+REFUSED_AFTER_MS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The shape of one schedule's world; every field is drawn from the seed."""
+
+    voters: int = 3
+    observers: int = 0
+    max_delay_ms: int = 5
+    max_flush_ms: int = 4
+    max_fetch_batches: int = 1000
+    proposal_gap_ms: int = 10
+
+
+class SimCluster:
+    """``events`` counts the events stepped into cores; ``trace`` is a hash over all of them."""
+
+    def __init__(self, seed: int, options: ClusterOptions, config: QuorumConfig = CONFIG) -> None:
+        self.seed = seed
+        self.options = options
+        self.config = config
+        self.rng = random.Random(seed)
+        self.scheduler = Scheduler()
+        self.links = Links(random.Random(seed + 1), max_delay_ms=options.max_delay_ms)
+        keys = [
+            ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, options.voters + options.observers + 1)
+        ]
+        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in keys[: options.voters]])
+        self.checker = Checker(History(self.voters.majority))
+        self.replicas = {key.id: SimReplica(self, key) for key in keys}
+        self.checker.history.replicas = list(self.replicas.values())
+        self.kill_chance: dict[type[Effect], float] = {}
+        self.on_vote_granted: Callable[[SimReplica], None] | None = None
+        self.on_killed: Callable[[SimReplica], None] | None = None
+        self.max_fetch_batches = options.max_fetch_batches
+        self.events = 0
+        self.elections = 0
+        self.leader_changes_after_commit = 0
+        self.trace = hashlib.blake2b(digest_size=16)
+        self.log: list[str] | None = None
+        self._next_token = 0
+        self._next_value = 0
+
+    # --- stepping -----------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        for replica in self.replicas.values():
+            if not replica.alive:
+                replica.start()
+
+    def note_step(self, replica: SimReplica, event: Event) -> None:
+        self.events += 1
+        state = replica.core.state
+        line = (
+            f"{self.scheduler.now_ms} {replica.id} {type(event).__name__} {type(state.role).__name__}"
+            f" {state.epoch} {state.log.end_offset} {state.log.flushed_offset} {state.high_watermark}"
+        )
+        self.trace.update(line.encode())
+        if self.log is not None:
+            self.log.append(f"{line} {event}")
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
+        """Run until the condition holds (checked after each event) or the virtual time is up."""
+        scheduler = self.scheduler
+        while not condition():
+            if scheduler.now_ms > limit_ms or not scheduler.run_next():
+                return False
+        return True
+
+    def postpone(self, replica: SimReplica, callback: Callable[..., None], *args: Any) -> bool:
+        """A paused process takes nothing in; what arrives waits."""
+        if replica.paused_until_ms <= self.scheduler.now_ms:
+            return False
+        self.scheduler.at(replica.paused_until_ms, callback, *args)
+        return True
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def send_request(self, sender: SimReplica, effect: Send) -> None:
+        receiver = self.replicas[effect.to]
+        scheduler = self.scheduler
+        deadline = (sender.request_failed, sender.incarnation, effect.correlation_id)
+        delays = self.links.deliveries(sender.id, receiver.id)
+        if delays and not receiver.alive and (receiver.id, sender.id) not in self.links.cuts:
+            scheduler.after(REFUSED_AFTER_MS, *deadline)
+            return
+        scheduler.after(effect.timeout_ms, *deadline)
+        for delay_ms in delays:
+            scheduler.after(
+                delay_ms,
+                self._request_arrives,
+                sender.id,
+                sender.incarnation,
+                effect.correlation_id,
+                effect.request,
+                receiver,
+            )
+
+    def _request_arrives(
+        self, sender_id: int, incarnation: int, correlation_id: int, request: Request, receiver: SimReplica
+    ) -> None:
+        if not receiver.alive:
+            return
+        if self.postpone(
+            receiver, self._request_arrives, sender_id, incarnation, correlation_id, request, receiver
+        ):
+            return
+        self._next_token += 1
+        token = self._next_token
+        receiver.requests[token] = (sender_id, incarnation, correlation_id, request)
+        receiver.step(RequestReceived(token, request))
+
+    def send_response(self, sender: SimReplica, token: int, response: Response) -> None:
+        assert token not in sender.answered, "a request was answered twice"
+        sender.answered.add(token)
+        to, incarnation, correlation_id, _ = sender.requests[token]
+        receiver = self.replicas[to]
+        for delay_ms in self.links.deliveries(sender.id, to):
+            self.scheduler.after(
+                delay_ms, self._response_arrives, receiver, incarnation, correlation_id, response
+            )
+
+    def _response_arrives(
+        self, receiver: SimReplica, incarnation: int, correlation_id: int, response: Response
+    ) -> None:
+        """Copies and late ones are handed over too; those for an earlier incarnation have no connection."""
+        if incarnation != receiver.incarnation or not receiver.alive:
+            return
+        if self.postpone(receiver, self._response_arrives, receiver, incarnation, correlation_id, response):
+            return
+        receiver.outstanding.discard(correlation_id)
+        receiver.step(ResponseReceived(correlation_id, response))
+
+    # --- faults -------------------------------------------------------------------------------------------
+
+    def kill(self, replica: SimReplica) -> None:
+        replica.crash()
+        if self.on_killed is not None:
+            self.on_killed(replica)
+
+    def pause(self, replica: SimReplica, duration_ms: int) -> None:
+        replica.paused_until_ms = self.scheduler.now_ms + duration_ms
+
+    def leader(self) -> SimReplica | None:
+        """The leader of the highest epoch, if it is alive."""
+        leading = [replica for replica in self.replicas.values() if replica.leads]
+        return max(leading, key=lambda replica: replica.core.state.epoch, default=None)
+
+    def leader_elected(self, replica: SimReplica) -> None:
+        self.elections += 1
+        history = self.checker.history
+        if history.acknowledged:
+            self.leader_changes_after_commit += 1
+
+    def vote_granted(self, replica: SimReplica) -> None:
+        if self.on_vote_granted is not None:
+            self.on_vote_granted(replica)
+
+    # --- the client ---------------------------------------------------------------------------------------
+
+    def propose(self, replica: SimReplica, records: int = 1) -> object:
+        """Propose one fresh value to a replica that leads (or believes it does)."""
+        core = replica.core
+        epoch, offset = core.state.epoch, core.state.log.end_offset
+        assert core.may_propose(epoch)
+        self._next_value += 1
+        value = self._next_value
+        replica.proposals.append((offset, epoch, value))
+        replica.step(Proposed(epoch, records, value))
+        return value
+
+    def start_client(self) -> None:
+        self.scheduler.after(1 + self.rng.randrange(2 * self.options.proposal_gap_ms), self._client_turn)
+
+    def _client_turn(self) -> None:
+        leading = [
+            r for r in self.replicas.values() if r.leads and r.paused_until_ms <= self.scheduler.now_ms
+        ]
+        if leading:
+            self.propose(self.rng.choice(leading), 1 + self.rng.randrange(3))
+        self.start_client()
+
+    def acknowledge(self, batch: StoredBatch) -> None:
+        self.checker.history.acknowledged[batch.value] = batch
