@@ -77,6 +77,13 @@ class ControllerHarness:
             self.standby.replay_committed(batch)
         self.committed = len(self.log)
 
+    def lose_leadership(self) -> None:
+        """What is not committed is cut off; the same node then leads the next epoch."""
+        del self.log[self.committed :]
+        self.core.resign()
+        self.epoch += 1
+        self.run(self.core.claim(self.now_ms))
+
     def register(
         self,
         broker_id: int,
@@ -132,7 +139,9 @@ class ControllerHarness:
                 self.heartbeat(broker_id)
         self.run(self.core.handle_fence_check(self.now_ms))
 
-    def create_topics(self, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+    def create_topics(
+        self, *topics: CreatableTopic, validate_only: bool = False
+    ) -> list[CreatableTopicResult]:
         request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
         response: CreateTopicsResponse = self.run(self.core.handle_create_topics(self.context, request))
         return response.topics

@@ -90,7 +90,9 @@ def test_new_incarnation_leaves_every_isr_it_shares(cluster: Any) -> None:
     assert (partition.isr, partition.leader, partition.leader_epoch) == ((2, 3), 2, 1)
 
 
-def test_new_incarnation_stays_the_isr_where_it_is_all_there_is_but_leads_only_once_unfenced(cluster: Any) -> None:
+def test_new_incarnation_stays_the_isr_where_it_is_all_there_is_but_leads_only_once_unfenced(
+    cluster: Any,
+) -> None:
     cluster.create_assigned("t", [1])
     cluster.now_ms += cluster.config.session_timeout_ms
     cluster.register(1, incarnation=2)

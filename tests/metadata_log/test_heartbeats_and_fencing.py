@@ -113,7 +113,9 @@ def test_broker_that_leads_nothing_may_shut_down_at_once(cluster: Any) -> None:
     assert cluster.partition("t").isr == (2,)
 
 
-def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_but_with_its_isr(cluster: Any) -> None:
+def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_but_with_its_isr(
+    cluster: Any,
+) -> None:
     cluster.create_assigned("t", [1])
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))

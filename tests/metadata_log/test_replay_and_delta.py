@@ -24,7 +24,9 @@ from pykraft.metadata_log.records import (
 from pykraft.metadata_log.replay import replay
 
 T1, T2 = Uuid(b"1" * 16), Uuid(b"2" * 16)
-REGISTER = RegisterBrokerRecord(1, Uuid(b"i" * 16), OWN_OFFSET, (Endpoint("A", "a", 1), Endpoint("B", "b", 2)))
+REGISTER = RegisterBrokerRecord(
+    1, Uuid(b"i" * 16), OWN_OFFSET, (Endpoint("A", "a", 1), Endpoint("B", "b", 2))
+)
 
 
 def fold(image: MetadataImage, *records: Record) -> MetadataImage:
@@ -60,7 +62,12 @@ def test_change_record_leaves_unnamed_fields_alone_and_raises_the_partition_epoc
     image = fold(EMPTY_IMAGE, *topic("t", T1))
     image = fold(image, PartitionChangeRecord(1, T1, isr=(1,)))
     partition = image.topics_by_id[T1].partitions[1]
-    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == ((1,), 1, 0, 1)
+    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == (
+        (1,),
+        1,
+        0,
+        1,
+    )
 
 
 def test_naming_a_leader_raises_the_leader_epoch() -> None:
@@ -120,7 +127,9 @@ def delta_of(old: MetadataImage, *batches: list[Record]) -> Any:
 def test_delta_names_created_changed_and_deleted_topics() -> None:
     old = fold(EMPTY_IMAGE, *topic("b", T1))
     t3 = Uuid(b"3" * 16)
-    delta = delta_of(old, [PartitionChangeRecord(1, T1, isr=(2,), leader=2), *topic("a", T2), *topic("x", t3)])
+    delta = delta_of(
+        old, [PartitionChangeRecord(1, T1, isr=(2,), leader=2), *topic("a", T2), *topic("x", t3)]
+    )
     assert delta.created_topics == {T2, t3}
     assert [(topic.name, index) for topic, index, _ in delta.iter_changed_partitions()] == [
         ("a", 0),

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.metadata_log.controller.placement import place_replicas
+
+
+@given(brokers=st.integers(1, 12), partitions=st.integers(1, 40), seed=st.integers(0, 1000), data=st.data())
+def test_leaders_are_even_and_replicas_distinct_whatever_the_racks(
+    brokers: int, partitions: int, seed: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, brokers))
+    names = st.sampled_from(["a", "b", "c", None])
+    racks = {id: data.draw(names) for id in range(brokers)}
+    placements = place_replicas(racks, partitions, factor, Random(seed))
+    assert all(len(set(replicas)) == factor for replicas in placements)
+    leaders = Counter(replicas[0] for replicas in placements)
+    counts = [leaders[id] for id in racks]
+    assert max(counts) - min(counts) <= 1
+    rack_count = len(set(racks.values()))
+    for replicas in placements:
+        assert len({racks[id] for id in replicas}) == min(factor, rack_count)
+
+
+def test_replicas_spread_evenly_without_racks() -> None:
+    placements = place_replicas(dict.fromkeys(range(6)), 60, 3, Random(1))
+    held = Counter(id for replicas in placements for id in replicas)
+    assert max(held.values()) - min(held.values()) <= 3
+
+
+def test_followers_of_one_leader_vary() -> None:
+    placements = place_replicas(dict.fromkeys(range(5)), 25, 2, Random(1))
+    assert len({replicas[1] for replicas in placements if replicas[0] == 0}) > 2
+
+
+def test_same_seed_places_alike() -> None:
+    racks = {1: "a", 2: "b", 3: "a"}
+    assert place_replicas(racks, 9, 2, Random(7)) == place_replicas(racks, 9, 2, Random(7))
+
+
+@pytest.mark.parametrize("racks", [{}, {1: None}])
+def test_too_few_brokers_are_an_error(racks: dict[int, str | None]) -> None:
+    with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
+        place_replicas(racks, 1, 2, Random(0))

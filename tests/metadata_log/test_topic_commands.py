@@ -1,0 +1,355 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and IncrementalAlterConfigs, decided by the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+)
+from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig
+
+
+def wanted(name: str = "t", partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **fields)
+
+
+def assigned(*assignments: tuple[int, list[int]], **fields: Any) -> CreatableTopic:
+    rows = [CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in assignments]
+    return wanted(**{"partitions": -1, "factor": -1, "assignments": rows, **fields})
+
+
+def config(name: str, value: str | None) -> CreatableTopicConfig:
+    return CreatableTopicConfig(name=name, value=value)
+
+
+# CreateTopics
+
+
+def test_created_topic_is_answered_with_what_it_became(cluster: Any) -> None:
+    (result,) = cluster.create_topics(wanted("t", 4, 3, configs=[config("min.insync.replicas", "2")]))
+    topic = cluster.topic("t")
+    assert (result.error_code, result.topic_id) == (0, topic.id)
+    assert (result.num_partitions, result.replication_factor) == (4, 3)
+    assert len(topic.partitions) == 4
+    assert all(p.isr == p.replicas and p.leader == p.replicas[0] for p in topic.partitions)
+    assert dict(cluster.image.topic_config("t")) == {"min.insync.replicas": "2"}
+    described = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
+    assert described["min.insync.replicas"] == ("2", 1)
+    assert described["segment.bytes"] == ("1073741824", 5)
+
+
+def test_minus_one_takes_the_clusters_defaults(make_controller: Callable[..., Any]) -> None:
+    cluster = make_controller(
+        0,
+        ControllerConfig(
+            num_partitions=5, default_replication_factor=2, topic_defaults={"retention.ms": "1000"}
+        ),
+    )
+    cluster.start_brokers(1, 2)
+    (result,) = cluster.create_topics(wanted("t", -1, -1))
+    assert (result.num_partitions, result.replication_factor) == (5, 2)
+    assert ("1000", 4) in [(entry.value, entry.config_source) for entry in result.configs]
+
+
+def test_validating_only_creates_nothing(cluster: Any) -> None:
+    before = cluster.image
+    (result,) = cluster.create_topics(wanted("t", 2, 3), validate_only=True)
+    assert (result.error_code, result.num_partitions, result.topic_id) == (0, 2, ZERO_UUID)
+    assert cluster.image is before
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a b", "ä", "a/b", "a" * 250, "line\n", "__cluster_metadata"]
+)
+def test_illegal_names_are_refused(cluster: Any, name: str) -> None:
+    (result,) = cluster.create_topics(wanted(name))
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_longest_legal_name_is_accepted(cluster: Any) -> None:
+    cluster.create_topic("a" * 249)
+
+
+def test_names_that_differ_only_in_dot_and_underscore_collide(cluster: Any) -> None:
+    cluster.create_topic("a.b_c")
+    (existing, _, within) = cluster.create_topics(wanted("a_b.c"), wanted("x_y"), wanted("x.y"))
+    assert existing.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert within.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        (wanted(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (wanted(partitions=-2), ErrorCode.INVALID_PARTITIONS),
+        (wanted(partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION),
+        (wanted(factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (wanted(factor=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (wanted(configs=[config("retention.msx", "1")]), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("retention.ms", "soon")]), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("min.insync.replicas", "0")]), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("remote.storage.enable", "true")]), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+        (assigned((0, [1]), partitions=1), ErrorCode.INVALID_REQUEST),
+        (assigned((0, [1]), factor=1), ErrorCode.INVALID_REQUEST),
+        (assigned((1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned((0, [1]), (0, [2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned((0, [])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned((0, [1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned((0, [1, 2]), (1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned((0, [9])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_unusable_topics_are_refused(cluster: Any, topic: CreatableTopic, expected: ErrorCode) -> None:
+    before = cluster.image
+    (result,) = cluster.create_topics(topic)
+    assert result.error_code == expected, result.error_message
+    assert (result.num_partitions, result.replication_factor, result.configs) == (-1, -1, None)
+    assert cluster.image is before
+
+
+def test_unknown_config_names_the_nearest_known_one(cluster: Any) -> None:
+    (result,) = cluster.create_topics(wanted(configs=[config("retention.msx", "1")]))
+    assert "retention.ms" in result.error_message
+
+
+def test_topics_of_one_request_succeed_and_fail_alone(cluster: Any) -> None:
+    cluster.create_topic("old")
+    results = cluster.create_topics(wanted("old"), wanted("twice"), wanted("new"), wanted("twice"))
+    assert {result.name: result.error_code for result in results} == {
+        "old": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "twice": ErrorCode.INVALID_REQUEST,
+        "new": ErrorCode.NONE,
+    }
+    assert cluster.image.topic("twice") is None
+
+
+def test_given_assignment_is_taken_and_fenced_brokers_start_outside_the_isr(cluster: Any) -> None:
+    cluster.silence(1)
+    topic = cluster.create_assigned("t", [1, 2, 3])
+    assert (topic.partitions[0].replicas, topic.partitions[0].isr, topic.partitions[0].leader) == (
+        (1, 2, 3),
+        (2, 3),
+        2,
+    )
+
+
+def test_given_assignment_to_fenced_brokers_only_is_refused(cluster: Any) -> None:
+    cluster.silence(1)
+    (result,) = cluster.create_topics(assigned((0, [1])))
+    assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_fenced_brokers_receive_no_replicas(cluster: Any) -> None:
+    cluster.silence(2)
+    topic = cluster.create_topic("t", partitions=10, replication_factor=2)
+    assert {broker for p in topic.partitions for broker in p.replicas} == {1, 3}
+    (result,) = cluster.create_topics(wanted("u", 1, 3))
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+# DeleteTopics
+
+
+def delete(cluster: Any, *states: DeleteTopicState, names: list[str] | None = None) -> list[Any]:
+    request = DeleteTopicsRequest(topics=list(states), topic_names=names or [])
+    return list(cluster.run(cluster.core.handle_delete_topics(cluster.context, request)).responses)
+
+
+def test_topics_are_deleted_by_name_and_by_id(cluster: Any) -> None:
+    one, two, three = (cluster.create_topic(name) for name in ("one", "two", "three"))
+    results = delete(
+        cluster, DeleteTopicState(name="one"), DeleteTopicState(topic_id=two.id), names=["three"]
+    )
+    assert [(r.name, r.topic_id, r.error_code) for r in results] == [
+        ("one", one.id, 0),
+        ("two", two.id, 0),
+        ("three", three.id, 0),
+    ]
+    assert len(cluster.image.topics_by_id) == 0
+
+
+def test_name_can_be_used_again_after_deletion_with_another_id(cluster: Any) -> None:
+    old = cluster.create_topic("t")
+    delete(cluster, DeleteTopicState(name="t"))
+    assert cluster.create_topic("t").id != old.id
+
+
+def test_undeletable_topics_are_refused(cluster: Any) -> None:
+    topic = cluster.create_topic("t")
+    unknown = Uuid(b"?" * 16)
+    results = delete(
+        cluster,
+        DeleteTopicState(name="missing"),
+        DeleteTopicState(topic_id=unknown),
+        DeleteTopicState(name="t", topic_id=topic.id),
+        DeleteTopicState(),
+    )
+    assert [result.error_code for result in results] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert cluster.image.topic("t") is not None
+
+
+def test_topic_named_twice_is_not_deleted(cluster: Any) -> None:
+    topic = cluster.create_topic("t")
+    results = delete(cluster, DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic.id))
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert cluster.image.topic("t") is not None
+
+
+def test_deletion_can_be_disabled(make_controller: Callable[..., Any]) -> None:
+    cluster = make_controller(0, ControllerConfig(delete_topic_enable=False))
+    cluster.start_brokers(1)
+    cluster.create_topic("t")
+    (result,) = delete(cluster, DeleteTopicState(name="t"))
+    assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+
+
+# CreatePartitions
+
+
+def grow(cluster: Any, *topics: CreatePartitionsTopic, validate_only: bool = False) -> list[int]:
+    request = CreatePartitionsRequest(topics=list(topics), validate_only=validate_only)
+    response = cluster.run(cluster.core.handle_create_partitions(cluster.context, request))
+    return [result.error_code for result in response.results]
+
+
+def growth(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
+    rows = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+    return CreatePartitionsTopic(name=name, count=count, assignments=rows or None)
+
+
+def test_partitions_are_added_behind_those_that_are_there(cluster: Any) -> None:
+    before = cluster.create_topic("t", 2, 2).partitions
+    assert grow(cluster, growth("t", 5)) == [0]
+    after = cluster.topic("t").partitions
+    assert after[:2] == before
+    assert [len(p.replicas) for p in after] == [2] * 5
+
+
+def test_partitions_are_added_where_told(cluster: Any) -> None:
+    cluster.create_topic("t", 1, 2)
+    assert grow(cluster, growth("t", 2, [3, 1])) == [0]
+    assert cluster.partition("t", 1).replicas == (3, 1)
+
+
+def test_refused_growth_changes_nothing(cluster: Any) -> None:
+    cluster.create_topic("t", 3, 2)
+    before = cluster.image
+    codes = [
+        grow(cluster, topic)[0]
+        for topic in (
+            growth("t", 3),
+            growth("t", 2),
+            growth("missing", 5),
+            growth("t", 5, [1, 2]),
+            growth("t", 4, [1]),
+            growth("t", 4, [1, 9]),
+            growth("t", 2**31 - 1),
+        )
+    ]
+    assert codes == [
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+    assert grow(cluster, growth("t", 4), growth("t", 5)) == [ErrorCode.INVALID_REQUEST]
+    assert grow(cluster, growth("t", 9), validate_only=True) == [0]
+    assert cluster.image is before
+
+
+# IncrementalAlterConfigs
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter(
+    cluster: Any, *entries: tuple[str, int, str | None], resource: tuple[int, str] = (2, "t"), **fields: Any
+) -> Any:
+    configs = [AlterableConfig(name=name, config_operation=op, value=value) for name, op, value in entries]
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
+        ],
+        **fields,
+    )
+    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    return response.responses[0]
+
+
+def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> None:
+    cluster.create_topic("t")
+    assert alter(cluster, ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")).error_code == 0
+    assert dict(cluster.image.topic_config("t")) == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    alter(cluster, ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
+    assert dict(cluster.image.topic_config("t")) == {"cleanup.policy": "compact"}
+
+
+def test_setting_what_is_set_already_writes_nothing(cluster: Any) -> None:
+    cluster.create_topic("t")
+    alter(cluster, ("retention.ms", SET, "5"))
+    before = cluster.image
+    assert alter(cluster, ("retention.ms", SET, "5"), ("segment.ms", DELETE, None)).error_code == 0
+    assert cluster.image is before
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([("retension.ms", SET, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 7, "5")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "5"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
+        ([("segment.ms", SET, "5"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_refused_alteration_changes_nothing(cluster: Any, entries: Any, expected: ErrorCode) -> None:
+    cluster.create_topic("t")
+    before = cluster.image
+    assert alter(cluster, *entries).error_code == expected
+    assert cluster.image is before
+
+
+def test_only_existing_topics_have_alterable_configs(cluster: Any) -> None:
+    entry = ("retention.ms", SET, "5")
+    assert alter(cluster, entry, resource=(2, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = alter(cluster, entry, resource=(4, "1"))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "topic" in refused.error_message
+
+
+def test_validating_an_alteration_changes_nothing(cluster: Any) -> None:
+    cluster.create_topic("t")
+    before = cluster.image
+    assert alter(cluster, ("retention.ms", SET, "5"), validate_only=True).error_code == 0
+    assert cluster.image is before

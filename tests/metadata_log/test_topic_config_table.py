@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.topic_configs import (
+    TOPIC_CONFIGS,
+    effective_topic_config,
+    parse_topic_config,
+    validate_topic_configs,
+)
+
+
+def test_every_default_is_a_value_its_own_key_accepts() -> None:
+    for name, key in TOPIC_CONFIGS.items():
+        assert key.default is not None
+        parse_topic_config(name, key.default)
+
+
+def test_overrides_win_over_broker_wide_values_and_those_over_defaults() -> None:
+    effective = effective_topic_config({"retention.ms": "1"}, {"retention.ms": "2", "segment.ms": "3"})
+    assert (effective["retention.ms"], effective["segment.ms"]) == (1, 3)
+    assert effective["cleanup.policy"] == ["delete"]
+    assert effective["min.cleanable.dirty.ratio"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("segment.bytes", "1048575"),
+        ("segment.bytes", "99999999999"),
+        ("cleanup.policy", "delete,burn"),
+        ("compression.type", "rar"),
+        ("compression.gzip.level", "0"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+        ("preallocate", "maybe"),
+        ("leader.replication.throttled.replicas", "0-1"),
+        ("retention.bytes", "-2"),
+        ("no.such.key", "1"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(name: str, value: str) -> None:
+    with pytest.raises(KafkaError) as error:
+        validate_topic_configs({name: value})
+    assert error.value.code is ErrorCode.INVALID_CONFIG
+    assert name in error.value.message
