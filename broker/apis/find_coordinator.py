@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.offsets_writer import OFFSETS_TOPIC
 from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -16,7 +17,7 @@ from pykraft.kafka_protocol.messages.find_coordinator import Coordinator, FindCo
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import TopicImage
 
-OFFSETS_TOPIC = "__consumer_offsets"
+
 _GROUP = 0
 
 

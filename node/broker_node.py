@@ -1,0 +1,271 @@
+"""The broker of one node: its parts, made and joined, brought up and taken down in order.
+
+Up: logs, replicas and coordinator, then registration; the client listeners open only when the controller has
+unfenced the broker, so that until then a client is refused at once and asks another. Down: leaderships are
+handed over, then listeners, coordinator, fetchers, replicas and logs stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+
+from pykraft.broker.alter_partition import ControllerAlterPartition
+from pykraft.broker.apis.table import make_apis, make_hot_handlers
+from pykraft.broker.config import ListenerConfig
+from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.lifecycle_driver import LifecycleDriver
+from pykraft.broker.listener import KafkaListener, ListenerLimits
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
+from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.broker.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.broker.request_server import RequestServer
+from pykraft.broker.services import BrokerServices
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.ids import Uuid, make_uuid
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.features import SUPPORTED_FEATURES
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.loader import MetadataLoader
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
+from pykraft.node.broker_settings import broker_config, group_config, server_properties
+from pykraft.node.config import ServerConfig
+from pykraft.node.format import NodeIdentity
+from pykraft.quorum.driver import QuorumNode
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.rpc import RpcTransport
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
+from pykraft.runtime.tcp import StreamRuntime
+
+_PRODUCER_IDS_TIMEOUT_MS = 10_000
+
+
+class BrokerNode:
+    """One broker. ``loader`` is the quorum listener that feeds it; it exists before the quorum does."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        identity: NodeIdentity,
+        disk: Disk,
+        clock: Clock,
+        on_fatal: FatalHandler,
+    ) -> None:
+        self._server_config = config
+        self._config = broker_config(config, identity.cluster_id)
+        self._directory_ids = identity.directory_ids
+        self._disk = disk
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._tasks = TaskSupervisor(on_fatal)
+        self._lifecycle = BrokerLifecycle(self._config.session_timeout_ms)
+        self._metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
+        self._publisher = _Publisher(self._metadata)
+        self.loader = MetadataLoader([self._publisher])
+        self._listeners: list[KafkaListener] = []
+        self._driver: LifecycleDriver | None = None
+        self._requests: RequestServer | None = None
+        self._groups: GroupCoordinatorService | None = None
+        self._fetchers: ReplicaFetchers | None = None
+        self._replicas: ReplicaManager | None = None
+        self._logs: LogManager | None = None
+
+    async def start(self, transport: RpcTransport, quorum: QuorumNode) -> None:
+        """Register and serve; returns once the controller has unfenced this broker."""
+        config, clock = self._config, self._clock
+        channel = ControllerChannel(transport, quorum.leader_address, clock)
+        self._logs = LogManager(
+            self._disk, config.log_dirs, build_log_config({}, config.topic_defaults), clock, self._fault
+        )
+        await self._logs.start()
+        self._replicas = ReplicaManager(
+            config,
+            self._logs,
+            self._metadata,
+            self._lifecycle,
+            ControllerAlterPartition(config.node_id, self._lifecycle, channel),
+            clock,
+            self._fault,
+        )
+        self._fetchers = ReplicaFetchers(config, self._replicas, self._metadata, self._lifecycle, clock)
+        self._replicas.set_fetchers(self._fetchers)
+        self._groups = GroupCoordinatorService(
+            group_config(self._server_config), OffsetsTopicWriter(self._replicas), clock, random.Random()
+        )
+        self._join_groups_to_replicas(self._replicas, self._groups)
+        await self._groups.start()
+        await self._replicas.start()
+        await self._fetchers.start()
+        self._publisher.begin(self._replicas, self._groups)
+        services = BrokerServices(
+            config=config,
+            clock=clock,
+            metadata=self._metadata,
+            lifecycle=self._lifecycle,
+            controller=channel,
+            replicas=self._replicas,
+            groups=self._groups,
+            producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
+            server_properties=server_properties(self._server_config),
+        )
+        self._requests = RequestServer(services, make_apis(), make_hot_handlers(services))
+        await self._bind_listeners(self._requests)
+        self._driver = LifecycleDriver(
+            config,
+            self._lifecycle,
+            channel,
+            clock,
+            incarnation_id=_new_incarnation_id(),
+            endpoints=self._endpoints,
+            log_dir_ids=tuple(self._directory_ids[path] for path in config.log_dirs),
+            metadata_offset=lambda: self.loader.offset,
+            features=SUPPORTED_FEATURES,
+        )
+        self._tasks.start(self._driver.run(), "broker-lifecycle")
+        await self._driver.running.wait()
+        for listener in self._listeners:
+            await listener.start_serving()
+
+    def _join_groups_to_replicas(self, replicas: ReplicaManager, groups: GroupCoordinatorService) -> None:
+        def leadership(topic: str, index: int, leader_epoch: int | None) -> None:
+            if topic != OFFSETS_TOPIC:
+                return
+            if leader_epoch is None:
+                groups.on_resigned(index)
+            else:
+                groups.on_elected(index, leader_epoch)
+
+        def high_watermark(topic: str, index: int, offset: int) -> None:
+            groups.on_high_watermark(index, offset)
+
+        replicas.add_leadership_listener(leadership)
+        replicas.add_high_watermark_listener(high_watermark, OFFSETS_TOPIC)
+
+    async def _bind_listeners(self, requests: RequestServer) -> None:
+        runtime = StreamRuntime(asyncio.get_running_loop())
+        limits = ListenerLimits(
+            max_request_bytes=self._config.socket_request_max_bytes,
+            max_connections=self._config.max_connections,
+            idle_timeout_ms=self._config.connections_max_idle_ms,
+        )
+        for listener in self._config.listeners:
+            bound = KafkaListener(
+                runtime, listener.host or None, listener.port, listener.name, requests, limits
+            )
+            await bound.bind()
+            self._listeners.append(bound)
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(
+            _endpoint(configured, bound.port)
+            for configured, bound in zip(self._config.listeners, self._listeners, strict=True)
+        )
+
+    async def _allocate_producer_ids(self, channel: ControllerChannel) -> tuple[int, int]:
+        response = await channel.call(
+            "AllocateProducerIds",
+            pb.AllocateProducerIdsRequest(
+                broker_id=self._config.node_id, broker_epoch=self._lifecycle.epoch
+            ),
+            pb.AllocateProducerIdsResponse.FromString,
+            _PRODUCER_IDS_TIMEOUT_MS,
+        )
+        return response.start, response.length
+
+    def _fault(self, what: str, error: BaseException) -> None:
+        self._on_fatal(error)
+
+    async def stop(self) -> None:
+        """Hand over and close; safe after a start that failed half-way."""
+        if self._driver is not None and self._lifecycle.state is BrokerState.RUNNING:
+            await self._driver.shut_down(self._config.controlled_shutdown_timeout_ms)
+        for listener in self._listeners:
+            await listener.stop_listening()
+        self._publisher.end()
+        await self._tasks.close()
+        if self._groups is not None:
+            await self._groups.stop()
+        if self._requests is not None:
+            await self._requests.close()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
+        if self._replicas is not None:
+            await self._replicas.stop()
+        for listener in self._listeners:
+            await listener.stop()
+        if self._logs is not None and self._replicas is not None:
+            high_watermarks = {
+                (partition.topic, partition.index): partition.high_watermark
+                for partition in self._replicas.partitions()
+            }
+            await self._logs.stop(self._lifecycle.epoch, high_watermarks)
+
+
+class _Publisher:
+    """Passes images on in a fixed order: metadata cache, replica manager, group coordinator."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+        self._rest: tuple[ReplicaManager, GroupCoordinatorService] | None = None
+
+    def begin(self, replicas: ReplicaManager, groups: GroupCoordinatorService) -> None:
+        """From now on the others are told too, beginning with all that happened so far."""
+        self._rest = (replicas, groups)
+        delta = _everything(self._metadata.image)
+        if not delta.is_empty:
+            self._publish_rest(delta, delta.new)
+
+    def end(self) -> None:
+        """The broker is going down: roles no longer change."""
+        self._rest = None
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._metadata.publish(delta, image)
+        self._publish_rest(delta, image)
+
+    def _publish_rest(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if self._rest is not None:
+            replicas, groups = self._rest
+            replicas.publish(delta, image)
+            groups.on_metadata(delta, image)
+
+
+def _everything(image: MetadataImage) -> MetadataDelta:
+    """The delta from nothing to ``image``."""
+    return MetadataDelta(
+        old=EMPTY_IMAGE,
+        new=image,
+        changed_topics=frozenset(image.topics_by_id.keys()),
+        changed_partitions={
+            topic_id: frozenset(range(len(topic.partitions)))
+            for topic_id, topic in image.topics_by_id.items()
+        },
+        created_topics=frozenset(image.topics_by_id.keys()),
+        changed_brokers=frozenset(image.brokers.keys()),
+        changed_configs=frozenset(image.configs.keys()),
+        changed_features=frozenset(image.features.keys()),
+    )
+
+
+def _endpoint(configured: ListenerConfig, bound_port: int) -> Endpoint:
+    return Endpoint(
+        name=configured.name,
+        host=configured.advertised_host,
+        port=configured.advertised_port or bound_port,
+        security_protocol=configured.security_protocol,
+    )
+
+
+def _new_incarnation_id() -> Uuid:
+    while True:
+        value = make_uuid(os.urandom(16))
+        if value is not None:
+            return value
