@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -43,15 +44,13 @@ class Commands:
     def one(self) -> None:
         rng, harness = self.rng, self.harness
         harness.now_ms += rng.choice((0, 10, 500, 3000))
+        often = [self.heartbeat, self.heartbeat, self.heartbeat, self.alter_isr, self.alter_isr]
+        seldom = [self.shut_down, self.fence_check, self.create, self.delete, self.grow]
         command: Callable[[], Any] = rng.choice(
-            [self.register, self.heartbeat, self.heartbeat, self.heartbeat, self.heartbeat, self.shut_down]
-            + [self.fence_check, self.create, self.delete, self.grow, self.alter_config]
-            + [self.alter_isr, self.alter_isr, self.alter_isr, self.allocate]
+            [*often, *seldom, self.register, self.alter_config, self.allocate]
         )
-        try:
+        with suppress(KafkaError):
             command()
-        except KafkaError:
-            pass
 
     def broker_id(self) -> int:
         return self.rng.choice(BROKERS)

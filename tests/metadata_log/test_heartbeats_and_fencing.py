@@ -52,6 +52,13 @@ def test_broker_heard_from_in_time_is_not_fenced(cluster: Any) -> None:
     assert not cluster.image.brokers[1].fenced
 
 
+def test_fenced_broker_is_not_fenced_again(cluster: Any) -> None:
+    cluster.silence(1)
+    before = cluster.image
+    cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+    assert cluster.image is before
+
+
 def test_fencing_touches_only_partitions_of_that_broker(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [2, 3])
     untouched = cluster.partition("t", 1)
