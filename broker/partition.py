@@ -255,6 +255,10 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica_id} is no replica of {self}")
         if last_fetched_epoch == NO_EPOCH:
             return None
+        return self.diverging_epoch(fetch_offset, last_fetched_epoch)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where a log that ends at ``fetch_offset`` in that epoch leaves this one; None if it does not."""
         end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end.end_offset < 0:
             raise KafkaError(

@@ -1,0 +1,255 @@
+"""Fetch (1), versions 4-18: consumers and followers, the same path.
+
+Hot path: parsed by hand; answers are header bytes and file ranges. A consumer sees what is below the high
+watermark; a follower sees everything, and its request is its acknowledgement. Long poll until ``min_bytes``
+are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at once. The first batch
+is whole however large, all others obey the request's and the partition's limits. No fetch sessions: session
+id 0 is answered. There are no transactions: the last stable offset is the high watermark. No rack-aware
+reads: the preferred read replica is always the leader.
+"""
+
+from __future__ import annotations
+
+from pykraft.broker.fetch_session import check_session
+from pykraft.broker.partition import Partition
+from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.fetch_fast import (
+    FetchPartition,
+    FetchRequestView,
+    FetchResult,
+    FetchTopic,
+    build_fetch_response,
+    parse_fetch_request,
+)
+from pykraft.kafka_protocol.headers import RequestHeader
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.request_context import RequestContext
+
+_NONE = int(ErrorCode.NONE)
+_READ_COMMITTED = 1
+_LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+Results = list[tuple[str | Uuid, list[FetchResult]]]
+
+
+class FetchHandler:
+    """Answers Fetch; one per broker."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+
+    def handle(
+        self,
+        connection: Connection,
+        context: RequestContext,
+        header: RequestHeader,
+        body: memoryview,
+        slot: ResponseSlot,
+    ) -> None:
+        """Read what is asked for; complete ``slot`` now, or when there is enough or time is up."""
+        version = header.api_version
+        request = parse_fetch_request(body, 0, version)
+        session_error = check_session(request.session_id, request.session_epoch)
+        if session_error is not ErrorCode.NONE:
+            slot.complete_framed(
+                build_fetch_response(version, header.correlation_id, [], error_code=session_error)
+            )
+            return
+        replicas = self.replicas
+        replicas.begin_request()
+        try:
+            if request.replica_id >= 0:
+                self._acknowledge(request)
+            topics, size, is_final = self.read(request)
+        finally:
+            replicas.end_request()
+        if is_final or size >= request.min_bytes or request.max_wait_ms <= 0:
+            self.answer(header, request, topics, slot)
+        else:
+            _PendingFetch(self, header, request, slot).park()
+
+    def _acknowledge(self, request: FetchRequestView) -> None:
+        """Count what a follower's offsets acknowledge. Errors are found again, and told, when reading."""
+        replicas = self.replicas
+        replica_id, broker_epoch = request.replica_id, request.replica_epoch
+        now_ms = replicas.clock.monotonic_ms()
+        for topic in request.topics:
+            for asked in topic.partitions:
+                try:
+                    partition = self._find(topic, asked)
+                    if self._diverging(partition, replica_id, asked) is None:
+                        self._check_incarnation(replica_id, broker_epoch)
+                        partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
+                except KafkaError:
+                    continue
+                if replica_id not in partition.isr.committed:
+                    replicas.maybe_change_isr(partition)
+
+    def _check_incarnation(self, replica_id: int, broker_epoch: int) -> None:
+        broker = self.replicas.metadata.image.brokers.get(replica_id)
+        if broker is not None and 0 <= broker_epoch < broker.epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
+            )
+
+    def _find(self, topic: FetchTopic, asked: FetchPartition) -> Partition:
+        if topic.topic_id is not None:
+            partition = self.replicas.by_id(topic.topic_id, asked.partition)
+        else:
+            assert topic.name is not None
+            partition = self.replicas.by_name(topic.name, asked.partition)
+        if asked.current_leader_epoch >= 0 or not partition.is_leader:
+            partition.require_leader(asked.current_leader_epoch)
+        return partition
+
+    def _diverging(
+        self, partition: Partition, replica_id: int, asked: FetchPartition
+    ) -> tuple[int, int] | None:
+        if replica_id >= 0:
+            end = partition.check_follower(replica_id, asked.fetch_offset, asked.last_fetched_epoch)
+        elif asked.last_fetched_epoch >= 0:
+            end = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
+        else:
+            return None
+        return None if end is None else (end.epoch, end.end_offset)
+
+    def read(self, request: FetchRequestView) -> tuple[Results, int, bool]:
+        """(results, bytes of records, whether they must be answered now)."""
+        left = min(request.max_bytes, self.replicas.config.fetch_max_bytes)
+        is_replica = request.replica_id >= 0
+        refusal: KafkaError | None = None
+        if not is_replica:
+            try:
+                self.replicas.refuse_if_fenced()
+            except KafkaError as error:
+                refusal = error
+        topics: Results = []
+        total = 0
+        is_final = not request.topics
+        for topic in request.topics:
+            key: str | Uuid = topic.name if topic.topic_id is None else topic.topic_id  # type: ignore[assignment]
+            results: list[FetchResult] = []
+            topics.append((key, results))
+            for asked in topic.partitions:
+                try:
+                    if refusal is not None:
+                        raise refusal
+                    partition = self._find(topic, asked)
+                    diverging = self._diverging(partition, request.replica_id, asked)
+                    records = None
+                    if diverging is not None:
+                        is_final = True
+                    elif left > 0 or total == 0:
+                        limit = asked.max_bytes if asked.max_bytes < left else left
+                        read = partition.read_replica if is_replica else partition.read_committed
+                        records = read(asked.fetch_offset, max(limit, 0), at_least_one=total == 0)
+                        if records is not None:
+                            total += records.size_bytes
+                            left -= records.size_bytes
+                except KafkaError as error:
+                    is_final = True
+                    results.append(self._error(topic, asked, error))
+                    continue
+                results.append(
+                    FetchResult(
+                        asked.partition,
+                        _NONE,
+                        partition.high_watermark,
+                        partition.log.log_start_offset,
+                        records,
+                        diverging,
+                    )
+                )
+        return topics, total, is_final
+
+    def _error(self, topic: FetchTopic, asked: FetchPartition, error: KafkaError) -> FetchResult:
+        """With a hint at the leader where that is the question (KIP-951), and offsets where they are."""
+        leader: tuple[int, int] | None = None
+        high_watermark = log_start = -1
+        if error.code in _LEADER_HINTS:
+            image = self.replicas.metadata.image
+            known = (
+                image.topic_by_id(topic.topic_id)
+                if topic.topic_id is not None
+                else image.topic(topic.name or "")
+            )
+            if known is not None and 0 <= asked.partition < len(known.partitions):
+                registration = known.partitions[asked.partition]
+                if registration.has_leader and registration.leader != self.replicas.node_id:
+                    leader = (registration.leader, registration.leader_epoch)
+        elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            partition = self._find(topic, asked)
+            high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
+        return FetchResult(asked.partition, int(error.code), high_watermark, log_start, leader=leader)
+
+    def answer(
+        self, header: RequestHeader, request: FetchRequestView, topics: Results, slot: ResponseSlot
+    ) -> None:
+        slot.complete_framed(
+            build_fetch_response(
+                header.api_version,
+                header.correlation_id,
+                topics,
+                read_committed=request.isolation_level == _READ_COMMITTED,
+            )
+        )
+
+
+class _PendingFetch:
+    """A fetch that waits for data on any of its partitions."""
+
+    __slots__ = ("_handler", "_header", "_partitions", "_request", "_slot", "bucket")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        header: RequestHeader,
+        request: FetchRequestView,
+        slot: ResponseSlot,
+    ) -> None:
+        self._handler = handler
+        self._header = header
+        self._request = request
+        self._slot = slot
+        self._partitions: list[dict[_PendingFetch, None]] = []
+        self.bucket = -1
+
+    def park(self) -> None:
+        replicas = self._handler.replicas
+        is_replica = self._request.replica_id >= 0
+        for topic in self._request.topics:
+            for asked in topic.partitions:
+                partition = self._handler._find(topic, asked)
+                waiters: dict[_PendingFetch, None] = (
+                    partition.replica_waiters if is_replica else partition.consumer_waiters  # type: ignore[assignment]
+                )
+                waiters[self] = None
+                self._partitions.append(waiters)
+        self._slot.on_abandon = self._leave
+        replicas.wait_until(self, replicas.clock.monotonic_ms() + self._request.max_wait_ms)
+
+    def wake(self) -> None:
+        self._handler.replicas.wake(self)
+
+    def evaluate(self) -> None:
+        """Something changed: answer if it is enough, else go on waiting."""
+        if self._slot.done or self._slot.abandoned:
+            return
+        topics, size, is_final = self._handler.read(self._request)
+        if is_final or size >= self._request.min_bytes:
+            self._finish(topics)
+
+    def expire(self) -> None:
+        if not self._slot.done and not self._slot.abandoned:
+            self._finish(self._handler.read(self._request)[0])
+
+    def _finish(self, topics: Results) -> None:
+        self._leave()
+        self._handler.answer(self._header, self._request, topics, self._slot)
+
+    def _leave(self) -> None:
+        for waiters in self._partitions:
+            waiters.pop(self, None)
+        self._handler.replicas.deadlines.remove(self)

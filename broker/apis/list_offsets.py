@@ -1,0 +1,86 @@
+"""ListOffsets (2), versions 1-11.
+
+The offset for a time, or for an end of the log: -1 latest, -2 and -4 earliest, -3 the record with the
+greatest timestamp, -5 (latest in tiered storage) unknown. Latest is the high watermark for consumers, whatever
+their isolation level (there are no transactions), and the log end for replicas. While a new leader has not
+yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so
+that no consumer sees the end of a partition move back.
+"""
+
+from __future__ import annotations
+
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.partition import LATEST_TIERED
+from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+
+CONSUMER = -1
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    replicas = services.replicas
+    if request.replica_id == CONSUMER:
+        replicas.refuse_if_fenced()
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _answer(replicas, topic.name, asked, version, request.replica_id)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, version: int, replica_id: int
+) -> ListOffsetsPartitionResponse:
+    try:
+        if asked.timestamp < LATEST_TIERED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {asked.timestamp} has no meaning")
+        partition = replicas.by_name(topic, asked.partition_index)
+        partition.require_leader(asked.current_leader_epoch)
+        found = partition.find_offset(asked.timestamp, is_replica=replica_id >= 0)
+    except KafkaError as error:
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, error_response)

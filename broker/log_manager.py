@@ -1,0 +1,310 @@
+"""The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, deleted.
+
+Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
+values that nobody else touches meanwhile; the logs themselves are used on the event loop only. An
+:class:`OSError` of a log is final: ``on_fault`` halts the node, because what a failed flush was to save may
+be lost even if a later one succeeds. Decides when and where, never what is in a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from pykraft.broker import producer_state
+from pykraft.broker.producer_state import ProducerState
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store import checkpoint
+from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, CorruptLogError, FlushJob, Log, LogConfig
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
+STRAY_SUFFIX = "-stray"
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+OnFault = Callable[[str, BaseException], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenLog:
+    """One partition's log with what was learnt when it was opened."""
+
+    log: Log
+    topic_id: Uuid
+    log_dir: str
+    producers: ProducerState
+    high_watermark: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.log.topic_partition
+
+
+@dataclass(slots=True)
+class _LoadedDir:
+    logs: list[OpenLog] = field(default_factory=list)
+    broker_epoch: int | None = None
+    stray: list[str] = field(default_factory=list)
+
+
+class LogManager:
+    """Owns the logs of ``log_dirs``. ``logs`` maps (topic, partition) to those that are open."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_dirs: Sequence[str],
+        default_config: LogConfig,
+        clock: Clock,
+        on_fault: OnFault,
+        *,
+        executor: Executor | None = None,
+    ) -> None:
+        self._disk = disk
+        self._dirs = tuple(log_dirs)
+        self._default_config = default_config
+        self._clock = clock
+        self._on_fault = on_fault
+        self._executor = executor
+        self.logs: dict[TopicPartition, OpenLog] = {}
+        #: Recovery points as they stand in the checkpoint files: what a crash would trust.
+        self._stored_recovery_points: dict[TopicPartition, int] = {}
+        self._flushing: set[TopicPartition] = set()
+        #: The broker epoch of the last orderly stop, None after an unclean one.
+        self.previous_broker_epoch: int | None = None
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run a blocking job on values of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+
+    # -- start and stop --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open every log there is. :class:`CorruptLogError` names file and position of damage."""
+        epochs: list[int | None] = []
+        for log_dir in self._dirs:
+            now_ms = self._clock.wall_ms()
+            job = partial(_load_dir, self._disk, log_dir, self._default_config, now_ms)
+            loaded = await self.run(job)
+            epochs.append(loaded.broker_epoch)
+            for opened in loaded.logs:
+                self.logs[opened.topic_partition] = opened
+                self._stored_recovery_points[opened.topic_partition] = opened.log.recovery_point
+        known = {epoch for epoch in epochs if epoch is not None}
+        if len(known) == 1 and None not in epochs:
+            self.previous_broker_epoch = known.pop()
+
+    async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Flush and close every log, write the checkpoints, and last the marker of an orderly stop."""
+        opened = [self.logs[key] for key in sorted(self.logs)]
+        for one in opened:
+            await self._guarded(one.log.directory, one.log.close)
+        await self.write_checkpoints(high_watermarks)
+        for log_dir in self._dirs:
+            marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
+            await self._guarded(log_dir, marker)
+        self.logs.clear()
+
+    def abandon(self) -> None:
+        """Release all files without writing anything (after a fault)."""
+        for one in self.logs.values():
+            one.log.abandon()
+
+    async def _guarded(self, what: str, job: Callable[[], T]) -> T:
+        try:
+            return await self.run(job)
+        except OSError as error:
+            self._on_fault(what, error)
+            raise
+
+    # -- logs come and go ------------------------------------------------------------------------------
+
+    async def open_or_create(self, wanted: Sequence[tuple[str, int, Uuid, LogConfig]]) -> list[OpenLog]:
+        """The logs of these partitions, created where missing.
+
+        A directory of an earlier topic of the same name is deleted first: its id tells it apart.
+        """
+        result: list[OpenLog] = []
+        for topic, index, topic_id, config in wanted:
+            key = (topic, index)
+            existing = self.logs.get(key)
+            if existing is not None and existing.topic_id != topic_id:
+                await self.delete([key])
+                existing = None
+            if existing is None:
+                log_dir = self._emptiest_dir()
+                path = f"{log_dir}/{topic}-{index}"
+                now_ms = self._clock.wall_ms()
+                job = partial(_create, self._disk, log_dir, path, config, topic_id, now_ms)
+                existing = self.logs[key] = await self._guarded(path, job)
+            existing.log.config = config
+            result.append(existing)
+        return result
+
+    async def delete(self, keys: Iterable[TopicPartition]) -> None:
+        """Remove logs for good. Answers on their way keep the files they need."""
+        for key in keys:
+            opened = self.logs.pop(key, None)
+            self._stored_recovery_points.pop(key, None)
+            if opened is not None:
+                while key in self._flushing:
+                    await asyncio.sleep(0.001)
+                await self._guarded(opened.log.directory, opened.log.delete)
+
+    async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
+        """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
+        for key in keys:
+            opened = self.logs.pop(key, None)
+            if opened is not None:
+                logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
+                await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
+
+    def _emptiest_dir(self) -> str:
+        counts = dict.fromkeys(self._dirs, 0)
+        for opened in self.logs.values():
+            counts[opened.log_dir] += 1
+        return min(self._dirs, key=lambda log_dir: counts[log_dir])
+
+    # -- durability ------------------------------------------------------------------------------------
+
+    async def flush(self, key: TopicPartition) -> None:
+        """Make what a log holds now durable, while it goes on growing."""
+        opened = self.logs.get(key)
+        if opened is None or key in self._flushing:
+            return
+        self._flushing.add(key)
+        try:
+            job: FlushJob = opened.log.prepare_flush()
+            await self._guarded(opened.log.directory, job.run)
+            opened.log.complete_flush(job)
+        finally:
+            self._flushing.discard(key)
+
+    def note_truncation(self, key: TopicPartition) -> None:
+        """A log was truncated: no checkpoint may promise more than it still holds.
+
+        Written at once, before anything is appended again; otherwise a crash would trust bytes that were
+        never flushed.
+        """
+        opened = self.logs.get(key)
+        if opened is None or self._stored_recovery_points.get(key, 0) <= opened.log.recovery_point:
+            return
+        try:
+            self._store_recovery_points(opened.log_dir)
+        except OSError as error:
+            self._on_fault(opened.log_dir, error)
+            raise
+
+    def _in_dir(self, log_dir: str) -> dict[TopicPartition, OpenLog]:
+        return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
+
+    def _store_recovery_points(self, log_dir: str) -> None:
+        points = {key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}
+        path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
+        checkpoint.write_offset_checkpoint(self._disk, path, points)
+        self._stored_recovery_points.update(points)
+
+    async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Recovery points, log starts and high watermarks of every directory."""
+        await self.write_high_watermarks(high_watermarks)
+        for log_dir in self._dirs:
+            # Not in the executor: a truncation must not be overtaken by an older, higher point.
+            try:
+                self._store_recovery_points(log_dir)
+            except OSError as error:
+                self._on_fault(log_dir, error)
+                raise
+            starts = {
+                key: one.log.log_start_offset
+                for key, one in self._in_dir(log_dir).items()
+                if one.log.log_start_offset > one.log.segment_base_offsets[0]
+            }
+            await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
+
+    async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for log_dir in self._dirs:
+            here = self._in_dir(log_dir)
+            offsets = {key: offset for key, offset in high_watermarks.items() if key in here}
+            await self._write(log_dir, checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
+
+    async def _write(self, log_dir: str, name: str, offsets: dict[TopicPartition, int]) -> None:
+        path = f"{log_dir}/{name}"
+        await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
+
+
+def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _LoadedDir:
+    """Open all partition logs below one directory. Blocks."""
+    disk.make_dirs(log_dir)
+    loaded = _LoadedDir(broker_epoch=checkpoint.read_clean_shutdown(disk, log_dir))
+    is_clean = loaded.broker_epoch is not None
+    recovery_points = checkpoint.read_offset_checkpoint(
+        disk, f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
+    )
+    log_starts = checkpoint.read_offset_checkpoint(
+        disk, f"{log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}"
+    )
+    high_watermarks = checkpoint.read_offset_checkpoint(
+        disk, f"{log_dir}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
+    )
+    if is_clean:
+        checkpoint.remove_clean_shutdown(disk, log_dir)
+    for name in disk.list(log_dir):
+        path = f"{log_dir}/{name}"
+        if not disk.is_dir(path):
+            continue
+        if name.endswith(DELETED_DIRECTORY_SUFFIX):
+            disk.remove_tree(path)
+            continue
+        topic, _, number = name.rpartition("-")
+        if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
+            continue
+        try:
+            topic_id = checkpoint.read_partition_metadata(disk, path)
+        except FileNotFoundError:
+            if any(file.endswith(".log") for file in disk.list(path)):
+                raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
+            disk.remove_tree(path)  # its creation was cut short: the id is written before the log
+            continue
+        key = (topic, int(number))
+        log = Log.open(
+            disk,
+            path,
+            config,
+            now_ms=now_ms,
+            recovery_point=recovery_points.get(key, 0),
+            log_start_offset=log_starts.get(key, 0),
+            clean=is_clean,
+        )
+        report = log.recovery_report
+        for cut in report.truncations:
+            logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
+        loaded.logs.append(_opened(log, topic_id, log_dir, high_watermarks.get(key, 0)))
+    return loaded
+
+
+def _create(disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uuid, now_ms: int) -> OpenLog:
+    """A new partition directory, its topic id first: a log without one is damage. Blocks."""
+    disk.make_dirs(path)
+    checkpoint.write_partition_metadata(disk, path, topic_id)
+    return _opened(Log.open(disk, path, config, now_ms=now_ms), topic_id, log_dir, 0)
+
+
+def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> OpenLog:
+    producers = producer_state.rebuild(
+        log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
+    )
+    return OpenLog(log, topic_id, log_dir, producers, high_watermark)
+
+
+def _set_aside(disk: Disk, opened: OpenLog) -> None:
+    opened.log.close()
+    disk.rename(opened.log.directory, f"{opened.log.directory}.{opened.topic_id.hex()}{STRAY_SUFFIX}")
+    disk.flush_dir(opened.log_dir)

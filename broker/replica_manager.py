@@ -1,0 +1,510 @@
+"""All replicas on this broker: which there are, what role each has, and who waits for them.
+
+The metadata image says what should be here; a worker opens and deletes logs until it is so, and only then do
+partitions take part. ISR proposals go to the controller, one at a time per partition. Wake-ups (fetches that
+wait for data, high-watermark listeners) are collected and run once the request that caused them is done, so
+that nothing is called from within an append. Decides who may be served (lease and fencing); all that
+concerns one replica is decided in :mod:`pykraft.broker.partition`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Protocol
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.isr import IsrProposal
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_manager import LogManager, TopicPartition
+from pykraft.broker.partition import Partition
+from pykraft.broker.ports import (
+    AlterPartitionPort,
+    BrokerLease,
+    HighWatermarkListener,
+    ImageSource,
+    LeadershipListener,
+    OnFault,
+)
+from pykraft.broker.purgatory import Deadlines, Waiting
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.records import read_header
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+ISR_RETRY_MS = 500
+OPENED_PER_STEP = 16
+#: Answers after which a proposal is known not to have been applied.
+_REFUSED_FOR_GOOD = frozenset(
+    {ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST, ErrorCode.OPERATION_NOT_ATTEMPTED}
+)
+
+
+class FollowerFetchers(Protocol):
+    """Copies from leaders what this broker follows (:mod:`pykraft.broker.replica_fetcher`)."""
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch from the partition's present leader, in its present epoch."""
+        ...
+
+    def unfollow(self, partition: Partition) -> None: ...
+    def brokers_changed(self, image: MetadataImage) -> None: ...
+
+
+class Wakeable(Protocol):
+    """A fetch that waits for data."""
+
+    def evaluate(self) -> None: ...
+
+
+class ReplicaManager:
+    """See the module. A metadata publisher; comes behind the metadata cache."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        metadata: ImageSource,
+        lease: BrokerLease,
+        controller: AlterPartitionPort,
+        clock: Clock,
+        on_fault: OnFault,
+    ) -> None:
+        self.config = config
+        self.node_id = config.node_id
+        self.clock = clock
+        self.logs = logs
+        self.metadata = metadata
+        self.lease = lease
+        self._controller = controller
+        self._on_fault = on_fault
+        self._fetchers: FollowerFetchers | None = None
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[Uuid, dict[int, Partition]] = {}
+        self._dirty: dict[TopicPartition, None] = {}
+        self._work = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.deadlines = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._woken: dict[Wakeable, None] = {}
+        self._moved: dict[Partition, None] = {}
+        self._in_request = False
+        self._wake_scheduled = False
+        self._high_watermark_listeners: dict[str, list[HighWatermarkListener]] = {}
+        self._leadership_listeners: list[LeadershipListener] = []
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def set_fetchers(self, fetchers: FollowerFetchers) -> None:
+        """Who copies from leaders; set once, before :meth:`start`."""
+        self._fetchers = fetchers
+
+    async def start(self) -> None:
+        """Begin to open what the image assigns to this broker. The log manager is started before.
+
+        Only once the image holds at least this incarnation's registration: by an older one the worker would
+        delete logs of topics that it does not know yet.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._worker = self._loop.create_task(self._reconcile())
+
+    async def stop(self) -> None:
+        """Refuse whoever waits and stop working. Logs stay open; the log manager is stopped after."""
+        if self._worker is not None:
+            self._worker.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self.partitions():
+            partition.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.run_woken()
+        await asyncio.gather(*self._tasks, *([self._worker] if self._worker else []), return_exceptions=True)
+
+    def add_high_watermark_listener(self, callback: HighWatermarkListener, topic: str) -> None:
+        """Call ``callback`` whenever a high watermark of ``topic`` has moved."""
+        self._high_watermark_listeners.setdefault(topic, []).append(callback)
+
+    def add_leadership_listener(self, callback: LeadershipListener) -> None:
+        """Call ``callback`` when this broker begins to lead (its log open) or leads no more."""
+        self._leadership_listeners.append(callback)
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run a task that ends with this object."""
+        assert self._loop is not None
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            assert error is not None
+            self._on_fault("replica manager", error)
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        """A log can no longer be used."""
+        self._on_fault(partition.log.directory, error)
+
+    # -- looking up ------------------------------------------------------------------------------------
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every replica here, by topic and index."""
+        for key in sorted(self._partitions):
+            yield self._partitions[key]
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def by_name(self, topic: str, index: int) -> Partition:
+        """The local replica, or the :class:`KafkaError` that says why there is none."""
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is not None:
+            return partition
+        image = self.metadata.image.topic(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not here")
+
+    def by_id(self, topic_id: Uuid, index: int) -> Partition:
+        """The local replica, or the :class:`KafkaError` that says why there is none."""
+        partitions = self._by_id.get(topic_id)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is not None:
+            return partition
+        image = self.metadata.image.topic_by_id(topic_id)
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        if not 0 <= index < len(image.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{image.name}-{index} does not exist")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{image.name}-{index} is not here")
+
+    def refuse_if_fenced(self) -> None:
+        """A broker that knows it is fenced serves no client."""
+        if self.lease.is_fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
+
+    def refuse_past_lease(self) -> None:
+        """Past its lease a broker may have been replaced: only a commit by the whole ISR can be believed."""
+        if not self.lease.lease_valid(self.clock.monotonic_ms()):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with the controller"
+            )
+
+    # -- for coordinators that keep their state in a topic -----------------------------------------------
+
+    def append_records(self, topic: str, index: int, leader_epoch: int, batch: bytes) -> int:
+        """Append one batch (any offset) with the guarantees of acks=all; returns its exclusive end offset.
+
+        It is committed once the high watermark has reached that offset. :class:`KafkaError` if this broker is
+        not the leader in ``leader_epoch`` or too few replicas are in sync.
+        """
+        self.refuse_if_fenced()
+        partition = self.by_name(topic, index)
+        partition.require_leader(leader_epoch)
+        data = memoryview(bytearray(batch))
+        limit = partition.log.config.max_message_bytes
+        if len(data) > limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes; allowed are {limit}")
+        try:
+            info = partition.append_as_leader(data, read_header(data), self.clock.wall_ms(), all_acks=True)
+        except OSError as error:
+            self.storage_failed(partition, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return info.next_offset
+
+    def high_watermark(self, topic: str, index: int) -> int:
+        return self.by_name(topic, index).high_watermark
+
+    async def read(self, topic: str, index: int, offset: int, max_bytes: int = 1 << 20) -> tuple[bytes, int]:
+        """Whole batches from ``offset`` on up to the log end, uncommitted ones too; and the log end.
+
+        Below the log start it reads from there. Empty at the end.
+        """
+        partition = self.by_name(topic, index)
+        start = max(offset, partition.log.log_start_offset)
+        piece = partition.read_replica(start, max_bytes, at_least_one=True)
+        end = partition.log.log_end_offset
+        if piece is None:
+            return b"", end
+        return await self.logs.run(lambda: piece.file.pread(piece.position, piece.size_bytes)), end
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def begin_request(self) -> None:
+        """Wake-ups wait until :meth:`end_request`."""
+        self._in_request = True
+
+    def end_request(self) -> None:
+        self._in_request = False
+        if self._woken or self._moved:
+            self.run_woken()
+
+    def log_grew(self, partition: Partition) -> None:
+        for waiter in partition.replica_waiters:
+            waiter.wake()
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        for waiter in partition.consumer_waiters:
+            waiter.wake()
+        if partition.topic in self._high_watermark_listeners:
+            self._moved[partition] = None
+            self._schedule_wake()
+
+    def wake(self, waiting: Wakeable) -> None:
+        """Evaluate ``waiting`` soon; many causes, one evaluation."""
+        self._woken[waiting] = None
+        self._schedule_wake()
+
+    def _schedule_wake(self) -> None:
+        if not self._in_request and not self._wake_scheduled and self._loop is not None:
+            self._wake_scheduled = True
+            self._loop.call_soon(self.run_woken)
+
+    def run_woken(self) -> None:
+        """Evaluate what was woken and tell listeners of moved high watermarks."""
+        self._wake_scheduled = False
+        while self._woken or self._moved:
+            woken, self._woken = self._woken, {}
+            moved, self._moved = self._moved, {}
+            for waiting in woken:
+                waiting.evaluate()
+            for partition in moved:
+                for listener in self._high_watermark_listeners[partition.topic]:
+                    listener(partition.topic, partition.index, partition.high_watermark)
+
+    def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
+        """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
+        self.deadlines.add(operation, deadline_ms)
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        due_ms = self.deadlines.next_ms
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_ms = due_ms
+        delay_ms = max(0, due_ms - self.clock.monotonic_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self.deadlines.expire(self.clock.monotonic_ms())
+        self._arm_timer()
+
+    # -- metadata --------------------------------------------------------------------------------------
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Bring the replicas here in line with a newer image."""
+        for topic in delta.iter_deleted_topics():
+            for index in sorted(self._by_id.get(topic.id, {})):
+                self._drop(self._by_id[topic.id][index])
+            self._mark_dirty(topic, range(len(topic.partitions)))
+        for topic, index, registration in delta.iter_changed_partitions():
+            self._apply(topic, index, registration)
+        for kind, name in sorted(delta.changed_configs):
+            if kind == ConfigResourceType.TOPIC:
+                self._reconfigure(name, image)
+        if delta.changed_brokers and self._fetchers is not None:
+            self._fetchers.brokers_changed(image)
+
+    def _apply(self, topic: TopicImage, index: int, registration: PartitionRegistration) -> None:
+        partition = self._partitions.get((topic.name, index))
+        if partition is not None and (
+            partition.topic_id != topic.id or self.node_id not in registration.replicas
+        ):
+            self._drop(partition)
+            partition = None
+        if partition is None:
+            if self.node_id in registration.replicas or (topic.name, index) in self.logs.logs:
+                self._mark_dirty(topic, [index])
+            return
+        self._change_role(partition, registration)
+
+    def _change_role(self, partition: Partition, registration: PartitionRegistration) -> None:
+        was_leader = partition.is_leader
+        if not partition.apply(registration, self.clock.monotonic_ms()):
+            return
+        if partition.is_leader:
+            self._unfollow(partition)
+            self._tell_leadership(partition, partition.leader_epoch)
+            return
+        if was_leader:
+            self._tell_leadership(partition, None)
+        if partition.leader_id is None:
+            self._unfollow(partition)
+        elif self._fetchers is not None:
+            self._fetchers.follow(partition)
+
+    def _unfollow(self, partition: Partition) -> None:
+        if self._fetchers is not None:
+            self._fetchers.unfollow(partition)
+
+    def _tell_leadership(self, partition: Partition, leader_epoch: int | None) -> None:
+        for listener in self._leadership_listeners:
+            listener(partition.topic, partition.index, leader_epoch)
+
+    def _drop(self, partition: Partition) -> None:
+        """Serve it no more; its log goes when the worker comes to it."""
+        del self._partitions[(partition.topic, partition.index)]
+        del self._by_name[partition.topic][partition.index]
+        del self._by_id[partition.topic_id][partition.index]
+        if not self._by_id[partition.topic_id]:
+            del self._by_id[partition.topic_id]
+        self._unfollow(partition)
+        was_leader = partition.is_leader
+        partition.leader_id = None
+        partition.refuse_waiters(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if was_leader:
+            self._tell_leadership(partition, None)
+        self._dirty[(partition.topic, partition.index)] = None
+        self._work.set()
+
+    def _mark_dirty(self, topic: TopicImage, indexes: Sequence[int] | range) -> None:
+        for index in indexes:
+            self._dirty[(topic.name, index)] = None
+        self._work.set()
+
+    def _reconfigure(self, topic: str, image: MetadataImage) -> None:
+        config = build_log_config(image.topic_config(topic), self.config.topic_defaults)
+        for partition in self._by_name.get(topic, {}).values():
+            partition.log.config = config
+            partition.min_isr = config.min_insync_replicas
+
+    async def _reconcile(self) -> None:
+        """Open and delete logs until what is here is what the image says."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                while self._dirty:
+                    await self._reconcile_some()
+            except OSError as error:
+                self._on_fault("log directories", error)
+                return
+
+    async def _reconcile_some(self) -> None:
+        keys = list(self._dirty)[:OPENED_PER_STEP]
+        for key in keys:
+            del self._dirty[key]
+        image = self.metadata.image
+        wanted = []
+        for topic_name, index in keys:
+            topic = self._assigned(image, topic_name, index)
+            if topic is None:
+                if (topic_name, index) not in self._partitions:
+                    await self.logs.delete([(topic_name, index)])
+            elif (topic_name, index) not in self._partitions:
+                config = build_log_config(image.topic_config(topic_name), self.config.topic_defaults)
+                wanted.append((topic_name, index, topic.id, config))
+        for opened in await self.logs.open_or_create(wanted):
+            topic_name, index = opened.topic_partition
+            topic = self._assigned(self.metadata.image, topic_name, index)
+            if topic is None or topic.id != opened.topic_id:
+                self._dirty[(topic_name, index)] = None  # changed while it was being opened
+                continue
+            partition = Partition(
+                topic_name,
+                topic.id,
+                index,
+                self.node_id,
+                opened.log,
+                self,
+                producers=opened.producers,
+                high_watermark=opened.high_watermark,
+            )
+            self._partitions[(topic_name, index)] = partition
+            self._by_name.setdefault(topic_name, {})[index] = partition
+            self._by_id.setdefault(topic.id, {})[index] = partition
+            self._reconfigure(topic_name, self.metadata.image)
+            self._change_role(partition, topic.partitions[index])
+
+    def _assigned(self, image: MetadataImage, topic_name: str, index: int) -> TopicImage | None:
+        topic = image.topic(topic_name)
+        if topic is None or index >= len(topic.partitions):
+            return None
+        return topic if self.node_id in topic.partitions[index].replicas else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every log that the image assigns to this broker is open."""
+        return not self._dirty and not self._work.is_set()
+
+    async def set_aside_strays(self) -> None:
+        """Rename the logs that the image does not know. For a broker whose image is caught up."""
+        image = self.metadata.image
+        strays = [
+            key
+            for key, opened in sorted(self.logs.logs.items())
+            if key not in self._partitions
+            and ((topic := self._assigned(image, *key)) is None or topic.id != opened.topic_id)
+        ]
+        await self.logs.set_aside(strays)
+
+    # -- ISR -------------------------------------------------------------------------------------------
+
+    def maybe_change_isr(self, partition: Partition) -> None:
+        """Propose a new ISR if a follower has caught up or fallen behind."""
+        proposal = partition.next_proposal(
+            self.clock.monotonic_ms(), self.config.replica_lag_time_max_ms, self._is_eligible
+        )
+        if proposal is not None:
+            self.spawn(self._propose(partition, proposal))
+
+    def check_lag(self) -> None:
+        """Look for followers that have fallen behind; called from time to time."""
+        for partition in self.partitions():
+            if partition.is_leader:
+                self.maybe_change_isr(partition)
+
+    def _is_eligible(self, replica: int, broker_epoch: int) -> bool:
+        broker = self.metadata.image.brokers.get(replica)
+        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+
+    async def _propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        members = [
+            (
+                replica,
+                self.lease.epoch if replica == self.node_id else proposal.broker_epochs.get(replica, -1),
+            )
+            for replica in proposal.new_isr
+        ]
+        try:
+            answer = await self._controller.alter_partition(
+                partition.topic_id,
+                partition.index,
+                proposal.leader_epoch,
+                proposal.partition_epoch,
+                members,
+            )
+            error = answer.error
+        except KafkaError as failure:
+            answer, error = None, failure.code
+        if answer is not None and error is ErrorCode.NONE:
+            logger.info("%s: ISR is now %s", partition, list(answer.isr))
+            partition.handle_isr_accepted(proposal, answer.isr, answer.partition_epoch)
+            self.maybe_change_isr(partition)
+            return
+        logger.info("%s: ISR %s refused: %s", partition, list(proposal.new_isr), error.name)
+        retry_ms = self.clock.monotonic_ms() + ISR_RETRY_MS
+        partition.handle_isr_refused(proposal, retry_ms, outcome_known=error in _REFUSED_FOR_GOOD)
+        assert self._loop is not None
+        self._loop.call_later(ISR_RETRY_MS / 1000 + 0.01, self._retry_isr, partition)
+
+    def _retry_isr(self, partition: Partition) -> None:
+        if self._partitions.get((partition.topic, partition.index)) is partition:
+            self.maybe_change_isr(partition)
