@@ -21,7 +21,8 @@ class FlushJob:
 
     disk: Disk
     files: tuple[DiskFile, ...]
-    directory: str | None
+    directory: str
+    flush_directory: bool
     epoch_path: str | None
     epochs: tuple[EpochEntry, ...]
     end_offset: int
@@ -32,12 +33,17 @@ class FlushJob:
 
     def run(self) -> None:
         """Blocks until all is on the medium. :class:`OSError` is final for the log."""
-        if self.epoch_path is not None:
-            self.disk.write_atomic(self.epoch_path, encode_entries(self.epochs))
-        for file in self.files:
-            file.flush()
-        if self.directory is not None:
-            self.disk.flush_dir(self.directory)
+        try:
+            if self.epoch_path is not None:
+                self.disk.write_atomic(self.epoch_path, encode_entries(self.epochs))
+            for file in self.files:
+                file.flush()
+            if self.flush_directory:
+                self.disk.flush_dir(self.directory)
+        except FileNotFoundError:
+            if self.disk.is_dir(self.directory):
+                raise
+            # the log was deleted meanwhile: nothing is left to save
 
 
 def snapshot(
@@ -66,7 +72,8 @@ def snapshot(
     return FlushJob(
         disk=disk,
         files=tuple(file for segment, sealed in unflushed for file in segment.files_to_flush(sealed=sealed)),
-        directory=directory if directory_changes != directory_flushed else None,
+        directory=directory,
+        flush_directory=directory_changes != directory_flushed,
         epoch_path=epochs.path if entries is not epochs.persisted else None,
         epochs=entries,
         end_offset=end_offset,

@@ -112,7 +112,7 @@ class Log:
         report = RecoveryReport()
         if not segments:
             segments = [_create(disk, directory, log_start_offset, config, now_ms)]
-            end_offset = log_start_offset
+            end_offset = recovery_point = log_start_offset
         elif clean:
             for segment in segments[:-1]:
                 segment.is_durable = True
@@ -367,10 +367,11 @@ class Log:
         """Forget everything; the log starts and ends at ``offset``."""
         self._remove_segments(self._segments)
         self._use_segments((_create(self._disk, self.directory, offset, self._config, now_ms),))
-        self._directory_changes += 1
+        self._disk.flush_dir(self.directory)
         self.epoch_cache.clear()
         self.log_start_offset = offset
         self._truncated_to(offset)
+        self.recovery_point = offset
 
     def _truncated_to(self, offset: int) -> None:
         self._truncations += 1

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import threading
 
 from pykraft.runtime.disk import Buffer
 
@@ -95,6 +96,10 @@ class OsFile:
 class OsDisk:
     """The operating system's file tree."""
 
+    def __init__(self) -> None:
+        # By path: a flush in a thread and the event loop may replace the same checkpoint at once.
+        self._replacing: dict[str, threading.Lock] = {}
+
     def open(self, path: str, *, create: bool = True) -> OsFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(path, os.open(path, flags, 0o644))
@@ -104,16 +109,17 @@ class OsDisk:
             return file.read()
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        temporary = f"{path}.tmp"
-        file = self.open(temporary)
-        try:
-            file.truncate(0)  # a crash may have left an older one
-            file.append(data)
-            file.flush()
-        finally:
-            file.close()
-        self.rename(temporary, path)
-        self.flush_dir(os.path.dirname(path) or ".")
+        with self._replacing.setdefault(path, threading.Lock()):
+            temporary = f"{path}.tmp"
+            file = self.open(temporary)
+            try:
+                file.truncate(0)  # a crash may have left an older one
+                file.append(data)
+                file.flush()
+            finally:
+                file.close()
+            self.rename(temporary, path)
+            self.flush_dir(os.path.dirname(path) or ".")
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,11 @@ def test_size_counts_what_a_failed_append_left_behind(
     with pytest.raises(OSError, match="no space"):
         file.append(b"0123456789")
     assert file.size() == 4
+
+
+def test_concurrent_replacements_of_one_file_leave_one_of_the_contents(disk: OsDisk, tmp_path: Path) -> None:
+    contents = [bytes([48 + number]) * (number + 1) * 1000 for number in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda content: disk.write_atomic(f"{tmp_path}/state", content), contents * 4))
+    assert disk.read(f"{tmp_path}/state") in contents
+    assert disk.list(str(tmp_path)) == ["state"]

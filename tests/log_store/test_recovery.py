@@ -1,0 +1,311 @@
+"""After an unclean stop: what is cut, what is refused, what is rebuilt."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.log import LogConfig
+
+FIRST = "00000000000000000000"
+SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+LARGE = LogConfig(index_interval_bytes=100)
+
+
+def _damage(place: Any, name: str, position: int, data: bytes) -> None:
+    """Overwrite part of a file on any disk."""
+    path = place.path(name)
+    content = place.disk.read(path)
+    place.disk.write_atomic(path, content[:position] + data + content[position + len(data) :])
+
+
+@pytest.mark.parametrize("left_bytes", [1, 11, 12, 60, 61, 70, 87])
+def test_torn_tail_is_cut_at_the_last_whole_batch(
+    place: Any, fill: Any, stored: Any, left_bytes: int
+) -> None:
+    log = place.open(LARGE)
+    batches = fill(log, 5)
+    log.abandon()
+    file = place.disk.open(place.path(f"{FIRST}.log"))
+    file.truncate(4 * 88 + left_bytes)
+    log = place.open(LARGE)
+    assert stored(log) == [batch.data for batch in batches[:4]]
+    assert log.log_end_offset == 4
+    (cut,) = log.recovery_report.truncations
+    assert (cut.position, cut.lost_bytes) == (4 * 88, left_bytes)
+    assert cut.path.endswith(f"{FIRST}.log") and "cut short" in cut.reason
+    assert file.size() == 4 * 88 or place.disk.open(place.path(f"{FIRST}.log")).size() == 4 * 88
+    fill(log, 3)
+    log.close()
+    assert place.open(LARGE).log_end_offset == 7
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        (bytes(4096), "batch length is 0"),
+        (bytes(30), "cut short"),
+        (b"\xff" * 300, "batch length is -1"),
+        (random.Random(7).randbytes(500), ""),
+    ],
+)
+def test_nonsense_tail_is_cut(place: Any, fill: Any, stored: Any, tail: bytes, reason: str) -> None:
+    log = place.open(LARGE)
+    batches = fill(log, 5)
+    log.abandon()
+    place.disk.open(place.path(f"{FIRST}.log")).append(tail)
+    log = place.open(LARGE)
+    assert stored(log) == [batch.data for batch in batches]
+    (cut,) = log.recovery_report.truncations
+    assert (cut.position, cut.lost_bytes) == (5 * 88, len(tail))
+    assert reason in cut.reason
+
+
+@pytest.mark.parametrize("damage", ["crc", "magic", "length"])
+def test_bad_last_batch_is_cut(place: Any, fill: Any, stored: Any, damage: str) -> None:
+    log = place.open(LARGE)
+    batches = fill(log, 5)
+    log.abandon()
+    offset, data = {"crc": (80, b"?"), "magic": (16, b"\1"), "length": (8, b"\0\0\0\1")}[damage]
+    _damage(place, f"{FIRST}.log", 4 * 88 + offset, data)
+    log = place.open(LARGE)
+    assert stored(log) == [batch.data for batch in batches[:4]]
+
+
+def test_batch_that_repeats_an_offset_is_cut(place: Any, fill: Any, make_batch: Any) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.abandon()
+    place.disk.open(place.path(f"{FIRST}.log")).append(make_batch(4).data)
+    log = place.open(LARGE)
+    assert log.log_end_offset == 5
+    assert "offset goes back to 4 from 5" in log.recovery_report.truncations[0].reason
+
+
+def test_batch_of_an_older_epoch_is_cut(place: Any, fill: Any, make_batch: Any) -> None:
+    log = place.open(LARGE)
+    fill(log, 5, epoch=7)
+    log.abandon()
+    place.disk.open(place.path(f"{FIRST}.log")).append(make_batch(5, epoch=6).data)
+    log = place.open(LARGE)
+    assert (log.log_end_offset, log.latest_epoch) == (5, 7)
+    assert "leader epoch goes back to 6 from 7" in log.recovery_report.truncations[0].reason
+
+
+@pytest.mark.parametrize("offset_in_batch", [17, 25, 61, 80])
+def test_damage_in_the_middle_of_the_newest_segment_is_refused(
+    place: Any, fill: Any, offset_in_batch: int
+) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.abandon()
+    _damage(place, f"{FIRST}.log", 2 * 88 + offset_in_batch, b"\x7b")
+    before = place.disk.read(place.path(f"{FIRST}.log"))
+    with pytest.raises(CorruptLogError, match="good batches follow") as raised:
+        place.open(LARGE)
+    assert raised.value.path == place.path(f"{FIRST}.log")
+    assert raised.value.position == 2 * 88
+    assert place.disk.read(place.path(f"{FIRST}.log")) == before
+
+
+def test_page_that_never_reached_the_disk_is_a_lost_tail_not_damage(
+    place: Any, make_batch: Any, stored: Any
+) -> None:
+    log = place.open(LARGE)
+    batches = [make_batch(offset, value_bytes=20_000) for offset in range(3)]
+    for batch in batches:
+        log.append(batch.data, [batch.header], now_ms=0)
+    log.abandon()
+    page = (len(batches[0].data) // 4096 + 2) * 4096
+    _damage(place, f"{FIRST}.log", page, bytes(4096))
+    log = place.open(LARGE)
+    assert stored(log) == [batches[0].data]
+
+
+def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 12)
+    log.abandon()
+    _damage(place, f"{5:020d}.log", 4 * 88 + 80, b"?")
+    with pytest.raises(CorruptLogError, match="CRC does not match") as raised:
+        place.open(SMALL)
+    assert (raised.value.path, raised.value.position) == (place.path(f"{5:020d}.log"), 4 * 88)
+
+
+def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.close()
+    place.disk.open(place.path(f"{FIRST}.log")).truncate(3 * 88 + 40)
+    with pytest.raises(CorruptLogError) as raised:
+        place.open(LARGE, recovery_point=5)
+    assert raised.value.position == 3 * 88
+    assert f"{FIRST}.log" in str(raised.value)
+
+
+def test_log_that_ends_before_the_recovery_point_says_so(place: Any, fill: Any) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.close()
+    place.disk.open(place.path(f"{FIRST}.log")).truncate(3 * 88)
+    log = place.open(LARGE, recovery_point=5)
+    assert (log.log_end_offset, log.recovery_point) == (3, 3)
+    assert "before the recovery point 5" in log.recovery_report.truncations[0].reason
+
+
+def test_clean_start_refuses_a_torn_tail(place: Any, fill: Any) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.close()
+    place.disk.open(place.path(f"{FIRST}.log")).append(b"torn")
+    with pytest.raises(CorruptLogError, match="cut short"):
+        place.open(LARGE, clean=True)
+
+
+@pytest.mark.parametrize("cut", [2 * 88, 2 * 88 + 50])
+def test_older_segment_that_lost_its_tail_takes_the_newer_ones_with_it(
+    place: Any, fill: Any, stored: Any, cut: int
+) -> None:
+    log = place.open(SMALL)
+    batches = fill(log, 18)
+    log.abandon()
+    place.disk.open(place.path(f"{5:020d}.log")).truncate(cut)
+    log = place.open(SMALL, recovery_point=3)
+    assert stored(log) == [batch.data for batch in batches[:7]]
+    report = log.recovery_report
+    assert report.removed == (place.path(f"{15:020d}.log"), place.path(f"{10:020d}.log"))
+    assert not [name for name in place.disk.list(place.path("")) if name.startswith(f"{10:020d}")]
+    more = fill(log, 9, epoch=2)
+    assert stored(log) == [batch.data for batch in batches[:7] + more]
+    for offset in range(16):
+        found = log.read(offset, 1)
+        assert found is not None and found.base_offset == offset
+
+
+def test_lost_segment_in_the_middle_drops_what_follows(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 18)
+    log.abandon()
+    place.disk.remove(place.path(f"{5:020d}.log"))
+    log = place.open(SMALL)
+    assert log.log_end_offset == 5
+    assert place.disk.list(place.path("")) == [f"{FIRST}.index", f"{FIRST}.log", f"{FIRST}.timeindex"]
+
+
+def test_only_what_lies_above_the_recovery_point_is_checked(place: Any, fill: Any) -> None:
+    seen: list[int] = []
+    log = place.open(SMALL)
+    fill(log, 23)
+    log.abandon()
+    log = place.open(SMALL, recovery_point=17, on_batch=lambda header: seen.append(header.base_offset))
+    assert seen == list(range(17, 23))
+    assert log.recovery_report.scanned_batches == 6
+    assert log.recovery_report.scanned_bytes == 6 * 88
+    log.abandon()
+    place.open(SMALL, on_batch=lambda header: seen.append(header.base_offset))
+    assert seen[6:] == list(range(23))
+
+
+def test_recovery_point_inside_a_batch_checks_that_batch(place: Any, make_batch: Any) -> None:
+    seen: list[int] = []
+    log = place.open(LARGE)
+    for offset in range(0, 30, 3):
+        batch = make_batch(offset, records=3)
+        log.append(batch.data, [batch.header], now_ms=0)
+    log.abandon()
+    place.open(LARGE, recovery_point=16, on_batch=lambda header: seen.append(header.base_offset))
+    assert seen == [15, 18, 21, 24, 27]
+
+
+def test_epochs_above_the_recovery_point_are_rebuilt_from_the_batches(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 6, epoch=1)
+    log.flush()
+    fill(log, 6, epoch=3)
+    fill(log, 6, epoch=4)
+    expected = log.epoch_cache.entries
+    log.abandon()
+    log = place.open(SMALL, recovery_point=6)
+    assert log.epoch_cache.entries == expected
+    assert log.latest_epoch == 4
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "ragged", "shuffled", "beyond", "zeros", "empty"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_damaged_index_is_rebuilt(place: Any, make_batch: Any, suffix: str, damage: str, clean: bool) -> None:
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=100)
+    log = place.open(config)
+    for offset in range(60):
+        batch = make_batch(offset, times=(1000 + offset,))
+        log.append(batch.data, [batch.header], now_ms=0)
+    end = log.log_end_offset
+    log.close()
+    for base in log.segment_base_offsets[0], log.segment_base_offsets[-1]:
+        path = place.path(f"{base:020d}.{suffix}")
+        content = place.disk.read(path)
+        assert len(content) > 24
+        match damage:
+            case "missing":
+                place.disk.remove(path)
+            case "ragged":
+                place.disk.write_atomic(path, content + b"?")
+            case "shuffled":
+                place.disk.write_atomic(path, content[12:] + content[:12])
+            case "beyond":
+                place.disk.write_atomic(path, content[:-12] + b"\x7f\xff\xff\xff" * 3)
+            case "zeros":
+                place.disk.write_atomic(path, bytes(len(content)))
+            case _:
+                place.disk.write_atomic(path, b"")
+    log = place.open(config, clean=clean, recovery_point=end)
+    for offset in range(60):
+        found = log.read(offset, 1)
+        assert found is not None and found.base_offset == offset
+
+
+def test_rebuilt_index_is_the_one_that_was_lost(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 12)
+    log.close()
+    names = [f"{FIRST}.index", f"{FIRST}.timeindex"]
+    before = [place.disk.read(place.path(name)) for name in names]
+    for name in names:
+        place.disk.remove(place.path(name))
+    log = place.open(SMALL, clean=True)
+    assert log.read(3, 1) is not None
+    assert [place.disk.read(place.path(name)) for name in names] == before
+
+
+def test_index_files_without_a_segment_are_removed(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 3)
+    log.close()
+    place.disk.open(place.path(f"{77:020d}.index")).append(b"12345678")
+    place.disk.open(place.path(f"{77:020d}.snapshot")).append(b"not ours")
+    place.open(SMALL)
+    assert place.disk.list(place.path(""))[-2:] == [f"{77:020d}.snapshot", "leader-epoch-checkpoint"]
+
+
+def test_log_that_ends_below_its_start_begins_anew_there(place: Any, fill: Any) -> None:
+    log = place.open(SMALL)
+    fill(log, 12)
+    log.close()
+    log = place.open(SMALL, log_start_offset=40)
+    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    assert fill(log, 1)[0].header.base_offset == 40
+
+
+def test_clean_start_opens_only_the_newest_segment(memory: Any, fill: Any) -> None:
+    log = memory.open(SMALL)
+    fill(log, 40)
+    log.close()
+    memory.disk.calls.clear()
+    log = memory.open(SMALL, clean=True)
+    opened = {call.path.rpartition("/")[2] for call in memory.disk.calls if call.operation == "open"}
+    newest = f"{log.segment_base_offsets[-1]:020d}"
+    assert len(log.segment_base_offsets) == 8
+    assert opened <= {f"{newest}.log", f"{newest}.index", f"{newest}.timeindex"}
