@@ -51,17 +51,20 @@ _LAST_OFFSET_FETCH_BY_NAME = 9
 
 
 async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
-    async def attempt() -> BrokerDescription:
-        request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
-        response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
-        if response.coordinators:
-            told = response.coordinators[0]
-            check(told.error_code, told.error_message, f"FindCoordinator of {group_id}")
-            return BrokerDescription(told.node_id, told.host, told.port, None)
-        check(response.error_code, response.error_message, f"FindCoordinator of {group_id}")
-        return BrokerDescription(response.node_id, response.host, response.port, None)
+    what = f"coordinator of group {group_id}"
+    return await cluster.retrying(what, lambda: _coordinator(cluster, group_id, deadline_ms), deadline_ms)
 
-    return await cluster.retrying(f"coordinator of group {group_id}", attempt, deadline_ms)
+
+async def _coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
+    """One attempt, for use while retrying."""
+    request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
+    response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
+    if response.coordinators:
+        told = response.coordinators[0]
+        check(told.error_code, told.error_message, f"FindCoordinator of {group_id}")
+        return BrokerDescription(told.node_id, told.host, told.port, None)
+    check(response.error_code, response.error_message, f"FindCoordinator of {group_id}")
+    return BrokerDescription(response.node_id, response.host, response.port, None)
 
 
 async def list_groups(
@@ -89,7 +92,7 @@ async def describe_group(cluster: Cluster, group_id: str, deadline_ms: int) -> G
     """Raises GROUP_ID_NOT_FOUND for a group that does not exist."""
 
     async def attempt() -> GroupDescription:
-        coordinator = await find_coordinator(cluster, group_id, deadline_ms)
+        coordinator = await _coordinator(cluster, group_id, deadline_ms)
         try:
             return await _describe_consumer(cluster, coordinator, group_id, deadline_ms)
         except KafkaError as error:
@@ -104,7 +107,7 @@ async def delete_groups(cluster: Cluster, group_ids: Sequence[str], deadline_ms:
     async def attempt(left: Sequence[str]) -> Iterable[Outcome]:
         outcomes = []
         for group_id in left:
-            coordinator = await find_coordinator(cluster, group_id, deadline_ms)
+            coordinator = await _coordinator(cluster, group_id, deadline_ms)
             response = await _ask(
                 cluster,
                 coordinator,
@@ -130,7 +133,7 @@ async def group_offsets(
     """The committed offsets of a group (None: all); partitions without one are left out."""
 
     async def attempt() -> dict[TopicPartition, CommittedOffset]:
-        coordinator = await find_coordinator(cluster, group_id, deadline_ms)
+        coordinator = await _coordinator(cluster, group_id, deadline_ms)
         request = _offset_fetch_request(group_id, partitions)
         response = await _ask(
             cluster,

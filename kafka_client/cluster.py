@@ -176,23 +176,17 @@ class Cluster:
         return await self.retrying("metadata", attempt, deadline_ms)
 
     async def leader(self, topic: str, index: int, deadline_ms: int) -> Partition:
-        """A partition that has a leader; asks only if the cache knows none."""
-
-        async def attempt() -> Partition:
+        """A partition that has a leader; asks, once, only if the cache knows none. Call it while retrying."""
+        known = self.metadata.partition(topic, index)
+        if known is None or known.leader_id is None or known.leader_id not in self.metadata.brokers:
+            await self.refresh([topic], deadline_ms)
+            self._known_topic(topic)
             known = self.metadata.partition(topic, index)
-            if known is None or known.leader_id is None or known.leader_id not in self.metadata.brokers:
-                await self.refresh([topic], deadline_ms)
-                self._known_topic(topic)
-                known = self.metadata.partition(topic, index)
-            if known is None:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
-                )
-            if known.leader_id is None:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader")
-            return known
-
-        return await self.retrying(f"leader of {topic}-{index}", attempt, deadline_ms)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+        if known.leader_id is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader")
+        return known
 
     def _known_topic(self, name: str) -> Topic:
         topic = self.metadata.topic(name)

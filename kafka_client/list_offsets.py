@@ -19,6 +19,17 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
+__all__ = [
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "MAX_TIMESTAMP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "ListedOffset",
+    "TopicPartition",
+    "list_offsets",
+]
+
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -47,7 +58,7 @@ async def list_offsets(
     All or nothing: raises the first error that does not pass by the deadline.
     """
     found: dict[TopicPartition, ListedOffset] = {}
-    to_refresh: set[str] = set()
+    to_refresh = {topic for topic, _ in timestamps if cluster.metadata.topic(topic) is None}
 
     async def attempt() -> None:
         if to_refresh:

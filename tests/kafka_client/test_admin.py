@@ -1,0 +1,357 @@
+"""Administration: what is retried, until when, and how one item's error stays its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin_results import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
+from pykraft.kafka_client.blocking import run
+from pykraft.kafka_client.errors import ClientTimeoutError
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import (
+    consumer_group_describe as described_groups,
+)
+from pykraft.kafka_protocol.messages import (
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_quorum,
+    describe_topic_partitions,
+    find_coordinator,
+    incremental_alter_configs,
+    list_groups,
+    list_offsets,
+    offset_fetch,
+)
+from pykraft.kafka_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+
+
+@pytest.fixture
+def admin(scripted):
+    admin = Admin(scripted.network, scripted.client().config)
+    yield admin
+    admin.close()
+
+
+def script_create(scripted, codes_by_try):
+    """CreateTopics answers the n-th request with the n-th code for every topic."""
+    tries = iter(codes_by_try)
+
+    def handler(broker_id, request, version):
+        code = next(tries)
+        codes = code if isinstance(code, dict) else dict.fromkeys((t.name for t in request.topics), code)
+        results = [
+            create_topics.CreatableTopicResult(
+                name=topic.name, error_code=codes[topic.name], topic_id=b"i" * 16
+            )
+            for topic in request.topics
+        ]
+        return create_topics.CreateTopicsResponse(topics=results)
+
+    scripted.script(ApiKey.CREATE_TOPICS, handler)
+
+
+def test_create_is_retried_while_there_is_no_controller(scripted, admin):
+    script_create(scripted, [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE])
+    (created,) = run(admin.create_topics([NewTopic("t", 3, 2)]))
+    assert created.check().topic_id == b"i" * 16
+    assert len({broker for broker, _, _ in scripted.requests(ApiKey.CREATE_TOPICS)}) > 1, (
+        "other brokers are asked"
+    )
+
+
+def test_create_gives_up_at_the_deadline_and_names_the_last_error(scripted, admin):
+    script_create(scripted, [ErrorCode.NOT_CONTROLLER] * 1000)
+    with pytest.raises(ClientTimeoutError, match="CreateTopics: gave up; the last error was NOT_CONTROLLER"):
+        run(admin.create_topics([NewTopic("t")], timeout_ms=3_000))
+    assert scripted.network.time_ms <= 1_000 + 3_000
+
+
+def test_one_topics_error_does_not_hide_anothers_success(scripted, admin):
+    script_create(
+        scripted,
+        [{"a": ErrorCode.TOPIC_ALREADY_EXISTS, "b": ErrorCode.NOT_CONTROLLER}, {"b": ErrorCode.NONE}],
+    )
+    first, second = run(admin.create_topics([NewTopic("a"), NewTopic("b")]))
+    assert first.error is not None and first.error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert second.error is None
+    assert [[t.name for t in r.topics] for _, _, r in scripted.requests(ApiKey.CREATE_TOPICS)] == [
+        ["a", "b"],
+        ["b"],
+    ]
+
+
+def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(scripted, admin):
+    script_create(scripted, [0])
+    topics = [
+        NewTopic("counts", 6, 3, {"min.insync.replicas": "2"}),
+        NewTopic("defaults"),
+        NewTopic("assigned", assignments={0: (1, 2), 1: (2, 3)}),
+    ]
+    run(admin.create_topics(topics, validate_only=True))
+    ((_, _, request),) = scripted.requests(ApiKey.CREATE_TOPICS)
+    assert request.validate_only and 0 < request.timeout_ms < 30_000
+    sent = [(t.num_partitions, t.replication_factor) for t in request.topics]
+    assert sent == [(6, 3), (-1, -1), (-1, -1)]
+    assert [(c.name, c.value) for c in request.topics[0].configs] == [("min.insync.replicas", "2")]
+    assert [(a.partition_index, a.broker_ids) for a in request.topics[2].assignments] == [
+        (0, [1, 2]),
+        (1, [2, 3]),
+    ]
+
+
+@pytest.mark.parametrize("newest", [5, 6])
+def test_deleting_an_unknown_topic_fails_at_once(scripted, admin, newest):
+    def handler(broker_id, request, version):
+        names = [t.name for t in request.topics] or request.topic_names
+        results = [delete_topics.DeletableTopicResult(name=name, error_code=3) for name in names]
+        return delete_topics.DeleteTopicsResponse(responses=results)
+
+    scripted.script(ApiKey.DELETE_TOPICS, handler)
+    for broker in scripted.brokers.values():
+        broker.ranges[ApiKey.DELETE_TOPICS] = (1, newest)
+    (outcome,) = run(admin.delete_topics(["nope"]))
+    assert outcome.error is not None and outcome.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert scripted.network.slept_ms == []
+
+
+def test_topics_are_described_page_by_page(scripted, admin):
+    def handler(broker_id, request, version):
+        first = 0 if request.cursor is None else request.cursor.partition_index
+        partition = describe_topic_partitions.DescribeTopicPartitionsResponsePartition(
+            partition_index=first, leader_id=2, leader_epoch=4, replica_nodes=[2, 1], isr_nodes=[2]
+        )
+        topic = describe_topic_partitions.DescribeTopicPartitionsResponseTopic(
+            name="t", topic_id=b"i" * 16, partitions=[partition]
+        )
+        cursor = describe_topic_partitions.DescribeTopicPartitionsResponseCursor(
+            topic_name="t", partition_index=first + 1
+        )
+        return describe_topic_partitions.DescribeTopicPartitionsResponse(
+            topics=[topic], next_cursor=cursor if first < 2 else None
+        )
+
+    scripted.script(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handler)
+    (topic,) = run(admin.describe_topics(["t"]))
+    assert [(p.index, p.leader, p.replicas, p.isr) for p in topic.partitions] == [
+        (index, 2, (2, 1), (2,)) for index in range(3)
+    ]
+
+
+def test_topics_are_described_through_metadata_where_the_newer_api_is_missing(scripted, admin):
+    scripted.add_topic("t", {0: (1, 5), 1: (-1, 6)})
+    (topic,) = run(admin.describe_topics(["t"]))
+    assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(1, 5), (None, 6)]
+
+
+def test_describing_an_unknown_topic_fails_soon(scripted, admin):
+    with pytest.raises(KafkaError, match="topic nope does not exist"):
+        run(admin.describe_topics(["nope"], timeout_ms=60_000))
+    assert scripted.network.time_ms < 10_000
+
+
+def test_list_offsets_asks_each_leader_and_again_after_a_move(scripted, admin):
+    scripted.add_topic("t", {0: (1, 5), 1: (2, 6), 2: (2, 6)})
+
+    def handler(broker_id, request, version):
+        topic = request.topics[0]
+        partitions = []
+        for wanted in topic.partitions:
+            leads = scripted.leaders["t"][wanted.partition_index][0] == broker_id
+            partitions.append(
+                list_offsets.ListOffsetsPartitionResponse(
+                    partition_index=wanted.partition_index,
+                    error_code=0 if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    offset=100 + wanted.partition_index if leads else -1,
+                )
+            )
+        answer = list_offsets.ListOffsetsTopicResponse(name="t", partitions=partitions)
+        return list_offsets.ListOffsetsResponse(topics=[answer])
+
+    scripted.script(ApiKey.LIST_OFFSETS, handler)
+    run(admin.describe_topics(["t"]))
+    scripted.leaders["t"][1] = (3, 7)
+    wanted = {TopicPartition("t", index): -1 for index in range(3)}
+    found = run(admin.list_offsets(wanted))
+    assert [found[TopicPartition("t", index)].offset for index in range(3)] == [100, 101, 102]
+    asked = [(b, [p.partition_index for p in r.topics[0].partitions]) for b, _, r in scripted.requests(2)]
+    assert asked == [(1, [0]), (2, [1, 2]), (3, [1])], "answers already given are not asked for again"
+
+
+def script_coordinator(scripted, node_ids):
+    told = iter(node_ids)
+
+    def handler(broker_id, request, version):
+        node = next(told)
+        if node is None:
+            coordinator = find_coordinator.Coordinator(
+                key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+        else:
+            coordinator = find_coordinator.Coordinator(key="g", node_id=node, host="broker", port=node)
+        return find_coordinator.FindCoordinatorResponse(coordinators=[coordinator])
+
+    scripted.script(ApiKey.FIND_COORDINATOR, handler)
+
+
+def consumer_group(error=0):
+    assignment = described_groups.Assignment(
+        topic_partitions=[
+            described_groups.TopicPartitions(topic_id=b"i" * 16, topic_name="t", partitions=[2, 0])
+        ]
+    )
+    member = described_groups.Member(
+        member_id="m", member_epoch=3, client_id="c", assignment=assignment, subscribed_topic_names=["t"]
+    )
+    group = described_groups.DescribedGroup(
+        group_id="g", error_code=error, group_state="Stable", group_epoch=3, members=[member]
+    )
+    return described_groups.ConsumerGroupDescribeResponse(groups=[group])
+
+
+def test_group_is_described_by_the_coordinator_that_takes_over(scripted, admin):
+    script_coordinator(scripted, [None, 1, 2])
+    scripted.script(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        lambda broker, request, version: consumer_group(ErrorCode.NOT_COORDINATOR if broker == 1 else 0),
+    )
+    group = run(admin.describe_group("g"))
+    assert (group.type, group.state, group.group_epoch, group.coordinator.id) == ("consumer", "Stable", 3, 2)
+    assert group.members[0].assignment == {"t": (0, 2)}
+
+
+def test_classic_group_is_described_by_the_classic_call(scripted, admin):
+    script_coordinator(scripted, [1] * 9)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    scripted.script(ApiKey.CONSUMER_GROUP_DESCRIBE, lambda broker, request, version: consumer_group(missing))
+    group = DescribedGroup(group_id="g", group_state="Empty", protocol_type="consumer", protocol_data="range")
+    scripted.script(
+        ApiKey.DESCRIBE_GROUPS, lambda broker, request, version: DescribeGroupsResponse(groups=[group])
+    )
+    described = run(admin.describe_group("g"))
+    assert (described.type, described.state, described.assignor) == ("classic", "Empty", "range")
+
+
+def test_group_that_does_not_exist_is_reported(scripted, admin):
+    script_coordinator(scripted, [1] * 9)
+    group = DescribedGroup(group_id="g", group_state="Dead")
+    scripted.script(
+        ApiKey.DESCRIBE_GROUPS, lambda broker, request, version: DescribeGroupsResponse(groups=[group])
+    )
+    with pytest.raises(KafkaError) as caught:
+        run(admin.describe_group("g"))
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_groups_of_all_brokers_are_listed(scripted, admin):
+    def handler(broker_id, request, version):
+        group = list_groups.ListedGroup(group_id=f"g{broker_id}", group_state="Stable", group_type="consumer")
+        return list_groups.ListGroupsResponse(groups=[group])
+
+    scripted.script(ApiKey.LIST_GROUPS, handler)
+    listed = run(admin.list_groups())
+    assert [(group.group_id, group.coordinator_id) for group in listed] == [("g1", 1), ("g2", 2), ("g3", 3)]
+
+
+@pytest.mark.parametrize("newest", [7, 10])
+def test_committed_offsets_are_read_in_both_shapes_of_the_request(scripted, admin, newest):
+    script_coordinator(scripted, [2] * 9)
+
+    def handler(broker_id, request, version):
+        if version <= 7:
+            assert request.group_id == "g" and request.topics is None
+            partitions = [
+                offset_fetch.OffsetFetchResponsePartition(partition_index=0, committed_offset=7),
+                offset_fetch.OffsetFetchResponsePartition(partition_index=1, committed_offset=-1),
+            ]
+            topic = offset_fetch.OffsetFetchResponseTopic(name="t", partitions=partitions)
+            return offset_fetch.OffsetFetchResponse(topics=[topic])
+        assert version <= 9, "the answer must name topics"
+        assert [(g.group_id, g.topics) for g in request.groups] == [("g", None)]
+        grouped = [
+            offset_fetch.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7),
+            offset_fetch.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1),
+        ]
+        topics = [offset_fetch.OffsetFetchResponseTopics(name="t", partitions=grouped)]
+        group = offset_fetch.OffsetFetchResponseGroup(group_id="g", topics=topics)
+        return offset_fetch.OffsetFetchResponse(groups=[group])
+
+    scripted.script(ApiKey.OFFSET_FETCH, handler)
+    for broker in scripted.brokers.values():
+        broker.ranges[ApiKey.OFFSET_FETCH] = (1, newest)
+    offsets = run(admin.group_offsets("g"))
+    assert {str(where): committed.offset for where, committed in offsets.items()} == {"t-0": 7}
+
+
+def test_quorum_is_described_with_its_endpoints(scripted, admin):
+    replica = describe_quorum.ReplicaState(replica_id=1, log_end_offset=40, last_fetch_timestamp=-1)
+    partition = describe_quorum.DescribeQuorumResponsePartitionData(
+        leader_id=1, leader_epoch=9, high_watermark=40, current_voters=[replica], error_message=None
+    )
+    node = describe_quorum.Node(
+        node_id=1, listeners=[describe_quorum.Listener(name="CONTROLLER", host="h", port=9093)]
+    )
+    response = describe_quorum.DescribeQuorumResponse(
+        error_message=None,
+        topics=[describe_quorum.DescribeQuorumResponseTopicData(partitions=[partition])],
+        nodes=[node],
+    )
+    scripted.script(ApiKey.DESCRIBE_QUORUM, lambda broker, request, version: response)
+    quorum = run(admin.describe_quorum())
+    assert (quorum.leader_id, quorum.leader_epoch, quorum.high_watermark) == (1, 9, 40)
+    assert quorum.voters[0].last_fetch_timestamp_ms is None
+    assert str(quorum.nodes[1]["CONTROLLER"]) == "h:9093"
+
+
+def test_configs_are_described_with_their_sources(scripted, admin):
+    config = describe_configs.DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1)
+    strange = describe_configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
+    result = describe_configs.DescribeConfigsResult(
+        resource_type=2, resource_name="t", configs=[config, strange]
+    )
+    scripted.script(
+        ApiKey.DESCRIBE_CONFIGS,
+        lambda broker, request, version: describe_configs.DescribeConfigsResponse(results=[result]),
+    )
+    entries = run(admin.describe_configs(ResourceType.TOPIC, "t"))
+    assert [(e.name, e.value, e.source) for e in entries] == [
+        ("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("x", None, ConfigSource.UNKNOWN),
+    ]
+
+
+def test_refused_config_change_is_raised_with_the_brokers_message(scripted, admin):
+    refused = incremental_alter_configs.AlterConfigsResourceResponse(
+        error_code=ErrorCode.INVALID_CONFIG, error_message="no such key", resource_type=2, resource_name="t"
+    )
+    scripted.script(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        lambda broker, request, version: incremental_alter_configs.IncrementalAlterConfigsResponse(
+            responses=[refused]
+        ),
+    )
+    with pytest.raises(KafkaError, match="no such key"):
+        run(admin.alter_configs(ResourceType.TOPIC, "t", [ConfigChange("nope", ConfigOperation.SET, "1")]))
+
+
+def test_no_broker_up_is_reported_with_every_address(scripted, admin):
+    for broker in scripted.brokers.values():
+        broker.up = False
+    with pytest.raises(ClientTimeoutError, match="no broker answers") as caught:
+        run(admin.describe_cluster(timeout_ms=1_000))
+    assert all(f"broker:{broker_id}" in str(caught.value) for broker_id in (1, 2, 3))
+
+
+def test_cluster_is_described_through_metadata_where_the_newer_api_is_missing(scripted, admin):
+    described = run(admin.describe_cluster())
+    assert described.cluster_id == "scripted"
+    assert [broker.id for broker in described.brokers] == [1, 2, 3]

@@ -1,0 +1,273 @@
+"""Fetching one partition: positions, leader changes, typed losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.kafka_client.blocking import run
+from pykraft.kafka_client.errors import (
+    ClientTimeoutError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicDeletedError,
+    TopicRecreatedError,
+)
+from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+
+
+def batch(base_offset, count=5, epoch=3, value=b"v"):
+    return encode_batch([RecordInput(None, value)] * count, base_offset=base_offset, leader_epoch=epoch)
+
+
+def told(request, records=b"", error=ErrorCode.NONE, endpoints=(), **fields):
+    topic = request.topics[0]
+    partition = PartitionData(
+        partition_index=topic.partitions[0].partition,
+        error_code=error,
+        high_watermark=100,
+        records=records,
+        **fields,
+    )
+    response = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[partition])
+    return FetchResponse(responses=[response], node_endpoints=list(endpoints))
+
+
+class Log:
+    """A script for Fetch: whole batches from the asked offset on, sent by the leader only."""
+
+    def __init__(self, scripted, batches, topic="t"):
+        self.scripted = scripted
+        self.batches = batches
+        self.topic = topic
+        self.errors = []
+
+    def __call__(self, broker_id, request, version):
+        leader, epoch = self.scripted.leaders[self.topic][0]
+        wanted = request.topics[0].partitions[0]
+        if self.errors:
+            return told(request, error=self.errors.pop(0))
+        if broker_id != leader:
+            return told(request, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if wanted.current_leader_epoch < epoch:
+            return told(request, error=ErrorCode.FENCED_LEADER_EPOCH)
+        data = b"".join(raw for end, raw in self.batches if end > wanted.fetch_offset)
+        return told(request, data[: wanted.partition_max_bytes])
+
+
+@pytest.fixture
+def log(scripted):
+    scripted.add_topic("t", {0: (2, 3)})
+    log = Log(scripted, [(5, batch(0)), (10, batch(5)), (15, batch(10))])
+    scripted.script(ApiKey.FETCH, log)
+    scripted.script(ApiKey.LIST_OFFSETS, list_offsets)
+    return log
+
+
+def list_offsets(broker_id, request, version):
+    topic = request.topics[0]
+    offset = {-2: 4, -1: 15}[topic.partitions[0].timestamp]
+    partition = ListOffsetsPartitionResponse(
+        partition_index=topic.partitions[0].partition_index, offset=offset
+    )
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[partition])])
+
+
+def fetcher_at(scripted, position, topic_id=None, config=None, client=None):
+    client = client or scripted.client()
+    return PartitionFetcher(client, "t", topic_id, 0, position, config or FetchConfig())
+
+
+def fetch(scripted, fetcher, timeout_ms=10_000, **arguments):
+    return run(fetcher.fetch(scripted.network.time_ms + timeout_ms, **arguments))
+
+
+def test_whole_batches_are_returned_and_the_position_moves_behind_them(scripted, log):
+    fetcher = fetcher_at(scripted, 7)
+    fetched = fetch(scripted, fetcher)
+    assert [header.base_offset for _, header in fetched.headers] == [5, 10]
+    assert (fetched.next_offset, fetcher.position) == (15, 15)
+    assert fetch(scripted, fetcher).headers == ()
+    assert fetcher.position == 15
+
+
+def test_partial_batch_at_the_end_is_left_out(scripted, log):
+    size = len(batch(0))
+    fetcher = fetcher_at(scripted, 0, config=FetchConfig(max_partition_fetch_bytes=2 * size + 10))
+    fetched = fetch(scripted, fetcher)
+    assert len(fetched.data) == 2 * size
+    assert fetcher.position == 10
+
+
+def test_batch_larger_than_the_limit_is_asked_for_again_with_more_room(scripted, log):
+    fetcher = fetcher_at(scripted, 0, config=FetchConfig(max_partition_fetch_bytes=40))
+    assert fetch(scripted, fetcher).headers
+    asked = [
+        request.topics[0].partitions[0].partition_max_bytes
+        for _, _, request in scripted.requests(ApiKey.FETCH)
+    ]
+    assert asked == [40, 80, 160]
+
+
+def test_request_carries_topic_id_and_epochs(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    fetch(scripted, fetcher)
+    (_, version, first), (_, _, second) = scripted.requests(ApiKey.FETCH)
+    assert version >= 13
+    assert first.topics[0].topic_id == scripted.topic_ids["t"]
+    asked = [
+        (p.current_leader_epoch, p.last_fetched_epoch)
+        for p in (r.topics[0].partitions[0] for r in (first, second))
+    ]
+    assert asked == [(3, -1), (3, 3)]
+
+
+def test_topic_without_an_id_is_fetched_by_name(scripted, log):
+    scripted.topic_ids["t"] = bytes(16)
+    assert fetch(scripted, fetcher_at(scripted, 0)).headers
+    assert [version for _, version, _ in scripted.requests(ApiKey.FETCH)] == [12]
+
+
+def test_moved_leader_is_found_through_fresh_metadata(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    log.batches.append((20, batch(15, epoch=4)))
+    scripted.leaders["t"][0] = (3, 4)
+    assert fetch(scripted, fetcher).next_offset == 20
+    assert [broker for broker, _, _ in scripted.requests(ApiKey.FETCH)] == [2, 2, 3]
+
+
+def test_fenced_epoch_is_retried_with_the_new_one(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    log.batches.append((20, batch(15, epoch=7)))
+    scripted.leaders["t"][0] = (2, 7)
+    assert fetch(scripted, fetcher).next_offset == 20
+
+
+def test_leader_hint_is_followed_without_asking_for_metadata(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    scripted.leaders["t"][0] = (3, 4)
+    scripted.brokers[2].handlers[ApiKey.FETCH] = lambda request, version: told(
+        request,
+        error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=4),
+        endpoints=[NodeEndpoint(node_id=3, host="broker", port=3)],
+    )
+    for broker in scripted.brokers.values():
+        broker.handlers[ApiKey.METADATA] = lambda request, version: ConnectionResetError("no metadata now")
+    fetch(scripted, fetcher)
+    assert [broker for broker, _, _ in scripted.requests(ApiKey.FETCH)] == [2, 2, 3]
+
+
+def test_broken_connection_is_retried_elsewhere(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    scripted.brokers[2].up = False
+    scripted.network.on_sleep = lambda: scripted.leaders["t"].update({0: (1, 4)})
+    assert fetch(scripted, fetcher).headers == ()
+    assert scripted.requests(ApiKey.FETCH)[0][0] == 1
+
+
+def test_partition_without_a_leader_is_waited_for_with_growing_pauses(scripted, log):
+    scripted.leaders["t"][0] = (-1, 4)
+    with pytest.raises(ClientTimeoutError, match="LEADER_NOT_AVAILABLE"):
+        fetch(scripted, fetcher_at(scripted, 0), timeout_ms=2_000)
+    pauses = scripted.network.slept_ms
+    assert pauses == sorted(pauses) and pauses[-1] > pauses[0]
+
+
+def test_broker_that_does_not_know_a_new_partition_yet_is_retried(scripted, log):
+    log.errors = [ErrorCode.UNKNOWN_TOPIC_ID] * 12
+    assert fetch(scripted, fetcher_at(scripted, 0), timeout_ms=20_000).headers
+
+
+def test_offset_out_of_range_names_what_the_log_holds(scripted, log):
+    log.errors = [ErrorCode.OFFSET_OUT_OF_RANGE]
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        fetch(scripted, fetcher_at(scripted, 1))
+    assert (caught.value.log_start_offset, caught.value.log_end_offset) == (4, 15)
+    assert "t-0: offset 1 is outside the log, which holds 4 up to 15" in str(caught.value)
+
+
+def test_diverging_epoch_is_a_truncated_log(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    scripted.script(
+        ApiKey.FETCH,
+        lambda broker, request, version: told(request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=8)),
+    )
+    with pytest.raises(LogTruncatedError, match="truncated to offset 8, below the reader's 15"):
+        fetch(scripted, fetcher)
+
+
+def test_topic_recreated_under_a_new_id_is_told_apart(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    scripted.add_topic("t", {0: (2, 0)}, topic_id=b"another id here!")
+    log.errors = [ErrorCode.UNKNOWN_TOPIC_ID]
+    with pytest.raises(TopicRecreatedError):
+        fetch(scripted, fetcher)
+
+
+def test_topic_that_is_another_one_from_the_start_is_refused(scripted, log):
+    with pytest.raises(TopicRecreatedError):
+        fetch(scripted, fetcher_at(scripted, 0, topic_id=b"planned with this"[:16]))
+
+
+def test_deleted_topic_is_reported_soon(scripted, log):
+    fetcher = fetcher_at(scripted, 0)
+    fetch(scripted, fetcher)
+    del scripted.topic_ids["t"]
+    log.errors = [ErrorCode.UNKNOWN_TOPIC_ID] * 100
+    began = scripted.network.time_ms
+    with pytest.raises(TopicDeletedError):
+        fetch(scripted, fetcher, timeout_ms=60_000)
+    assert scripted.network.time_ms - began < 10_000
+
+
+def test_final_error_is_raised_at_once(scripted, log):
+    log.errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(KafkaError) as caught:
+        fetch(scripted, fetcher_at(scripted, 0))
+    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert scripted.network.slept_ms == []
+
+
+def test_next_request_is_sent_before_the_answer_is_handed_out(scripted, log):
+    small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
+    fetcher = fetcher_at(scripted, 0, config=small)
+    fetch(scripted, fetcher, read_ahead_until=10)
+    assert len(scripted.requests(ApiKey.FETCH)) == 2
+    assert fetch(scripted, fetcher, read_ahead_until=10).next_offset == 10
+    assert len(scripted.requests(ApiKey.FETCH)) == 2, "nothing is sent beyond the end"
+
+
+def test_read_ahead_that_cannot_be_sent_does_not_spoil_the_answer(scripted, log):
+    small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
+    fetcher = fetcher_at(scripted, 0, config=small)
+    inner = scripted.brokers[2].handlers[ApiKey.FETCH]
+
+    def answer_and_die(request, version):
+        scripted.brokers[2].up = False
+        return inner(request, version)
+
+    scripted.brokers[2].handlers[ApiKey.FETCH] = answer_and_die
+    assert fetch(scripted, fetcher, read_ahead_until=15).next_offset == 5
