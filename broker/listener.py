@@ -64,6 +64,13 @@ class KafkaListener:
         """Bind and listen; returns the port."""
         return await self._server.start()
 
+    async def bind(self) -> int:
+        """Take the address, so that it is known, and refuse everybody until :meth:`start_serving`."""
+        return await self._server.bind()
+
+    async def start_serving(self) -> None:
+        await self._server.start_serving()
+
     async def stop_listening(self) -> None:
         """Accept nobody any more; open connections go on being served."""
         await self._server.stop_listening()

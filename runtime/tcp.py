@@ -476,6 +476,12 @@ class StreamServer:
 
     async def start(self) -> int:
         """Bind and listen; returns the port."""
+        port = await self.bind()
+        await self.start_serving()
+        return port
+
+    async def bind(self) -> int:
+        """Take the address without listening: until :meth:`start_serving` peers are refused. Returns the port."""
         loop = self._runtime.loop
         self._server = await loop.create_server(
             lambda: StreamConnection(self._runtime, self._accept, self._lost),
@@ -483,10 +489,16 @@ class StreamServer:
             self._port,
             backlog=1024,
             reuse_address=True,
+            start_serving=False,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self._sweeper = loop.call_later(self._sweep_s, self._sweep)
         return self.port
+
+    async def start_serving(self) -> None:
+        """Listen on the address that was bound."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = self._runtime.loop.call_later(self._sweep_s, self._sweep)
 
     async def stop_listening(self) -> None:
         """Accept nobody any more; connections go on."""
