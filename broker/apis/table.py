@@ -1,0 +1,71 @@
+"""Everything a broker serves: the one list from which ApiVersions is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.broker.apis import (
+    api_versions,
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    forwarded,
+    groups,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.request_server import HotHandler
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
+
+
+async def _never_handled(
+    services: BrokerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    raise AssertionError("Produce and Fetch are answered by their hot handlers")
+
+
+def _never_refused(request: Message, version: int, error: KafkaError) -> Message:
+    raise AssertionError("Produce and Fetch are answered by their hot handlers")
+
+
+_HOT = (
+    # Advertised from 0, though nobody may send less than 3: see dispatch.Api.
+    Api(ApiKey.PRODUCE, 3, 13, _never_handled, _never_refused, advertised_min=0),
+    Api(ApiKey.FETCH, 4, 18, _never_handled, _never_refused),
+)
+
+_TABLE = (
+    list_offsets.API,
+    metadata.API,
+    find_coordinator.API,
+    init_producer_id.API,
+    offset_for_leader_epoch.API,
+    describe_configs.API,
+    describe_cluster.API,
+    describe_topic_partitions.API,
+    *groups.APIS,
+    *forwarded.APIS,
+)
+
+
+def make_apis() -> tuple[Api, ...]:
+    """The served APIs, ApiVersions among them."""
+    served = (*_HOT, *_TABLE)
+    return (*served, api_versions.make_api(served))
+
+
+def make_hot_handlers(services: BrokerServices) -> Mapping[ApiKey, HotHandler]:
+    """The handlers of Produce and Fetch for one broker."""
+    return {
+        ApiKey.PRODUCE: produce.ProduceHandler(services.replicas),
+        ApiKey.FETCH: fetch.FetchHandler(services.replicas),
+    }
