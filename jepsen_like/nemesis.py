@@ -25,6 +25,7 @@ ANSWER_TIMEOUT_S = 15.0
 QUIET_START_S = 1.5
 QUIET_END_S = 2.0
 LONGEST_PAUSE_S = 15.0
+EAGER_SHARE = 0.35
 
 
 class FaultKind(StrEnum):
@@ -48,7 +49,8 @@ class Target(StrEnum):
 class Fault:
     """``down_s`` is how long the node stays down or paused, ``rest_s`` the pause before the next fault.
 
-    ``draw`` in [0, 1) picks the node where the target leaves a choice.
+    ``draw`` in [0, 1) picks the node where the target leaves a choice. An ``eager`` fault waits only until
+    the nodes of earlier faults are back in the quorum, not until they serve clients again.
     """
 
     kind: FaultKind
@@ -56,6 +58,7 @@ class Fault:
     down_s: float
     rest_s: float
     draw: float
+    eager: bool = False
 
 
 def plan_faults(seed: int, time_limit_s: float, session_timeout_s: float) -> list[Fault]:
@@ -93,18 +96,34 @@ def _any_fault(rng: random.Random, session_timeout_s: float) -> Fault:
 
 
 def _kill(rng: random.Random, target: Target) -> Fault:
-    return Fault(FaultKind.KILL, target, rng.uniform(0.1, 3.0), rng.uniform(0.3, 2.0), rng.random())
+    return Fault(
+        FaultKind.KILL,
+        target,
+        rng.uniform(0.1, 3.0),
+        rng.uniform(0.3, 1.5),
+        rng.random(),
+        rng.random() < EAGER_SHARE,
+    )
 
 
 def _short_pause(rng: random.Random, target: Target) -> Fault:
-    return Fault(FaultKind.PAUSE, target, rng.uniform(1.0, 2.5), rng.uniform(0.3, 2.0), rng.random())
+    return Fault(
+        FaultKind.PAUSE,
+        target,
+        rng.uniform(1.0, 2.5),
+        rng.uniform(0.3, 1.5),
+        rng.random(),
+        rng.random() < EAGER_SHARE,
+    )
 
 
 def _long_pause(rng: random.Random, target: Target, session_timeout_s: float) -> Fault:
     """Mostly just past the session timeout, where a deposed leader is most dangerous; sometimes far."""
     beyond = rng.uniform(0.2, 2.5) if rng.random() < 0.85 else rng.uniform(2.5, 10.0)
     down_s = min(LONGEST_PAUSE_S, session_timeout_s + beyond)
-    return Fault(FaultKind.PAUSE, target, down_s, rng.uniform(0.3, 2.0), rng.random())
+    return Fault(
+        FaultKind.PAUSE, target, down_s, rng.uniform(0.3, 1.5), rng.random(), rng.random() < EAGER_SHARE
+    )
 
 
 class Nemesis:
@@ -143,7 +162,7 @@ class Nemesis:
         self._stopping.set()
 
     def _inflict(self, fault: Fault, probe: ClusterProbe) -> None:
-        self._await_answers(probe)
+        self._await_nodes(probe, fault)
         victims = self._victims(fault, probe)
         for node_id in victims:
             node = self._cluster.nodes[node_id]
@@ -177,8 +196,8 @@ class Nemesis:
             return [wanted]
         return [serving[int(fault.draw * len(serving))]]
 
-    def _await_answers(self, probe: ClusterProbe) -> None:
-        """A node that was restarted and does not answer yet is down: hitting another would stop a majority.
+    def _await_nodes(self, probe: ClusterProbe, fault: Fault) -> None:
+        """A restarted node that is not back in the quorum is down: hitting another would stop a majority.
 
         Bounded: a node that stays silent is a finding of the last phase of the run, not a reason to stop
         breaking.
@@ -188,6 +207,9 @@ class Nemesis:
             for node_id, what in self._cluster.unordered_exits().items():
                 self._history.record("info", f"node-{node_id}", "node-exited", error=what)
                 self._cluster.nodes[node_id].start()
-            if all(probe.topic(node_id, self._topic) is not None for node_id in self._cluster.nodes):
+            nodes = self._cluster.nodes
+            if fault.eager and all(self._cluster.controller_listens(node_id) for node_id in nodes):
+                return
+            if all(probe.topic(node_id, self._topic) is not None for node_id in nodes):
                 return
             self._stopping.wait(0.1)

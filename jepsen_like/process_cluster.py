@@ -7,6 +7,7 @@ nemesis's business.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,6 +68,14 @@ class ProcessCluster:
 
     def log_dir(self, node_id: int) -> Path:
         return self.directory / f"node-{node_id}"
+
+    def controller_listens(self, node_id: int) -> bool:
+        """Whether this node's controller listener takes connections: it is back in the quorum, or nearly."""
+        try:
+            with socket.create_connection((HOST, self._controller_ports[node_id]), timeout=0.5):
+                return True
+        except OSError:
+            return False
 
     def serving(self) -> list[int]:
         """Ids of the nodes whose processes exist and are not paused."""

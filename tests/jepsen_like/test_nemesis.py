@@ -15,7 +15,7 @@ from pykraft.jepsen_like.nemesis import (
     plan_faults,
 )
 
-ANSWER_S = 0.5
+ANSWER_S = 1.5
 """What a fault costs on top of its length: finding the victim, and a node's start."""
 
 
