@@ -1,0 +1,189 @@
+"""What the tests of the group coordinator share: a log in memory, a clock that is set by hand, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.shard import Outcome, Shard
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykraft.kafka_protocol.record_codec import Record
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
+
+
+@dataclass
+class ManualClock:
+    """Time stands still until a test moves it."""
+
+    now_ms: int = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class MemoryWriter:
+    """``__consumer_offsets`` in memory. The high watermark follows by itself unless ``hold`` is set."""
+
+    logs: dict[int, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
+    batches: list[tuple[int, int, list[tuple[bytes, bytes | None]]]] = field(default_factory=list)
+    watermarks: dict[int, int] = field(default_factory=dict)
+    hold: bool = False
+    refuse: ErrorCode | None = None
+    read_slice: int = 100
+
+    def append(
+        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> int:
+        if self.refuse is not None:
+            raise KafkaError(self.refuse)
+        assert records, "an empty batch"
+        log = self.logs.setdefault(partition, [])
+        log.extend(records)
+        self.batches.append((partition, leader_epoch, list(records)))
+        if not self.hold:
+            self.watermarks[partition] = len(log)
+        return len(log)
+
+    def high_watermark(self, partition: int) -> int:
+        return self.watermarks.get(partition, 0)
+
+    def records(self, partition: int, start: int = 0) -> list[Record]:
+        log = self.logs.get(partition, [])
+        return [Record(offset, 0, *log[offset]) for offset in range(start, len(log))]
+
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+        records = self.records(partition, start_offset)[: self.read_slice]
+        return records, start_offset + len(records)
+
+
+def topic_id(name: str, incarnation: int = 1) -> Uuid:
+    return Uuid(name.encode().rjust(15, b"\0") + bytes([incarnation]))
+
+
+def make_image(
+    sizes: dict[str, int], offset: int = 1, incarnations: dict[str, int] | None = None
+) -> MetadataImage:
+    """An image with topics of the given numbers of partitions."""
+    registration = PartitionRegistration(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
+    topics = [
+        TopicImage(name, topic_id(name, (incarnations or {}).get(name, 1)), (registration,) * count)
+        for name, count in sizes.items()
+    ]
+    return MetadataImage(
+        offset=offset,
+        topics_by_id=Map({topic.id: topic for topic in topics}),
+        topic_ids=Map({topic.name: topic.id for topic in topics}),
+    )
+
+
+class ShardLab:
+    """One loaded shard, driven without an event loop."""
+
+    def __init__(self, sizes: dict[str, int], config: GroupConfig | None = None) -> None:
+        self.config = config or GroupConfig()
+        self.clock = ManualClock()
+        self.writer = MemoryWriter()
+        self.topics = TopicsView(make_image(sizes))
+        self.shard = self.load()
+
+    def load(self) -> Shard:
+        """A shard that knows only what the log says."""
+        shard = Shard(0, 1, self.writer)
+        shard.load(self.writer.records(0))
+        end_offset = len(self.writer.logs.get(0, []))
+        shard.finish_loading(end_offset, self.config.consumer_session_timeout_ms, self.clock.now_ms)
+        return shard
+
+    def fail_over(self) -> None:
+        self.shard = self.load()
+
+    def set_topics(self, sizes: dict[str, int]) -> None:
+        self.topics = TopicsView(make_image(sizes, self.topics.image.offset + 1))
+
+    def call(self, version: int = 1, **more: str) -> Call:
+        values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
+        return Call(self.config, self.topics, version, self.clock.now_ms, **values)
+
+    def apply(self, decide) -> Outcome:  # type: ignore[no-untyped-def]
+        return self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+
+    def pass_time(self, delay_ms: int) -> list[Outcome]:
+        self.clock.now_ms += delay_ms
+        return self.shard.expire(self.call(), now_ms=self.clock.now_ms)
+
+    def heartbeat(
+        self, member_id: str, epoch: int, owned: set | None = None, *, version: int = 1, **fields: object
+    ) -> ConsumerGroupHeartbeatResponse:  # type: ignore[type-arg]
+        """Heartbeat of a member of group ``g``; a join fills in what a join must say."""
+        values: dict[str, object] = {}
+        if epoch == 0:
+            values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
+            owned = owned or set()
+        values |= fields
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=to_request(owned),
+            **values,
+        )
+        outcome = self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call(version)))
+        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
+        return outcome.response
+
+    @property
+    def group(self):  # type: ignore[no-untyped-def]
+        group = self.shard.state.consumer_group("g")
+        assert group is not None
+        return group
+
+
+def to_request(owned: set | None) -> list[ConsumerGroupHeartbeatRequestTopicPartitions] | None:  # type: ignore[type-arg]
+    if owned is None:
+        return None
+    topics: dict[Uuid, list[int]] = {}
+    for owned_id, partition in sorted(owned):
+        topics.setdefault(owned_id, []).append(partition)
+    return [
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=owned_id, partitions=partitions)
+        for owned_id, partitions in topics.items()
+    ]
+
+
+def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset | None:  # type: ignore[type-arg]
+    if response.assignment is None:
+        return None
+    return frozenset((t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions)
+
+
+@pytest.fixture
+def tools() -> SimpleNamespace:
+    return SimpleNamespace(
+        ManualClock=ManualClock,
+        MemoryWriter=MemoryWriter,
+        ShardLab=ShardLab,
+        make_image=make_image,
+        topic_id=topic_id,
+        to_request=to_request,
+        assigned=assigned,
+        random=Random,
+    )

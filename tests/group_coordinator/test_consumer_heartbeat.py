@@ -1,0 +1,380 @@
+"""ConsumerGroupHeartbeat: what is refused, and what joining, leaving and reconciling lead to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.member import MemberState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+
+ASSIGNMENT_OF_NOTHING: frozenset[object] = frozenset()
+
+
+@pytest.fixture
+def lab(tools: SimpleNamespace):  # type: ignore[no-untyped-def]
+    return tools.ShardLab({"t": 4, "u": 2})
+
+
+def refused(lab, code: ErrorCode, *args: object, **fields: object) -> None:  # type: ignore[no-untyped-def]
+    before, log = lab.shard.state, len(lab.writer.logs.get(0, []))
+    with pytest.raises(KafkaError) as caught:
+        lab.heartbeat(*args, **fields)
+    assert caught.value.code is code
+    assert lab.shard.state is before
+    assert len(lab.writer.logs.get(0, [])) == log
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rebalance_timeout_ms": -1},
+        {"rebalance_timeout_ms": -5},
+        {"subscribed_topic_names": None},
+        {"subscribed_topic_names": []},
+        {"topic_partitions": None},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"group_id": ""},
+        {"member_id": ""},
+        {"member_epoch": -3},
+        {"member_epoch": -2},
+    ],
+)
+def test_malformed_join_is_refused(lab, tools: SimpleNamespace, fields: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+    from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+    from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+    values = {
+        "group_id": "g",
+        "member_id": "a",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+    request = ConsumerGroupHeartbeatRequest(**(values | fields))
+    with pytest.raises(KafkaError) as caught:
+        lab.apply(lambda state: handle_consumer_heartbeat(state, request, lab.call()))
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert not lab.writer.logs
+
+
+def test_join_claiming_partitions_is_refused(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    refused(lab, ErrorCode.INVALID_REQUEST, "a", 0, {(tools.topic_id("t"), 0)})
+
+
+def test_first_version_lets_the_server_choose_the_member_id(lab) -> None:  # type: ignore[no-untyped-def]
+    response = lab.heartbeat("", 0, version=0)
+    assert response.member_id == "new-id"
+    assert "new-id" in lab.group.members
+
+
+def test_unsupported_assignor_is_refused(lab) -> None:  # type: ignore[no-untyped-def]
+    refused(lab, ErrorCode.UNSUPPORTED_ASSIGNOR, "a", 0, server_assignor="sticky")
+
+
+def test_bad_regex_is_refused(lab) -> None:  # type: ignore[no-untyped-def]
+    refused(lab, ErrorCode.INVALID_REGULAR_EXPRESSION, "a", 0, subscribed_topic_regex="(t")
+
+
+def test_group_exists_only_once_somebody_joins(lab) -> None:  # type: ignore[no-untyped-def]
+    refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", 1)
+    refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", -1)
+
+
+def test_switched_off_protocol_is_refused(tools: SimpleNamespace) -> None:
+    lab = tools.ShardLab({"t": 1}, GroupConfig(rebalance_protocols=("classic",)))
+    refused(lab, ErrorCode.UNSUPPORTED_VERSION, "a", 0)
+
+
+def test_first_member_gets_everything_at_epoch_one(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    response = lab.heartbeat("a", 0)
+    assert (response.error_code, response.member_epoch, response.heartbeat_interval_ms) == (0, 1, 5_000)
+    assert tools.assigned(response) == {(tools.topic_id("t"), i) for i in range(4)}
+    assert lab.group.state_name == "Stable"
+
+
+def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    log = len(lab.writer.logs[0])
+    response = lab.heartbeat("a", 1, owned)
+    assert response.assignment is None
+    assert lab.heartbeat("a", 1).assignment is None
+    assert len(lab.writer.logs[0]) == log
+
+
+def test_full_heartbeat_is_told_the_whole_assignment_again(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    response = lab.heartbeat("a", 1, owned, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"])
+    assert tools.assigned(response) == owned
+
+
+def test_second_member_gets_its_share_only_after_the_first_let_go(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    joined = lab.heartbeat("b", 0)
+    assert (joined.member_epoch, tools.assigned(joined)) == (2, ASSIGNMENT_OF_NOTHING)
+    assert lab.group.state_name == "Reconciling"
+
+    told = lab.heartbeat("a", 1, everything)
+    kept = tools.assigned(told)
+    assert told.member_epoch == 1, "the epoch must wait for the revocation"
+    assert len(kept) == 2
+    assert lab.heartbeat("b", 2, set()).assignment is None, "not released yet"
+
+    confirmed = lab.heartbeat("a", 1, kept)
+    assert confirmed.member_epoch == 2
+    given = lab.heartbeat("b", 2, set())
+    assert tools.assigned(given) == everything - kept
+    assert lab.group.state_name == "Stable"
+
+
+def test_leaving_frees_the_partitions_for_the_others(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    lab.heartbeat("b", 0)
+    left = lab.heartbeat("a", -1)
+    assert (left.member_id, left.member_epoch) == ("a", -1)
+    response = lab.heartbeat("b", 2, set())
+    assert (response.member_epoch, tools.assigned(response)) == (3, everything)
+    refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1)
+
+
+def test_last_member_leaves_an_empty_group_behind(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    lab.heartbeat("a", -1)
+    assert lab.group.state_name == "Empty"
+    assert (lab.group.epoch, len(lab.group.targets)) == (2, 0)
+
+
+def test_epochs_that_do_not_fit_are_fenced(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    lab.heartbeat("b", 0)
+    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    lab.heartbeat("a", 1, kept)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 3, kept)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1, everything)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1)
+
+
+def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(
+    lab, tools: SimpleNamespace
+) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    lab.heartbeat("b", 0)
+    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    lab.heartbeat("a", 1, kept)
+    assert lab.heartbeat("a", 1, kept).member_epoch == 2
+
+
+def test_changed_subscription_moves_the_group_epoch(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    response = lab.heartbeat("a", 1, owned, subscribed_topic_names=["t", "u"])
+    assert (lab.group.epoch, response.member_epoch) == (2, 2)
+    assert len(tools.assigned(response)) == 6
+
+
+def test_growing_topic_moves_the_group_epoch_at_the_next_heartbeat(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    lab.set_topics({"t": 6, "u": 2})
+    response = lab.heartbeat("a", 1, owned)
+    assert (lab.group.epoch, len(tools.assigned(response))) == (2, 6)
+
+
+def test_topic_nobody_subscribes_to_changes_nothing(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    lab.set_topics({"t": 4, "u": 20, "v": 1})
+    assert lab.heartbeat("a", 1, owned).assignment is None
+    assert lab.group.epoch == 1
+
+
+def test_deleted_topic_is_taken_away(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["t", "u"]))
+    lab.set_topics({"t": 4})
+    response = lab.heartbeat("a", 1, owned)
+    assert {topic for topic, _ in tools.assigned(response)} == {tools.topic_id("t")}
+
+
+def test_topic_created_later_is_assigned(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    assert tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["later"])) == ASSIGNMENT_OF_NOTHING
+    lab.set_topics({"later": 3})
+    assert len(tools.assigned(lab.heartbeat("a", 1, set()))) == 3
+
+
+def test_regex_subscription_follows_matching_topics(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    fields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
+    owned = tools.assigned(lab.heartbeat("a", 0, **fields))
+    assert {topic for topic, _ in owned} == {tools.topic_id("t")}
+    lab.set_topics({"t": 4, "u": 2, "x1": 1, "yx": 1})
+    owned = tools.assigned(lab.heartbeat("a", 1, owned))
+    assert {topic for topic, _ in owned} == {tools.topic_id("t"), tools.topic_id("x1")}
+
+
+def test_empty_regex_ends_the_regex_subscription(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_regex="u"))
+    assert len(owned) == 6
+    response = lab.heartbeat("a", 1, owned, subscribed_topic_regex="")
+    assert len(tools.assigned(response)) == 4
+
+
+def test_most_wanted_assignor_is_used(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    from pykraft.group_coordinator.target_assignment import preferred_assignor
+
+    for name, assignor in (("a", "range"), ("b", "range"), ("c", "uniform")):
+        lab.heartbeat(name, 0, server_assignor=assignor)
+    assert preferred_assignor(lab.group, ("uniform", "range")) == "range"
+    lab.heartbeat("a", -1)
+    assert preferred_assignor(lab.group, ("uniform", "range")) == "uniform"
+
+
+def test_full_group_takes_no_new_member_but_an_old_one_may_rejoin(tools: SimpleNamespace) -> None:
+    lab = tools.ShardLab({"t": 4}, GroupConfig(consumer_max_size=1))
+    lab.heartbeat("a", 0)
+    refused(lab, ErrorCode.GROUP_MAX_SIZE_REACHED, "b", 0)
+    assert lab.heartbeat("a", 0).error_code == 0
+
+
+def test_silent_member_is_fenced_when_its_session_ends(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    lab.heartbeat("b", 0)
+    lab.pass_time(30_000)
+    lab.heartbeat("b", 2, set())
+    lab.pass_time(15_000)
+    assert set(lab.group.members) == {"b"}
+    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
+
+
+def test_member_that_does_not_revoke_in_time_is_fenced(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
+    lab.heartbeat("b", 0)
+    lab.heartbeat("a", 1, everything)
+    for _ in range(4):
+        lab.pass_time(4_000)
+        lab.heartbeat("a", 1, everything)
+        lab.heartbeat("b", 2, set())
+    lab.pass_time(4_000)
+    assert set(lab.group.members) == {"b"}
+    refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, everything)
+
+
+def test_member_that_revokes_in_time_is_left_alone(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
+    lab.heartbeat("b", 0)
+    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    lab.pass_time(19_000)
+    lab.heartbeat("a", 1, kept)
+    lab.heartbeat("b", 2, set())
+    lab.pass_time(30_000)
+    assert set(lab.group.members) == {"a", "b"}
+
+
+def test_rebalance_timeout_survives_a_failover(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
+    lab.heartbeat("b", 0)
+    lab.heartbeat("a", 1, everything)
+    lab.fail_over()
+    lab.pass_time(20_000)
+    assert set(lab.group.members) == {"b"}
+
+
+def test_sessions_start_anew_after_a_failover(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    lab.clock.now_ms += 1_000_000
+    lab.fail_over()
+    lab.pass_time(44_999)
+    assert set(lab.group.members) == {"a"}
+    lab.pass_time(1)
+    assert set(lab.group.members) == set()
+
+
+# ---- static members
+
+
+def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
+    left = lab.heartbeat("a", -2, instance_id="i")
+    assert left.member_epoch == -2
+    epoch = lab.group.epoch
+    response = lab.heartbeat("a2", 0, instance_id="i")
+    assert tools.assigned(response) == everything
+    assert set(lab.group.members) == {"a2"}
+    assert lab.group.epoch == epoch, "no rebalance for a restart"
+    refused(lab, ErrorCode.FENCED_INSTANCE_ID, "a", 1, everything, instance_id="i")
+
+
+def test_static_member_may_come_back_under_its_old_id(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
+    lab.heartbeat("a", -2, instance_id="i")
+    response = lab.heartbeat("a", 0, instance_id="i")
+    assert (response.member_epoch, tools.assigned(response)) == (1, everything)
+
+
+def test_instance_id_in_use_is_not_released(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0, instance_id="i")
+    refused(lab, ErrorCode.UNRELEASED_INSTANCE_ID, "b", 0, instance_id="i")
+
+
+def test_unknown_instance_id_is_an_unknown_member(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, instance_id="i")
+
+
+def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(
+    lab, tools: SimpleNamespace
+) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
+    lab.heartbeat("a", -2, instance_id="i")
+    lab.heartbeat("b", 0)
+    assert lab.heartbeat("b", 2, set()).assignment is None
+    lab.pass_time(30_000)
+    lab.heartbeat("b", 2, set())
+    lab.pass_time(15_000)
+    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
+
+
+def test_static_member_that_leaves_for_good_is_gone(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0, instance_id="i")
+    refused(lab, ErrorCode.FENCED_INSTANCE_ID, "x", -1, instance_id="i")
+    lab.heartbeat("a", -1, instance_id="i")
+    assert not lab.group.members
+    assert not lab.group.static_members
+
+
+# ---- the skeleton
+
+
+def test_failed_append_changes_nothing(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    refused(lab, ErrorCode.COORDINATOR_NOT_AVAILABLE, "b", 0)
+    lab.writer.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refused(lab, ErrorCode.NOT_COORDINATOR, "b", 0)
+    lab.writer.refuse = None
+    assert lab.heartbeat("b", 0).member_epoch == 2
+
+
+def test_fencing_that_could_not_be_written_is_tried_again(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    lab.pass_time(45_000)
+    assert set(lab.group.members) == {"a"}
+    lab.writer.refuse = None
+    lab.pass_time(1_000)
+    assert not lab.group.members
+
+
+def test_one_heartbeat_is_one_batch(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    assert len(lab.writer.batches) == 1
+    assert len(lab.writer.batches[0][2]) == 5
+
+
+def test_unrevoked_state_is_on_record(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    lab.heartbeat("b", 0)
+    lab.heartbeat("a", 1, everything)
+    live = lab.shard.state
+    lab.fail_over()
+    assert lab.shard.state == live
+    assert lab.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS

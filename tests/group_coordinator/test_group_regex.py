@@ -1,0 +1,95 @@
+"""The pattern language of subscriptions: agrees with Python's on what both know, and cannot be made slow."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykraft.group_coordinator.partitioning import java_string_hash, partition_for_key
+from pykraft.group_coordinator.regex import RegexError, compile_pattern
+
+NAMES = ["", "a", "ab", "abc", "foo", "foo-bar", "foo.bar", "topic_1", "topic-12", "A1", "aaaa", "b\n"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "foo.*", "foo|a+", "(?:a|b)*", "[a-c]{2,3}", "topic[-_]\\d+", "\\w+", "[^a]+", "a{2}b?", "^foo.bar$",
+        "foo\\.bar", "(a)(b)(c)?", "", "a||b", "[]a]b?", "[a-]+", "x*", "(?P<n>a)b*", "a{,2}", "a{2", "\\S+",
+        ".", "(a*)*", "(a|a?)+", "[\\d\\w]+", "\\x61b",
+    ],
+)  # fmt: skip
+def test_pattern_matches_what_python_matches(pattern: str) -> None:
+    python = pattern
+    if pattern == "a{,2}":
+        python = re.escape(pattern)  # RE2 takes such a brace literally
+    compiled = compile_pattern(pattern)
+    for name in [*NAMES, "a{,2}", "a{2"]:
+        assert compiled.matches(name) == bool(re.fullmatch(python, name, re.ASCII)), (pattern, name)
+
+
+def test_quoted_part_is_literal() -> None:
+    assert compile_pattern("\\Qa.b*\\E.*").matches("a.b*c")
+    assert not compile_pattern("\\Qa.b*\\E").matches("axb")
+
+
+atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\w", "(a|b)", "((ab)?)", "(a*)"])
+patterns = st.lists(st.tuples(atoms, st.sampled_from(["", "*", "+", "?", "{1,2}"])), max_size=6).map(
+    lambda parts: "".join(atom + count for atom, count in parts)
+)
+
+
+@given(patterns, st.text("abc", max_size=8))
+def test_random_patterns_agree_with_python(pattern: str, name: str) -> None:
+    assert compile_pattern(pattern).matches(name) == bool(re.fullmatch(pattern, name))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a", "a)", "[a", "a**", "*a", "\\1", "(?=a)b", "(?<!a)b", "(?i)a", "\\p{L}", "a{3,2}", "a{999}", "\\",
+     "[b-a]", "(" * 60 + ")" * 60, "x" * 1001, "((a{100}){100}){100}", "[[:nope:]]", "(?P=n)", "\\xg1"],
+)  # fmt: skip
+def test_unusable_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(RegexError):
+        compile_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*)*x", ".*.*.*.*.*.*.*.*x", "(a?){100}a{100}b"])
+def test_pattern_that_explodes_elsewhere_stays_fast(pattern: str) -> None:
+    compiled = compile_pattern(pattern)
+    start = time.process_time()
+    assert not compiled.matches("a" * 249)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("gr\u00fcppe", 0),
+        ("\U0001f600", 0),
+    ],
+)
+def test_string_hash_is_javas(text: str, expected: int) -> None:
+    units = text.encode("utf-16-be")
+    slow = 0
+    for i in range(0, len(units), 2):
+        slow = slow * 31 + int.from_bytes(units[i : i + 2], "big")
+    slow = (slow + 2**31) % 2**32 - 2**31
+    assert java_string_hash(text) == slow
+    if text.isascii():
+        assert slow == expected
+
+
+def test_group_partition_takes_the_absolute_value_and_zero_for_the_smallest_number() -> None:
+    assert partition_for_key("polygenelubricants", 50) == 0
+    assert partition_for_key("hello", 50) == 22
+    negative = next(name for name in (f"group-{i}" for i in range(1_000)) if java_string_hash(name) < 0)
+    assert partition_for_key(negative, 50) == -java_string_hash(negative) % 50
