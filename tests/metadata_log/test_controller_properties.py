@@ -40,12 +40,13 @@ class Commands:
         self.harness = harness
         self.rng = Random(seed)
         self.incarnations = dict.fromkeys(BROKERS, 1)
+        harness.start_brokers(*BROKERS)
 
     def one(self) -> None:
         rng, harness = self.rng, self.harness
-        harness.now_ms += rng.choice((0, 10, 500, 3000))
-        often = [self.heartbeat, self.heartbeat, self.heartbeat, self.alter_isr, self.alter_isr]
-        seldom = [self.shut_down, self.fence_check, self.create, self.delete, self.grow]
+        harness.now_ms += rng.choice((0, 10, 100, 1500))
+        often = [*[self.heartbeat] * 5, *[self.alter_isr] * 3, self.create, self.create]
+        seldom = [self.shut_down, self.fence_check, self.delete, self.grow]
         command: Callable[[], Any] = rng.choice(
             [*often, *seldom, self.register, self.alter_config, self.allocate]
         )
