@@ -1,0 +1,210 @@
+"""The fast decoder gives, for any batches, exactly what the plain record codec gives."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pykraft.kafka_protocol import records as record_batch
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import iter_headers
+from pykraft.spark.columns import COLUMNS, HEADERS, arrow_schema, select_columns, spark_schema
+from pykraft.spark.decode import DecodeConfig, decode_batches
+
+ALL = (*COLUMNS, HEADERS)
+END = 1 << 62
+
+
+def decoded(data, columns=ALL, start=0, end=END, check_crcs=True):
+    config = DecodeConfig("topic", 4, start, end, columns, check_crcs)
+    batches = list(decode_batches(memoryview(data), list(iter_headers(data)), config))
+    for one in batches:
+        assert one.schema.equals(arrow_schema(columns))
+        one.validate(full=True)
+    return [row for one in batches for row in one.to_pylist()]
+
+
+def expected(data, start=0, end=END):
+    """The plain decoder as rows of the data source."""
+    rows = []
+    for position, header in iter_headers(data):
+        for record in decode_batch(data[position : position + header.size_bytes]):
+            if start <= record.offset < end:
+                rows.append(
+                    {
+                        "key": record.key,
+                        "value": record.value,
+                        "topic": "topic",
+                        "partition": 4,
+                        "offset": record.offset,
+                        "timestamp": pa.scalar(
+                            record.timestamp_ms * 1000, pa.timestamp("us", tz="UTC")
+                        ).as_py(),
+                        "timestampType": int(header.is_log_append_time),
+                        "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
+                    }
+                )
+    return rows
+
+
+timestamps = st.integers(0, 4_000_000_000_000)
+maybe_bytes = st.none() | st.binary(max_size=300)
+header_lists = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=40)), max_size=3)
+records = st.builds(RecordInput, maybe_bytes, maybe_bytes, header_lists, timestamps)
+batches = st.tuples(
+    st.lists(records, min_size=1, max_size=30),
+    st.sampled_from(Compression),
+    st.booleans(),
+    st.integers(0, 100_000),
+)
+
+
+def build(parts):
+    """Batches one after the other, with gaps in between as compaction leaves them; some stamped on append."""
+    gaps = accumulate(gap for *_, gap in parts)
+    lengths = accumulate((len(inputs) for inputs, *_ in parts), initial=0)
+    data = bytearray()
+    for (inputs, codec, stamped, _), gap, before in zip(parts, gaps, lengths, strict=False):
+        raw = bytearray(encode_batch(inputs, base_offset=before + gap, compression=codec))
+        if stamped:
+            record_batch.set_log_append_time(raw, 0, 1_700_000_000_123)
+        data += raw
+    return bytes(data)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(batches, max_size=5))
+def test_fast_decoder_equals_the_plain_one(parts):
+    data = build(parts)
+    assert decoded(data) == expected(data)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(batches, min_size=1, max_size=4), st.integers(0, 120), st.integers(0, 120))
+def test_only_offsets_inside_the_range_are_kept(parts, start, length):
+    data = build([(inputs, codec, stamped, gap % 10) for inputs, codec, stamped, gap in parts])
+    assert decoded(data, start=start, end=start + length) == expected(data, start, start + length)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(st.lists(batches, min_size=1, max_size=3), st.data())
+def test_partial_tail_changes_nothing(parts, data):
+    whole = build(parts)
+    tail = encode_batch([RecordInput(b"k", b"v" * 50)], base_offset=10**6)
+    cut = data.draw(st.integers(0, len(tail) - 1))
+    assert decoded(whole + tail[:cut]) == expected(whole)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.lists(records, min_size=1, max_size=6), st.data())
+def test_corrupt_bytes_are_refused_or_decoded_alike(inputs, data):
+    """With the CRC check off, so that the damage reaches the decoder."""
+    whole = bytearray(encode_batch(inputs))
+    at = data.draw(st.integers(record_batch.HEADER_BYTES, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    try:
+        plain = expected(bytes(whole))
+    except (KafkaError, OverflowError, ValueError):
+        plain = None
+    try:
+        fast = decoded(bytes(whole), check_crcs=False)
+    except (KafkaError, OverflowError, ValueError, pa.ArrowInvalid):
+        fast = None
+    if plain is not None:
+        assert fast == plain
+
+
+def test_flipped_bit_is_found_by_the_crc():
+    data = bytearray(encode_batch([RecordInput(b"k", b"v" * 20)], base_offset=40))
+    data[-5] ^= 1
+    with pytest.raises(
+        KafkaError, match="topic-4: the batch at offset 40 is corrupt: its CRC does not match"
+    ) as caught:
+        decoded(bytes(data))
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_old_record_format_is_refused():
+    data = bytearray(encode_batch([RecordInput(b"k", b"v")]))
+    data[16] = 1
+    with pytest.raises(KafkaError, match="format 1 is not supported"):
+        decoded(bytes(data))
+
+
+@pytest.mark.parametrize("count", [1, 4], ids=["too few", "too many"])
+def test_wrong_record_count_is_refused(count):
+    data = bytearray(encode_batch([RecordInput(b"k", b"v")] * 3))
+    data[57:61] = count.to_bytes(4, "big")
+    record_batch.write_crc(data, 0, len(data))
+    with pytest.raises(KafkaError, match="do not fill it"):
+        decoded(bytes(data))
+
+
+def test_compressed_rubbish_is_refused():
+    data = bytearray(encode_batch([RecordInput(b"k", b"v" * 100)], compression=Compression.ZSTD))
+    data[61:70] = b"\0" * 9
+    record_batch.write_crc(data, 0, len(data))
+    with pytest.raises(KafkaError) as caught:
+        decoded(bytes(data))
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_batches_outside_the_range_are_not_even_checked():
+    good = encode_batch([RecordInput(b"k", b"v")], base_offset=5)
+    bad = bytearray(encode_batch([RecordInput(b"k", b"v")], base_offset=0))
+    bad[-1] ^= 1
+    assert [row["offset"] for row in decoded(bytes(bad) + good, start=5)] == [5]
+
+
+def test_nothing_in_nothing_out():
+    assert decoded(b"") == []
+
+
+def test_columns_come_in_the_order_asked_for():
+    data = encode_batch([RecordInput(b"k", b"v")])
+    assert decoded(data, columns=("offset", "value")) == [{"offset": 0, "value": b"v"}]
+
+
+def test_arrow_schema_is_the_one_spark_derives():
+    types = pytest.importorskip("pyspark.sql.pandas.types")
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    fields = {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "timestamp": TimestampType(),
+        "timestampType": IntegerType(),
+        "headers": ArrayType(header),
+    }
+    schema = StructType([StructField(name, kind) for name, kind in fields.items()])
+    assert types.to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(ALL))
+    assert spark_schema(ALL) == ", ".join(f"{name} {kind.simpleString()}" for name, kind in fields.items())
+
+
+def test_users_schema_selects_columns():
+    assert select_columns([("offset", "bigint"), ("value", "binary")], False) == ("offset", "value")
+    with pytest.raises(ValueError, match="no column 'carrier'"):
+        select_columns([("carrier", "string")], False)
+    with pytest.raises(ValueError, match="set 'includeHeaders' to 'true'"):
+        select_columns([("headers", "array<struct<key:string,value:binary>>")], False)
+    with pytest.raises(ValueError, match="column 'value' is of type binary, not string"):
+        select_columns([("value", "string")], False)
