@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from pykraft.jepsen_like.sim.quorum_cluster import SimCluster
+from pykraft.jepsen_like.sim.quorum_directed import DIRECTED
 from pykraft.jepsen_like.sim.quorum_nemesis import QuorumNemesis, draw_options
 from pykraft.quorum.invariants import InvariantViolation
 
 MIN_EVENTS = 2_000
 MAX_VIRTUAL_MS = 600_000
 PROGRESS_WITHIN_MS = 5_000
+_COMMAND = "reproduce: python -m pykraft.jepsen_like.sim.quorum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,20 @@ def demand_progress(cluster: SimCluster) -> None:
     cluster.checker.check_everything(replicas)
 
 
+def run_directed(name: str) -> SimCluster:
+    """One schedule written by hand, then progress as after any other."""
+    cluster = DIRECTED[name]()
+    for replica in cluster.replicas.values():
+        replica.paused_until_ms = 0
+    cluster.links.become_perfect()
+    cluster.max_fetch_batches = 1000
+    cluster.start_all()
+    demand_progress(cluster)
+    return cluster
+
+
 def reproduce_line(seed: int) -> str:
-    return f"reproduce: python -m pykraft.jepsen_like.sim.quorum --seed {seed}"
+    return f"{_COMMAND} --seed {seed}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,31 +115,53 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=500, help="run so many schedules, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--lines", type=int, default=60, help="lines of trace to print with --seed")
+    parser.add_argument("--directed", choices=sorted(DIRECTED), help="run this one schedule written by hand")
     options = parser.parse_args(arguments)
-    one = options.seed is not None
-    first = options.seed if one else options.first
+    if options.seed is not None:
+        return _run_one(options.seed, options.lines)
+    names = [options.directed] if options.directed else sorted(DIRECTED)
+    for name in names:
+        try:
+            run_directed(name)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {error}; {_COMMAND} --directed {name}")
+            return 1
+    return 0 if options.directed else _run_many(options.first, options.seeds, len(names))
+
+
+def _run_one(seed: int, lines: int) -> int:
+    log: list[str] = []
+    try:
+        print(run_schedule(seed, log=log))
+    except Exception as error:
+        print(*log[-lines:], sep="\n")
+        print(_violation(seed, error))
+        return 1
+    return 0
+
+
+def _run_many(first: int, count: int, directed: int) -> int:
     events = virtual_ms = changes = 0
     began = perf_counter()
-    for seed in range(first, first + (1 if one else options.seeds)):
-        log: list[str] | None = [] if one else None
+    for seed in range(first, first + count):
         try:
-            outcome = run_schedule(seed, log=log)
+            outcome = run_schedule(seed)
         except Exception as error:
-            for line in (log or [])[-options.lines :]:
-                print(line)
-            print(f"seed {seed}: {type(error).__name__}: {error}; {reproduce_line(seed)}")
+            print(_violation(seed, error))
             return 1
         events += outcome.events
         virtual_ms += outcome.virtual_ms
         changes += outcome.leader_changes_after_commit
-        if one:
-            print(outcome)
-    schedules = 1 if one else options.seeds
     print(
-        f"{schedules} schedules, {virtual_ms / 3_600_000:.2f} virtual hours, {events} events,"
-        f" {changes} leader changes after a commit, 0 violations, {perf_counter() - began:.1f} s"
+        f"{count} schedules and {directed} directed ones, {virtual_ms / 3_600_000:.2f} virtual hours,"
+        f" {events} events, {changes} leader changes after a commit, 0 violations,"
+        f" {perf_counter() - began:.1f} s"
     )
     return 0
+
+
+def _violation(seed: int, error: Exception) -> str:
+    return f"seed {seed}: {type(error).__name__}: {error}; {reproduce_line(seed)}"
 
 
 if __name__ == "__main__":

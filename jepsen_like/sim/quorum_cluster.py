@@ -68,6 +68,8 @@ class SimCluster:
         self.on_vote_granted: Callable[[SimReplica], None] | None = None
         self.on_killed: Callable[[SimReplica], None] | None = None
         self.max_fetch_batches = options.max_fetch_batches
+        self.hold_answers_of: set[int] = set()
+        self.held: list[tuple[SimReplica, int, int, Response]] = []
         self.events = 0
         self.elections = 0
         self.leader_changes_after_commit = 0
@@ -98,7 +100,7 @@ class SimCluster:
         """Run until the condition holds (checked after each event) or the virtual time is up."""
         scheduler = self.scheduler
         while not condition():
-            if scheduler.now_ms > limit_ms or not scheduler.run_next():
+            if not scheduler.run_next(limit_ms):
                 return False
         return True
 
@@ -150,6 +152,9 @@ class SimCluster:
         sender.answered.add(token)
         to, incarnation, correlation_id, _ = sender.requests[token]
         receiver = self.replicas[to]
+        if sender.id in self.hold_answers_of:
+            self.held.append((receiver, incarnation, correlation_id, response))
+            return
         for delay_ms in self.links.deliveries(sender.id, to):
             self.scheduler.after(
                 delay_ms, self._response_arrives, receiver, incarnation, correlation_id, response
@@ -165,6 +170,13 @@ class SimCluster:
             return
         receiver.outstanding.discard(correlation_id)
         receiver.step(ResponseReceived(correlation_id, response))
+
+    def release_answers(self) -> None:
+        """What was held arrives now, late."""
+        self.hold_answers_of.clear()
+        held, self.held = self.held, []
+        for answer in held:
+            self._response_arrives(*answer)
 
     # --- faults -------------------------------------------------------------------------------------------
 

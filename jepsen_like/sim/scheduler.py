@@ -29,9 +29,10 @@ class Scheduler:
         self._sequence += 1
         heappush(self._heap, (max(time_ms, self.now_ms), self._sequence, callback, args))
 
-    def run_next(self) -> bool:
-        """Run the next callback; False if there is none."""
-        if not self._heap:
+    def run_next(self, until_ms: int) -> bool:
+        """Run the next callback that is due by ``until_ms``; if there is none, let that time come: False."""
+        if not self._heap or self._heap[0][0] > until_ms:
+            self.now_ms = max(self.now_ms, until_ms)
             return False
         self.now_ms, _, callback, args = heappop(self._heap)
         callback(*args)

@@ -1,0 +1,142 @@
+"""Schedules written by hand for histories that chance does not find.
+
+Each brings a cluster into one precise situation, then lets it go on under the usual invariants. Elections
+are steered by letting a chosen replica's timer run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum_replica import SimReplica
+from pykraft.quorum.events import TimerFired
+from pykraft.quorum.invariants import InvariantViolation
+from pykraft.quorum.roles import Candidate, Follower, Leader, Resigned, Unattached
+
+
+def run_out_timer(replica: SimReplica) -> None:
+    """The replica's election (or fetch) timer expires now."""
+    now_ms = replica.cluster.scheduler.now_ms
+    role = replica.core.state.role
+    match role:
+        case Unattached() | Resigned():
+            role.election_deadline_ms = now_ms
+        case Follower():
+            role.fetch_deadline_ms = now_ms
+        case Candidate():
+            role.deadline_ms = now_ms
+            role.lost = True
+        case Leader():
+            return
+    replica.step(TimerFired())
+
+
+def elect(cluster: SimCluster, replica: SimReplica, within_ms: int = 2000) -> None:
+    """Let ``replica`` stand until it leads."""
+    limit_ms = cluster.scheduler.now_ms + within_ms
+    while not replica.leads:
+        run_out_timer(replica)
+        pause_ms = cluster.scheduler.now_ms + 40
+        cluster.run_until(lambda: replica.leads, pause_ms)
+        if cluster.scheduler.now_ms > limit_ms:
+            raise InvariantViolation("the schedule qualifies", f"{replica.id} was not elected")
+
+
+def reach(cluster: SimCluster, condition: Callable[[], bool], what: str, within_ms: int = 2000) -> None:
+    if not cluster.run_until(condition, cluster.scheduler.now_ms + within_ms):
+        raise InvariantViolation("the schedule qualifies", f"never came to: {what}")
+
+
+def figure_8() -> SimCluster:
+    """Raft's figure 8: a record of an old epoch reaches a majority under a new leader, and is replaced.
+
+    1 appends "a" in its epoch, alone. 3 is elected by 2 and appends in a later epoch, alone. 1 is elected by
+    2, which fetches "a" but not yet the new LeaderChange: now a majority holds "a", and yet 3, whose last
+    record is newer, may still be elected by 2 and replace it. So "a" must not count as committed.
+    """
+    cluster = SimCluster(8, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1, max_fetch_batches=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    everybody = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+
+    cluster.links.partition([1], [2, 3])
+    cluster.propose(one)
+    reach(cluster, lambda: one.core.state.log.flushed_offset == 2, "'a' flushed on 1")
+    elect(cluster, three)
+    cluster.links.partition([3], [1, 2])
+    reach(cluster, lambda: three.core.state.log.flushed_offset == 2, "the LeaderChange flushed on 3")
+    old_epoch_record = one.batches[1]
+    assert three.batches[1].epoch > old_epoch_record.epoch and len(two.batches) == 1
+
+    three.crash()
+    one.crash()
+    two.crash()
+    cluster.links.heal()
+    one.start()
+    two.start()
+    elect(cluster, one)
+
+    def majority_holds_it() -> bool:
+        role = one.core.state.role
+        return isinstance(role, Leader) and role.progress[2].end_offset == 2
+
+    reach(cluster, majority_holds_it, "'a' on a majority")
+    one.crash()
+    two.crash()
+    assert two.batches[1] == old_epoch_record and len(two.batches) == 2
+    three.start()
+    two.start()
+    elect(cluster, three)
+    one.start()
+    return cluster
+
+
+def vote_is_remembered() -> SimCluster:
+    """2 grants its vote to 1, dies with the answer on its way, and is asked by 3 in the same epoch."""
+    cluster = SimCluster(9, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    cluster.links.partition([3], [1, 2])
+    granted: list[int] = []
+
+    def die(replica: SimReplica) -> None:
+        if not granted:
+            granted.append(replica.id)
+            cluster.scheduler.after(0, replica.crash)
+
+    cluster.on_vote_granted = die
+    run_out_timer(one)
+    reach(cluster, lambda: bool(granted) and not two.alive, "2 votes and dies")
+    cluster.links.heal()
+    run_out_timer(three)
+    two.start()
+    return cluster
+
+
+def late_vote() -> SimCluster:
+    """2 votes for 1, but the answer is slow; 1 stands again, and 2 has elected 3 when it arrives."""
+    cluster = SimCluster(10, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, three = cluster.replicas[1], cluster.replicas[3]
+    cluster.start_all()
+    cluster.links.partition([3], [1, 2])
+    cluster.hold_answers_of.add(2)
+    run_out_timer(one)
+    reach(cluster, lambda: bool(cluster.held), "2 votes for 1")
+    cluster.hold_answers_of.clear()
+    cluster.links.heal()
+    cluster.links.partition([1], [2, 3])
+    run_out_timer(one)
+    elect(cluster, three, within_ms=100)
+    assert one.core.state.epoch == three.core.state.epoch
+    cluster.release_answers()
+    return cluster
+
+
+DIRECTED: dict[str, Callable[[], SimCluster]] = {
+    "figure-8": figure_8,
+    "late-vote": late_vote,
+    "vote-is-remembered": vote_is_remembered,
+}
