@@ -1,0 +1,116 @@
+"""What an executor does: one range of one partition, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from pykraft.kafka_client.blocking import BlockingNetwork, run
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.errors import (
+    ClientTimeoutError,
+    OffsetOutOfRangeError,
+    TopicDeletedError,
+    TopicRecreatedError,
+)
+from pykraft.spark.offsets import OffsetRange
+from pykraft.spark.options import parse_batch_options
+from pykraft.spark.planner import ReadTask, plan_batch
+from pykraft.spark.reader import read_task
+
+
+def options(servers, **changes):
+    base = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafka.fetch.max.wait.ms": "20"}
+    return parse_batch_options(base | {name.replace("__", "."): value for name, value in changes.items()})
+
+
+def plan(servers, columns=("offset",), **changes):
+    checked = options(servers, **changes)
+    cluster = Cluster(BlockingNetwork(), checked.client)
+    try:
+        return run(plan_batch(cluster, checked, columns))
+    finally:
+        cluster.close()
+
+
+def offsets(task):
+    return [offset for batch in read_task(task) for offset in batch.column(0).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def aged(mock_cluster):
+    """A partition whose oldest records are gone: the mock keeps 5 MiB. (servers, log start, log end)"""
+    for index in range(80):
+        mock_cluster.producer.produce("aged", b"x" * 100_000, partition=0, key=b"%d" % index)
+        mock_cluster.producer.flush(20)
+    (task,) = plan(mock_cluster.bootstrap_servers, subscribe="aged")
+    assert task.offsets.start > 0
+    return mock_cluster.bootstrap_servers, task.offsets.start, task.offsets.end
+
+
+def test_task_survives_pickling_and_reads_its_range(mock_cluster):
+    mock_cluster.produce("ranges", 0, 500)
+    tasks = plan(mock_cluster.bootstrap_servers, subscribe="ranges", maxRecordsPerPartition="120")
+    assert [offsets(pickle.loads(pickle.dumps(task))) for task in tasks] == [
+        list(range(low, low + 100)) for low in range(0, 500, 100)
+    ]
+
+
+def test_records_produced_after_planning_are_not_read(mock_cluster):
+    mock_cluster.produce("later", 0, 10)
+    (task,) = plan(mock_cluster.bootstrap_servers, subscribe="later")
+    mock_cluster.produce("later", 0, 10)
+    assert offsets(task) == list(range(10))
+
+
+def test_aged_out_range_fails(aged):
+    servers, _, end = aged
+    task = ReadTask(OffsetRange("aged", 0, 0, end), bytes(16), ("offset",), options(servers))
+    with pytest.raises(OffsetOutOfRangeError):
+        offsets(task)
+
+
+def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(aged):
+    servers, start, end = aged
+    allowed = options(servers, failOnDataLoss="false")
+    assert offsets(ReadTask(OffsetRange("aged", 0, 0, end), bytes(16), ("offset",), allowed)) == list(
+        range(start, end)
+    )
+    assert offsets(ReadTask(OffsetRange("aged", 0, 0, start), bytes(16), ("offset",), allowed)) == []
+
+
+def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(mock_cluster):
+    mock_cluster.produce("short", 0, 10)
+    impatient = options(mock_cluster.bootstrap_servers, **{"kafkaConsumer.pollTimeoutMs": "200"})
+    task = ReadTask(OffsetRange("short", 0, 0, 99), bytes(16), ("offset",), impatient)
+    with pytest.raises(ClientTimeoutError, match="the read ends at 99; the log now ends at 10"):
+        offsets(task)
+
+
+def test_topic_recreated_since_planning_fails(mock_cluster):
+    mock_cluster.produce("reborn", 0, 10)
+    (task,) = plan(mock_cluster.bootstrap_servers, subscribe="reborn")
+    stale = ReadTask(task.offsets, b"the id of before", ("offset",), task.options)
+    with pytest.raises(TopicRecreatedError):
+        offsets(stale)
+
+
+def test_topic_deleted_since_planning_fails(mock_cluster):
+    task = ReadTask(
+        OffsetRange("never-there", 70, 0, 9), bytes(16), ("offset",), options(mock_cluster.bootstrap_servers)
+    )
+    with pytest.raises(TopicDeletedError):
+        offsets(task)
+
+
+def test_executors_import_neither_grpc_nor_the_server():
+    code = """
+import sys, pykraft.spark.source, pykraft.spark.decode
+ours = {name.split(".")[1] for name in sys.modules if name.startswith("pykraft.")}
+print(sorted(ours | (sys.modules.keys() & {"grpc", "google.protobuf", "confluent_kafka"})))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "['kafka_client', 'kafka_protocol', 'spark']"
