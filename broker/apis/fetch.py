@@ -39,6 +39,7 @@ class FetchHandler:
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self.replicas = replicas
+        self.parked_followers: dict[int, _PendingFetch] = {}
 
     def handle(
         self,
@@ -53,14 +54,19 @@ class FetchHandler:
         request = parse_fetch_request(body, 0, version)
         session_error = check_session(request.session_id, request.session_epoch)
         if session_error is not ErrorCode.NONE:
-            slot.complete_framed(
-                build_fetch_response(version, header.correlation_id, [], error_code=session_error)
-            )
+            empty = build_fetch_response(version, header.correlation_id, [], error_code=session_error)
+            slot.complete_framed(empty)
             return
         replicas = self.replicas
+        is_replica = request.replica_id >= 0
+        if is_replica:
+            # A follower that asks again while it waits wants more partitions: let it have its answer.
+            waiting = self.parked_followers.pop(connection.connection_id, None)
+            if waiting is not None:
+                waiting.expire()
         replicas.begin_request()
         try:
-            if request.replica_id >= 0:
+            if is_replica:
                 self._acknowledge(request)
             topics, size, is_final = self.read(request)
         finally:
@@ -68,7 +74,10 @@ class FetchHandler:
         if is_final or size >= request.min_bytes or request.max_wait_ms <= 0:
             self.answer(header, request, topics, slot)
         else:
-            _PendingFetch(self, header, request, slot).park()
+            pending = _PendingFetch(self, header, request, slot, connection.connection_id)
+            pending.park()
+            if is_replica:
+                self.parked_followers[connection.connection_id] = pending
 
     def _acknowledge(self, request: FetchRequestView) -> None:
         """Count what a follower's offsets acknowledge. Errors are found again, and told, when reading."""
@@ -78,7 +87,7 @@ class FetchHandler:
         for topic in request.topics:
             for asked in topic.partitions:
                 try:
-                    partition = self._find(topic, asked)
+                    partition = self.find(topic, asked)
                     if self._diverging(partition, replica_id, asked) is None:
                         self._check_incarnation(replica_id, broker_epoch)
                         partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
@@ -94,7 +103,7 @@ class FetchHandler:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
             )
 
-    def _find(self, topic: FetchTopic, asked: FetchPartition) -> Partition:
+    def find(self, topic: FetchTopic, asked: FetchPartition) -> Partition:
         if topic.topic_id is not None:
             partition = self.replicas.by_id(topic.topic_id, asked.partition)
         else:
@@ -136,7 +145,7 @@ class FetchHandler:
                 try:
                     if refusal is not None:
                         raise refusal
-                    partition = self._find(topic, asked)
+                    partition = self.find(topic, asked)
                     diverging = self._diverging(partition, request.replica_id, asked)
                     records = None
                     if diverging is not None:
@@ -180,7 +189,7 @@ class FetchHandler:
                 if registration.has_leader and registration.leader != self.replicas.node_id:
                     leader = (registration.leader, registration.leader_epoch)
         elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            partition = self._find(topic, asked)
+            partition = self.find(topic, asked)
             high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
         return FetchResult(asked.partition, int(error.code), high_watermark, log_start, leader=leader)
 
@@ -200,7 +209,7 @@ class FetchHandler:
 class _PendingFetch:
     """A fetch that waits for data on any of its partitions."""
 
-    __slots__ = ("_handler", "_header", "_partitions", "_request", "_slot", "bucket")
+    __slots__ = ("_connection_id", "_handler", "_header", "_partitions", "_request", "_slot", "bucket")
 
     def __init__(
         self,
@@ -208,7 +217,9 @@ class _PendingFetch:
         header: RequestHeader,
         request: FetchRequestView,
         slot: ResponseSlot,
+        connection_id: int,
     ) -> None:
+        self._connection_id = connection_id
         self._handler = handler
         self._header = header
         self._request = request
@@ -221,7 +232,7 @@ class _PendingFetch:
         is_replica = self._request.replica_id >= 0
         for topic in self._request.topics:
             for asked in topic.partitions:
-                partition = self._handler._find(topic, asked)
+                partition = self._handler.find(topic, asked)
                 waiters: dict[_PendingFetch, None] = (
                     partition.replica_waiters if is_replica else partition.consumer_waiters  # type: ignore[assignment]
                 )
@@ -252,4 +263,6 @@ class _PendingFetch:
     def _leave(self) -> None:
         for waiters in self._partitions:
             waiters.pop(self, None)
+        if self._handler.parked_followers.get(self._connection_id) is self:
+            del self._handler.parked_followers[self._connection_id]
         self._handler.replicas.deadlines.remove(self)

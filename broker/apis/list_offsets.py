@@ -1,10 +1,10 @@
 """ListOffsets (2), versions 1-11.
 
 The offset for a time, or for an end of the log: -1 latest, -2 and -4 earliest, -3 the record with the
-greatest timestamp, -5 (latest in tiered storage) unknown. Latest is the high watermark for consumers, whatever
-their isolation level (there are no transactions), and the log end for replicas. While a new leader has not
-yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so
-that no consumer sees the end of a partition move back.
+greatest timestamp, -5 (latest in tiered storage) unknown. Latest is the high watermark for consumers,
+whatever their isolation level (there are no transactions), and the log end for replicas. While a new leader
+has not yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5
+LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back.
 """
 
 from __future__ import annotations
