@@ -97,6 +97,7 @@ class PartitionFetcher:
         self._max_partition_bytes = config.max_partition_fetch_bytes
         self._last_fetched_epoch = -1
         self._replica_id: int | None = None
+        self._rack = config.rack
         self._sent: tuple[Connection, int] | None = None
         self.position = position
 
@@ -150,6 +151,10 @@ class PartitionFetcher:
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
         told = self._find(response, version)
+        if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._replica_id is not None:
+            # A follower may be behind; only the leader's word counts. Stay there from now on.
+            self._replica_id, self._rack = None, ""
+            return None
         if told.error_code:
             await self._raise_for(told, response, deadline_ms)
         if told.diverging_epoch.end_offset >= 0:
@@ -221,7 +226,7 @@ class PartitionFetcher:
             max_bytes=max(self._config.max_bytes, self._max_partition_bytes),
             isolation_level=self._config.isolation_level,
             topics=[FetchTopic(topic=self._topic, topic_id=known.topic_id, partitions=[wanted])],
-            rack_id=self._config.rack,
+            rack_id=self._rack,
         )
 
     def _check_identity(self, known: Partition) -> None:

@@ -271,3 +271,36 @@ def test_read_ahead_that_cannot_be_sent_does_not_spoil_the_answer(scripted, log)
 
     scripted.brokers[2].handlers[ApiKey.FETCH] = answer_and_die
     assert fetch(scripted, fetcher, read_ahead_until=15).next_offset == 5
+
+
+def follower_fetch(scripted, follower_answer):
+    """The leader, 2, sends a consumer with a rack to replica 1."""
+    leader_answer = scripted.brokers[2].handlers[ApiKey.FETCH]
+
+    def leader(request, version):
+        return told(request, preferred_read_replica=1) if request.rack_id else leader_answer(request, version)
+
+    scripted.brokers[2].handlers[ApiKey.FETCH] = leader
+    scripted.brokers[1].handlers[ApiKey.FETCH] = follower_answer
+    return fetcher_at(scripted, 0, config=FetchConfig(rack="r1"))
+
+
+def test_replica_the_leader_prefers_is_read_from(scripted, log):
+    fetcher = follower_fetch(scripted, lambda request, version: told(request, batch(0)))
+    assert fetch(scripted, fetcher).next_offset == 5
+    assert {broker for broker, _, _ in scripted.requests(ApiKey.FETCH)} == {1, 2}
+
+
+def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted, log):
+    fetcher = follower_fetch(
+        scripted, lambda request, version: told(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    )
+    assert fetch(scripted, fetcher).next_offset == 15
+
+
+def test_failed_follower_sends_the_reader_back_to_the_leader(scripted, log):
+    answers = iter([ConnectionResetError("gone")])
+    fetcher = follower_fetch(
+        scripted, lambda request, version: next(answers, None) or told(request, batch(0, count=2))
+    )
+    assert fetch(scripted, fetcher).next_offset == 2
