@@ -26,7 +26,11 @@ _FAST_HEARTBEAT_MS = 20
 
 
 class LifecycleDriver:
-    """Runs one broker's registration and heartbeats until it is told to stop."""
+    """Runs one broker's registration and heartbeats until it is told to stop.
+
+    ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
+    controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class LifecycleDriver:
         self._metadata_offset = metadata_offset
         self._features = features
         self._poke = asyncio.Event()
+        self.caught_up = asyncio.Event()
         self.running = asyncio.Event()
         self.stopped = asyncio.Event()
 
@@ -59,8 +64,8 @@ class LifecycleDriver:
         await self._register()
         while self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
             await self._heartbeat()
-            if self._lifecycle.state is BrokerState.RECOVERY:
-                self._lifecycle.set_ready()
+            if self._lifecycle.state is not BrokerState.STARTING:
+                self.caught_up.set()
             if self._lifecycle.state is BrokerState.RUNNING and not self.running.is_set():
                 logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
                 self.running.set()

@@ -19,6 +19,7 @@ from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.lifecycle_driver import LifecycleDriver
 from pykraft.broker.listener import KafkaListener, ListenerLimits
 from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_maintenance import LogMaintenance
 from pykraft.broker.log_manager import LogManager
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
@@ -46,6 +47,7 @@ from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.tcp import StreamRuntime
 
 _PRODUCER_IDS_TIMEOUT_MS = 10_000
+_SETTLE_CHECK_S = 0.002
 
 
 class BrokerNode:
@@ -95,16 +97,13 @@ class BrokerNode:
             clock,
             self._fault,
         )
-        self._fetchers = ReplicaFetchers(config, self._replicas, self._metadata, self._lifecycle, clock)
+        runtime = StreamRuntime(asyncio.get_running_loop())
+        self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
         self._groups = GroupCoordinatorService(
             group_config(self._server_config), OffsetsTopicWriter(self._replicas), clock, random.Random()
         )
         self._join_groups_to_replicas(self._replicas, self._groups)
-        await self._groups.start()
-        await self._replicas.start()
-        await self._fetchers.start()
-        self._publisher.begin(self._replicas, self._groups)
         services = BrokerServices(
             config=config,
             clock=clock,
@@ -117,7 +116,7 @@ class BrokerNode:
             server_properties=server_properties(self._server_config),
         )
         self._requests = RequestServer(services, make_apis(), make_hot_handlers(services))
-        await self._bind_listeners(self._requests)
+        await self._bind_listeners(runtime, self._requests)
         self._driver = LifecycleDriver(
             config,
             self._lifecycle,
@@ -130,9 +129,24 @@ class BrokerNode:
             features=SUPPORTED_FEATURES,
         )
         self._tasks.start(self._driver.run(), "broker-lifecycle")
+        await self._driver.caught_up.wait()
+        await self._open_replicas(self._replicas, self._groups, self._logs)
+        self._lifecycle.set_ready()
         await self._driver.running.wait()
         for listener in self._listeners:
             await listener.start_serving()
+
+    async def _open_replicas(
+        self, replicas: ReplicaManager, groups: GroupCoordinatorService, logs: LogManager
+    ) -> None:
+        """Open what the image assigns to this broker, now that the image is not older than the broker."""
+        await groups.start()
+        self._publisher.begin(replicas, groups)
+        await replicas.start()
+        while not replicas.is_settled:
+            await asyncio.sleep(_SETTLE_CHECK_S)
+        await replicas.set_aside_strays()
+        LogMaintenance(replicas, logs).start()
 
     def _join_groups_to_replicas(self, replicas: ReplicaManager, groups: GroupCoordinatorService) -> None:
         def leadership(topic: str, index: int, leader_epoch: int | None) -> None:
@@ -149,8 +163,7 @@ class BrokerNode:
         replicas.add_leadership_listener(leadership)
         replicas.add_high_watermark_listener(high_watermark, OFFSETS_TOPIC)
 
-    async def _bind_listeners(self, requests: RequestServer) -> None:
-        runtime = StreamRuntime(asyncio.get_running_loop())
+    async def _bind_listeners(self, runtime: StreamRuntime, requests: RequestServer) -> None:
         limits = ListenerLimits(
             max_request_bytes=self._config.socket_request_max_bytes,
             max_connections=self._config.max_connections,
