@@ -111,6 +111,10 @@ class SimCluster:
         self.scheduler.at(replica.paused_until_ms, callback, *args)
         return True
 
+    def start_flush(self, replica: SimReplica, end_offset: int, generation: int) -> None:
+        delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
+        self.scheduler.after(delay_ms, replica.finish_flush, replica.incarnation, end_offset, generation)
+
     # --- messages -----------------------------------------------------------------------------------------
 
     def send_request(self, sender: SimReplica, effect: Send) -> None:

@@ -176,13 +176,12 @@ class SimReplica:
         self.flushing = True
         end_offset = self.batches[-1].end_offset if self.batches else 0
         generation, self.flush_wanted = self.flush_wanted.generation, None
-        delay_ms = 1 + self.rng.randrange(self.cluster.options.max_flush_ms)
-        self.cluster.scheduler.after(delay_ms, self._flushed, self.incarnation, end_offset, generation)
+        self.cluster.start_flush(self, end_offset, generation)
 
-    def _flushed(self, incarnation: int, end_offset: int, generation: int) -> None:
+    def finish_flush(self, incarnation: int, end_offset: int, generation: int) -> None:
         if incarnation != self.incarnation:
             return
-        if self.cluster.postpone(self, self._flushed, incarnation, end_offset, generation):
+        if self.cluster.postpone(self, self.finish_flush, incarnation, end_offset, generation):
             return
         self.flushing = False
         if generation == self.core.state.log.generation:

@@ -1,0 +1,29 @@
+"""Golden transcripts: the conversation of each scenario, word for word.
+
+After a change that is meant to show, rewrite them with ``PYKRAFT_REWRITE_SCENARIOS=1`` and read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.sim.quorum_scenario import play
+
+SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.txt"))
+
+
+def test_there_are_scenarios():
+    assert len(SCENARIOS) >= 5
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario_plays_out_as_written(path):
+    written = path.read_text(encoding="utf-8")
+    played = play(written)
+    if os.environ.get("PYKRAFT_REWRITE_SCENARIOS"):
+        path.write_text(played, encoding="utf-8")
+        return
+    assert played == written
