@@ -6,7 +6,6 @@ Decides when; what may be deleted or believed is decided by the log and the part
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from pykraft.broker.log_manager import LogManager, TopicPartition
@@ -37,7 +36,7 @@ class LogMaintenance:
 
     async def _repeat(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await self._replicas.sleep(interval_ms)
             await job()
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
@@ -66,7 +65,7 @@ class LogMaintenance:
             partition.producers.expire(clock.wall_ms() - self._config.producer_id_expiration_ms)
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False
-            await asyncio.sleep(0)
+            await self._replicas.sleep(0)
 
     async def flush_due(self) -> None:
         """``flush.messages`` and ``flush.ms``, for the topics that set them."""

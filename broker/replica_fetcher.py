@@ -3,8 +3,8 @@
 One connection per leader broker, one request at a time for all partitions that follow it, long-polled at
 the leader. A response is handled where it lies in the receive buffer, and the next request, which
 acknowledges it, leaves in the same callback. A partition that begins to follow interrupts the poll: the
-leader answers a waiting fetch when another arrives on its connection. Every result is matched with the leader
-epoch it was asked in; one of an older epoch is dropped. The partition decides what to append and where to cut.
+leader answers a waiting fetch when another arrives on its connection. Every result is matched with the
+leader epoch it was asked in; one of an older epoch is dropped. The partition decides where to cut and append.
 """
 
 from __future__ import annotations

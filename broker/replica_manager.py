@@ -146,6 +146,10 @@ class ReplicaManager:
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
+    async def sleep(self, duration_ms: int) -> None:
+        """For tasks run by :meth:`spawn`."""
+        await asyncio.sleep(duration_ms / 1000)
+
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:

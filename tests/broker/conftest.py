@@ -1,0 +1,408 @@
+"""Brokers reduced to their data plane, on real sockets and a model of the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis.fetch import FetchHandler
+from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.listener import KafkaListener
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.ports import AlterPartitionAnswer
+from pykraft.broker.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
+from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import iter_headers
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tcp import StreamRuntime
+
+TOPIC_ID = b"0123456789abcdef"
+
+
+class Lease:
+    """Valid and unfenced unless a test says otherwise."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.is_fenced = False
+        self.valid = True
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return self.valid
+
+
+class Controller:
+    """Holds the image, applies ISR proposals and tells every broker, at once or when it is let."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.brokers: dict[int, DataBroker] = {}
+        self.proposals: list[tuple[int, ...]] = []
+        self.refuse: ErrorCode | None = None
+        self.silent = False
+
+    def register(self, broker: DataBroker, epoch: int) -> None:
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
+        registration = BrokerRegistration(
+            broker.node_id,
+            epoch,
+            bytes(16),
+            (endpoint,),
+            fenced=False,  # type: ignore[arg-type]
+        )
+        old = self._change(brokers=self.image.brokers.set(broker.node_id, registration))
+        delta = MetadataDelta(old, self.image, changed_brokers=frozenset([broker.node_id]))
+        for other in self.brokers.values():
+            other.replicas.publish(delta, self.image)
+        self.brokers[broker.node_id] = broker
+        everything = MetadataDelta(
+            MetadataImage(),
+            self.image,
+            changed_topics=frozenset(self.image.topics_by_id),
+            changed_partitions={id: frozenset([0]) for id in self.image.topics_by_id},
+            changed_brokers=frozenset(self.image.brokers),
+        )
+        broker.replicas.publish(everything, self.image)
+
+    def _change(self, **fields: Any) -> MetadataImage:
+        old = self.image
+        values = {name: getattr(old, name) for name in old.__dataclass_fields__}
+        self.image = MetadataImage(**{**values, "offset": old.offset + 1, **fields})
+        return old
+
+    def set_partition(
+        self, registration: PartitionRegistration, *, topic: str = "t", configs: dict[str, str] | None = None
+    ) -> None:
+        """Create topic ``topic`` with one partition, or change it; everyone is told."""
+        known = self.image.topic(topic)
+        image = TopicImage(topic, known.id if known else TOPIC_ID, (registration,))  # type: ignore[arg-type]
+        fields: dict[str, Any] = {
+            "topics_by_id": self.image.topics_by_id.set(image.id, image),
+            "topic_ids": self.image.topic_ids.set(topic, image.id),
+        }
+        if configs is not None:
+            from pykraft.metadata_log.persistent import Map
+            from pykraft.metadata_log.records import ConfigResourceType
+
+            fields["configs"] = self.image.configs.set((int(ConfigResourceType.TOPIC), topic), Map(configs))
+        old = self._change(**fields)
+        delta = MetadataDelta(
+            old,
+            self.image,
+            changed_topics=frozenset([image.id]),
+            changed_partitions={image.id: frozenset([0])},
+            created_topics=frozenset() if known else frozenset([image.id]),
+        )
+        for broker in list(self.brokers.values()):
+            broker.replicas.publish(delta, self.image)
+
+    def partition(self, topic: str = "t") -> PartitionRegistration:
+        image = self.image.topic(topic)
+        assert image is not None
+        return image.partitions[0]
+
+    def elect(self, leader: int, isr: Sequence[int] | None = None, topic: str = "t") -> None:
+        old = self.partition(topic)
+        self.set_partition(
+            PartitionRegistration(
+                old.replicas,
+                tuple(isr if isr is not None else old.isr),
+                leader,
+                old.leader_epoch + 1,
+                old.partition_epoch + 1,
+            ),
+            topic=topic,
+        )
+
+    async def alter_partition(
+        self,
+        topic_id: bytes,
+        index: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        new_isr: Sequence[tuple[int, int]],
+    ) -> AlterPartitionAnswer:
+        await asyncio.sleep(0)
+        self.proposals.append(tuple(replica for replica, _ in new_isr))
+        if self.silent:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        if self.refuse is not None:
+            return AlterPartitionAnswer(self.refuse)
+        old = self.partition()
+        if (leader_epoch, partition_epoch) != (old.leader_epoch, old.partition_epoch):
+            return AlterPartitionAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+        isr = tuple(replica for replica, _ in new_isr)
+        new = PartitionRegistration(old.replicas, isr, old.leader, old.leader_epoch, old.partition_epoch + 1)
+        self.set_partition(new)
+        return AlterPartitionAnswer(ErrorCode.NONE, new.leader, new.leader_epoch, isr, new.partition_epoch)
+
+
+class DataBroker:
+    """One broker's data plane."""
+
+    def __init__(self, node_id: int, controller: Controller, disk: Any, **config: Any) -> None:
+        values: dict[str, Any] = {
+            "replica_lag_time_max_ms": 500,
+            "replica_fetch_backoff_ms": 50,
+            "replica_fetch_wait_max_ms": 200,
+            **config,
+        }
+        self.node_id = node_id
+        self.config = BrokerConfig(node_id, "cluster", (f"/d{node_id}",), (), **values)
+        self.controller = controller
+        self.disk = disk
+        self.lease = Lease(100 + node_id)
+        self.faults: list[str] = []
+        self.runtime = StreamRuntime(asyncio.get_running_loop())
+        self.logs = LogManager(
+            disk,
+            self.config.log_dirs,
+            build_log_config({}, self.config.topic_defaults),
+            SystemClock(),
+            lambda what, error: self.faults.append(f"{what}: {error}"),
+        )
+        self.replicas = ReplicaManager(
+            self.config,
+            self.logs,
+            controller,  # type: ignore[arg-type]
+            self.lease,
+            controller,  # type: ignore[arg-type]
+            SystemClock(),
+            lambda what, error: self.faults.append(f"{what}: {error!r}"),
+        )
+        self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
+        self.replicas.set_fetchers(self.fetchers)
+        self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT", self)
+        self._hot = {0: ProduceHandler(self.replicas), 1: FetchHandler(self.replicas)}
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        try:
+            header, at = decode_request_header(frame)
+            self._hot[header.api_key].handle(connection, RequestContext(), header, frame[at:], slot)
+        except KafkaError as error:
+            connection.close(str(error))
+
+    @property
+    def services(self) -> Any:
+        return SimpleNamespace(replicas=self.replicas)
+
+    async def start(self) -> None:
+        await self.logs.start()
+        await self.listener.start()
+        self.controller.register(self, self.lease.epoch)
+        await self.replicas.start()
+
+    async def stop(self, *, clean: bool = True) -> None:
+        await self.listener.stop()
+        await self.fetchers.stop()
+        marks = {(p.topic, p.index): p.high_watermark for p in self.replicas.partitions()}
+        await self.replicas.stop()
+        if clean:
+            await self.logs.stop(self.lease.epoch, marks)
+        else:
+            self.logs.abandon()
+        del self.controller.brokers[self.node_id]
+
+
+class DataClient:
+    """Speaks to one broker with table-driven messages."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation_id = 0
+        self._asked: list[tuple[int, Any, int]] = []
+
+    def send(self, request: Any, version: int, response_class: Any) -> None:
+        self._correlation_id += 1
+        body = encode_request(request, version, self._correlation_id, "test")
+        self.writer.write(struct.pack(">i", len(body)) + body)
+        self._asked.append((self._correlation_id, response_class, version))
+
+    async def receive(self) -> Any:
+        correlation_id, response_class, version = self._asked.pop(0)
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        frame = await self.reader.readexactly(size)
+        got, at = decode_response_header(response_class.API_KEY, version, frame)
+        assert got == correlation_id
+        return response_class.decode(frame[at:], version)
+
+    async def produce(
+        self,
+        batch: bytes | None,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 5000,
+        version: int = 9,
+        topic: str = "t",
+    ) -> produce.PartitionProduceResponse:
+        self.send_produce(batch, acks=acks, timeout_ms=timeout_ms, version=version, topic=topic)
+        response = await self.receive()
+        result: produce.PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return result
+
+    def send_produce(
+        self,
+        batch: bytes | None,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 5000,
+        version: int = 9,
+        topic: str = "t",
+    ) -> None:
+        data = [produce.PartitionProduceData(index=0, records=batch)]
+        key = {"topic_id": TOPIC_ID} if version >= 13 else {"name": topic}
+        topics = [produce.TopicProduceData(partition_data=data, **key)]
+        request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+        self.send(request, version, produce.ProduceResponse)
+
+    async def fetch(self, offset: int, **options: Any) -> fetch.PartitionData:
+        self.send_fetch(offset, **options)
+        response = await self.receive()
+        result: fetch.PartitionData = response.responses[0].partitions[0]
+        return result
+
+    def send_fetch(
+        self,
+        offset: int,
+        *,
+        version: int = 12,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        epoch: int = -1,
+        topic: str = "t",
+    ) -> None:
+        partition = fetch.FetchPartition(
+            partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
+        )
+        key = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": topic}
+        request = fetch.FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            topics=[fetch.FetchTopic(partitions=[partition], **key)],
+        )
+        self.send(request, version, fetch.FetchResponse)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class DataCluster:
+    """Some brokers and a controller; topic ``t`` has one partition on all of them."""
+
+    def __init__(self, disks: dict[int, Any]) -> None:
+        self.controller = Controller()
+        self.disks = disks
+        self.brokers: dict[int, DataBroker] = {}
+        self._clients: list[DataClient] = []
+
+    async def start(self, node_id: int, **config: Any) -> DataBroker:
+        disk = self.disks.setdefault(node_id, MemoryDisk())
+        broker = DataBroker(node_id, self.controller, disk, **config)
+        await broker.start()
+        self.brokers[node_id] = broker
+        return broker
+
+    async def create(
+        self, *replicas: int, leader: int | None = None, configs: dict[str, str] | None = None
+    ) -> None:
+        leader = replicas[0] if leader is None else leader
+        self.controller.set_partition(
+            PartitionRegistration(replicas, replicas, leader, 0, 0), configs=configs
+        )
+        await until(
+            lambda: all(self.brokers[id].replicas.find("t", 0) for id in replicas if id in self.brokers)
+        )
+
+    async def client(self, node_id: int) -> DataClient:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.brokers[node_id].listener.port)
+        client = DataClient(reader, writer)
+        self._clients.append(client)
+        return client
+
+    def partition(self, node_id: int) -> Any:
+        partition = self.brokers[node_id].replicas.find("t", 0)
+        assert partition is not None
+        return partition
+
+    async def stop(self) -> None:
+        for client in self._clients:
+            client.close()
+        for broker in list(self.brokers.values()):
+            if broker.node_id in self.controller.brokers:
+                await broker.stop()
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 15) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def make_batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Any) -> bytes:
+    return encode_batch([RecordInput(None, value, (), timestamp_ms) for value in values], **fields)
+
+
+def values_in(data: Any) -> list[bytes]:
+    data = bytes(data or b"")
+    return [
+        record.value
+        for position, header in iter_headers(data)
+        for record in decode_batch(data[position : position + header.size_bytes])
+        if record.value is not None
+    ]
+
+
+@pytest.fixture
+def data_plane() -> Any:
+    """Everything a data-plane test needs: ``cluster()``, ``batch``, ``values``, ``until``, ``run``."""
+
+    @asynccontextmanager
+    async def cluster(
+        *node_ids: int, disks: dict[int, Any] | None = None, **config: Any
+    ) -> AsyncIterator[DataCluster]:
+        made = DataCluster(disks if disks is not None else {})
+        try:
+            for node_id in node_ids:
+                await made.start(node_id, **config)
+            yield made
+        finally:
+            await made.stop()
+            faults = [fault for broker in made.brokers.values() for fault in broker.faults]
+            assert not faults, faults
+
+    def run(test: Callable[[], Any], loop_factory: Any = None) -> None:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(test())
+
+    return SimpleNamespace(
+        cluster=cluster,
+        batch=make_batch,
+        values=values_in,
+        until=until,
+        run=run,
+        rng=random.Random,
+        MemoryDisk=MemoryDisk,
+        topic_id=TOPIC_ID,
+        Registration=PartitionRegistration,
+    )

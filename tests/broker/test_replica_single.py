@@ -1,0 +1,229 @@
+"""One broker's Produce and Fetch over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+import uvloop
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.records import read_header
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+@LOOPS
+@pytest.mark.parametrize("version", [3, 5, 8, 9, 10, 12, 13])
+def test_what_was_produced_is_fetched(data_plane: Any, new_loop: Any, version: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for i in range(3):
+                result = await client.produce(data_plane.batch(b"a%d" % i, b"b%d" % i), version=version)
+                assert (result.error_code, result.base_offset) == (0, 2 * i)
+            for fetch_version in (4, 6, 11, 12, 13, 17, 18):
+                got = await client.fetch(0, version=fetch_version)
+                assert got.high_watermark == 6
+                assert data_plane.values(got.records) == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
+            assert data_plane.values((await client.fetch(3)).records)[-2:] == [b"a2", b"b2"]
+
+    data_plane.run(body, new_loop)
+
+
+@LOOPS
+def test_large_batches_come_back_as_they_were(data_plane: Any, new_loop: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"max.message.bytes": "10000000"})
+            client = await cluster.client(1)
+            values = [bytes([i]) * (700_000 + i) for i in range(5)]
+            for value in values:
+                client.send_produce(data_plane.batch(value), acks=1)
+            for _ in values:
+                assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+            got = await client.fetch(0, max_bytes=50_000_000)
+            assert data_plane.values(got.records) == values
+            assert data_plane.values((await client.fetch(2, max_bytes=1)).records) == values[2:3]
+
+    data_plane.run(body, new_loop)
+
+
+def test_fetch_waits_for_data_and_for_min_bytes(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            assert not (await consumer.fetch(0, max_wait_ms=60)).records
+            assert loop.time() - started >= 0.06
+            consumer.send_fetch(0, max_wait_ms=10_000)
+            await data_plane.until(lambda: cluster.partition(1).consumer_waiters)
+            await producer.produce(data_plane.batch(b"x"))
+            response = await consumer.receive()
+            assert data_plane.values(response.responses[0].partitions[0].records) == [b"x"]
+            consumer.send_fetch(1, max_wait_ms=10_000, min_bytes=250)
+            for _ in range(4):
+                await producer.produce(data_plane.batch(b"y"))
+            response = await consumer.receive()
+            assert len(data_plane.values(response.responses[0].partitions[0].records)) == 4
+            assert not cluster.partition(1).consumer_waiters
+            consumer.send_fetch(5, max_wait_ms=600_000)
+            await data_plane.until(lambda: cluster.partition(1).consumer_waiters)
+            consumer.close()
+            await data_plane.until(lambda: not cluster.partition(1).consumer_waiters)
+            assert len(cluster.brokers[1].replicas.deadlines) == 0
+
+    data_plane.run(body)
+
+
+def test_bad_batches_get_the_right_error(data_plane: Any) -> None:
+    good = data_plane.batch(b"v")
+
+    def patched(position: int, value: bytes) -> bytes:
+        return good[:position] + value + good[position + len(value) :]
+
+    cases: list[tuple[bytes | None, ErrorCode]] = [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (good[:30], ErrorCode.CORRUPT_MESSAGE),
+        (good[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (good + good, ErrorCode.INVALID_RECORD),
+        (patched(16, b"\x01"), ErrorCode.INVALID_RECORD),
+        (patched(17, b"\0\0\0\0"), ErrorCode.CORRUPT_MESSAGE),
+        (patched(62, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
+        (patched(8, struct.pack(">i", -5)), ErrorCode.CORRUPT_MESSAGE),
+        (data_plane.batch(b"v", is_control=True), ErrorCode.INVALID_RECORD),
+        (
+            data_plane.batch(b"v", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+            ErrorCode.INVALID_TXN_STATE,
+        ),
+        (data_plane.batch(b"v", timestamp_ms=10**15), ErrorCode.INVALID_TIMESTAMP),
+        (data_plane.batch(b"v" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
+    ]
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"max.message.bytes": "1000"})
+            client = await cluster.client(1)
+            for batch, expected in cases:
+                result = await client.produce(batch)
+                assert ErrorCode(result.error_code) is expected
+                assert result.error_message
+            assert (await client.produce(good)).base_offset == 0
+            for acks in (2, -2):
+                assert (await client.produce(good, acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+            assert (
+                await client.produce(good, topic="absent")
+            ).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    data_plane.run(body)
+
+
+def test_log_append_time_is_stamped_and_told(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"message.timestamp.type": "LogAppendTime"})
+            client = await cluster.client(1)
+            result = await client.produce(data_plane.batch(b"v", timestamp_ms=5))
+            header = read_header(bytes((await client.fetch(0)).records))
+            assert header.is_log_append_time and header.max_timestamp == result.log_append_time_ms > 10**12
+
+    data_plane.run(body)
+
+
+def test_acks_zero_is_not_answered_and_failure_closes(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            client.send_produce(data_plane.batch(b"v"), acks=0)
+            client._asked.pop()
+            assert (await client.produce(data_plane.batch(b"w"), acks=1)).base_offset == 1
+            client.send_produce(b"rubbish", acks=0)
+            assert await client.reader.read() == b""
+
+    data_plane.run(body)
+
+
+def test_idempotent_duplicates_get_the_original_offset(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+
+            async def send(sequence: int, epoch: int = 0) -> Any:
+                batch = data_plane.batch(
+                    b"a", b"b", producer_id=7, producer_epoch=epoch, base_sequence=sequence
+                )
+                return await client.produce(batch)
+
+            assert (await send(2)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert [(await send(s)).base_offset for s in (0, 2, 2, 0, 4)] == [0, 2, 2, 0, 4]
+            assert (await send(8)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert (await send(3, epoch=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert (await send(0, epoch=1)).base_offset == 6
+            assert (await send(6, epoch=0)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+            assert cluster.partition(1).log.log_end_offset == 8
+
+    data_plane.run(body)
+
+
+def test_offsets_and_epochs_outside_are_refused(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"))
+            assert (await client.fetch(2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert (await client.fetch(0, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+            assert (await client.fetch(0, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert (await client.fetch(0, epoch=1)).error_code == 0
+            request = fetch.FetchRequest(session_id=9, session_epoch=4)
+            client.send(request, 12, fetch.FetchResponse)
+            assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    data_plane.run(body)
+
+
+def test_lease_and_fencing_decide_who_is_served(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            lease = cluster.brokers[1].lease
+            lease.valid = False
+            assert (
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            ).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.produce(data_plane.batch(b"v"), acks=-1)).error_code == 0
+            assert data_plane.values((await client.fetch(0)).records) == [b"v"]
+            lease.is_fenced = True
+            assert (
+                await client.produce(data_plane.batch(b"v"))
+            ).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.fetch(0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    data_plane.run(body)
+
+
+def test_restart_keeps_records_producers_and_high_watermark(data_plane: Any) -> None:
+    async def body() -> None:
+        disks: dict[int, Any] = {}
+        batch = data_plane.batch(b"once", producer_id=3, producer_epoch=0, base_sequence=0)
+        for clean in (True, False):
+            async with data_plane.cluster(1, disks=disks) as cluster:
+                await cluster.create(1)
+                client = await cluster.client(1)
+                assert (await client.produce(batch)).base_offset == 0
+                assert data_plane.values((await client.fetch(0)).records) == [b"once"]
+                assert cluster.partition(1).log.log_end_offset == 1
+                await cluster.brokers[1].stop(clean=clean)
+
+    data_plane.run(body)
