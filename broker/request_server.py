@@ -66,7 +66,9 @@ class RequestServer:
             if hot is not None:
                 hot.handle(connection, context, header, frame[body_at:], slot)
                 return
-            request = request_class(api.key).decode(bytes(frame[body_at:]), header.api_version)
+            # Bytes behind the request are let be, as Kafka does: librdkafka leaves some after Metadata v13.
+            body = bytes(frame[body_at:])
+            request, _ = request_class(api.key).decode_from(body, 0, header.api_version)
         except ProtocolError as error:
             connection.close(f"malformed request: {error.message}")
             return
