@@ -158,6 +158,16 @@ def test_epochs_that_do_not_fit_are_fenced(lab, tools: SimpleNamespace) -> None:
     refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1)
 
 
+def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+    owned = tools.assigned(lab.heartbeat("a", 0))
+    for size in (5, 6):
+        lab.set_topics({"t": size})
+        lab.heartbeat("a", lab.group.members["a"].epoch, owned)
+    assert lab.group.members["a"].epoch == 3
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1, owned)
+    assert lab.heartbeat("a", 2, owned).member_epoch == 3
+
+
 def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(
     lab, tools: SimpleNamespace
 ) -> None:  # type: ignore[no-untyped-def]
@@ -325,7 +335,7 @@ def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(
 ) -> None:  # type: ignore[no-untyped-def]
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
-    lab.heartbeat("b", 0)
+    assert tools.assigned(lab.heartbeat("b", 0)) == ASSIGNMENT_OF_NOTHING
     assert lab.heartbeat("b", 2, set()).assignment is None
     lab.pass_time(30_000)
     lab.heartbeat("b", 2, set())

@@ -54,11 +54,13 @@ class Client:
     owned: frozenset = frozenset()  # type: ignore[type-arg]
     assignment: frozenset = frozenset()  # type: ignore[type-arg]
     lazy: bool = False
+    reported: frozenset | None = None  # type: ignore[type-arg]
     send_full: bool = True
     gone: bool = False
 
     def request(self, tools: SimpleNamespace) -> ConsumerGroupHeartbeatRequest:
         full = self.send_full or self.epoch == 0
+        unchanged = self.owned == self.reported
         return ConsumerGroupHeartbeatRequest(
             group_id="g",
             member_id=self.member_id,
@@ -67,7 +69,7 @@ class Client:
             rebalance_timeout_ms=60_000 if full else -1,
             subscribed_topic_names=list(self.subscription) if full else None,
             server_assignor=self.assignor if full else None,
-            topic_partitions=tools.to_request(set(self.owned)),
+            topic_partitions=None if unchanged and not full else tools.to_request(set(self.owned)),
         )
 
     def on_answer(self, response: ConsumerGroupHeartbeatResponse, tools: SimpleNamespace) -> None:
@@ -78,12 +80,14 @@ class Client:
         assignment = tools.assigned(response)
         if assignment is not None:
             self.assignment = assignment
+            self.reported = None  # every assignment is acknowledged by a report
             if not self.lazy:
                 self.owned |= assignment
 
     def abandon(self) -> None:
         """Fenced: give everything up and join anew."""
         self.epoch, self.owned, self.assignment, self.send_full = 0, frozenset(), frozenset(), True
+        self.reported = None
 
 
 class World:
@@ -183,6 +187,7 @@ class World:
         if lose_answer:
             client.send_full = True
             return
+        client.reported = client.owned
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         if outcome.offset is None:
             self.deliver(client, outcome.response)
@@ -297,6 +302,8 @@ class World:
             assert not (held & member.held), "NoDoubleClientAssignment (as the coordinator sees it)"
             held |= member.held
             assert member.epoch <= group.assignment_epoch <= group.epoch, "ValidMemberEpoch"
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                assert member.epoch < group.assignment_epoch, "ValidMemberEpoch: moved before it revoked"
             if (
                 member.epoch == group.assignment_epoch
                 and member.state is not MemberState.UNREVOKED_PARTITIONS
