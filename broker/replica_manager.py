@@ -90,6 +90,7 @@ class ReplicaManager:
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
         self._dirty: dict[TopicPartition, None] = {}
         self._work = asyncio.Event()
+        self._is_working = False
         self._worker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,6 +118,7 @@ class ReplicaManager:
         """
         self._loop = asyncio.get_running_loop()
         self._worker = self._loop.create_task(self._reconcile())
+        self._worker.add_done_callback(self._task_done)
 
     async def stop(self) -> None:
         """Refuse whoever waits and stop working. Logs stay open; the log manager is stopped after."""
@@ -395,8 +397,10 @@ class ReplicaManager:
             await self._work.wait()
             self._work.clear()
             try:
+                self._is_working = True
                 while self._dirty:
                     await self._reconcile_some()
+                self._is_working = False
             except OSError as error:
                 self._on_fault("log directories", error)
                 return
@@ -446,7 +450,7 @@ class ReplicaManager:
     @property
     def is_settled(self) -> bool:
         """Whether every log that the image assigns to this broker is open."""
-        return not self._dirty and not self._work.is_set()
+        return not self._dirty and not self._is_working
 
     async def set_aside_strays(self) -> None:
         """Rename the logs that the image does not know. For a broker whose image is caught up."""
