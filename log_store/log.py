@@ -29,6 +29,7 @@ from pykraft.log_store.interface import (
 from pykraft.log_store.reader import base_offset_at, read_slice, segment_index, walk
 from pykraft.log_store.recovery import list_segments, recover
 from pykraft.log_store.retention import deletable_segments
+from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, Segment
 from pykraft.runtime.disk import Buffer, Disk
 
@@ -64,6 +65,7 @@ class Log:
         log_end_offset: int,
         recovery_point: int,
         recovery_report: RecoveryReport,
+        is_durable: bool,
     ) -> None:
         self.directory = directory
         self.name = directory.rpartition("/")[2]
@@ -80,8 +82,9 @@ class Log:
         self._latest_epoch = epoch_cache.latest_epoch
         # Tokens by which a finished flush knows what changed meanwhile.
         self._truncations = 0
+        self._is_cut_unflushed = False
         self._directory_changes = 1
-        self._directory_flushed = 0
+        self._directory_flushed = 1 if is_durable else 0
         self._is_closed = False
 
     @classmethod
@@ -110,6 +113,7 @@ class Log:
         )
         epochs = LeaderEpochCache.load(disk, directory)
         report = RecoveryReport()
+        is_durable = clean and bool(segments)
         if not segments:
             segments = [_create(disk, directory, log_start_offset, config, now_ms)]
             end_offset = recovery_point = log_start_offset
@@ -131,6 +135,7 @@ class Log:
             log_end_offset=end_offset,
             recovery_point=recovery_point,
             recovery_report=report,
+            is_durable=is_durable,
         )
         if end_offset < log.log_start_offset:
             # what lay between was deleted on purpose, and the rest is lost: begin where the log should
@@ -228,6 +233,10 @@ class Log:
     def _roll(self, base_offset: int, now_ms: int) -> None:
         old = self._active
         kept = self._segments
+        if self._is_cut_unflushed:
+            # If a power loss undid the truncation, the old tail might meet the new segment seamlessly.
+            old.file.flush()
+            self._is_cut_unflushed = False
         if old.size_bytes:
             old.seal()
         else:
@@ -264,7 +273,11 @@ class Log:
         return read_slice(self._segments, self._base_offsets, log_end, offset, bound, max_bytes, at_least_one)
 
     def iter_headers(
-        self, start_offset: int, end_offset: int | None = None, *, read_ahead_bytes: int = 64 * 1024
+        self,
+        start_offset: int,
+        end_offset: int | None = None,
+        *,
+        read_ahead_bytes: int = SCAN_READ_AHEAD_BYTES,
     ) -> Iterator[BatchHeader]:
         """Headers of the batches that hold or follow ``start_offset``, without their records.
 
@@ -329,6 +342,7 @@ class Log:
             for segment in job.sealed:
                 segment.is_durable = True
             self.recovery_point = max(self.recovery_point, job.end_offset)
+            self._is_cut_unflushed = False
         return self.recovery_point
 
     def flush(self, up_to: int | None = None) -> None:
@@ -342,7 +356,7 @@ class Log:
     # -- truncate --------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop everything at or above ``offset``; whether there was anything.
+        """Drop everything at or above ``offset``; whether there was anything. Not durable until flushed.
 
         An offset inside a batch takes the whole batch. The recovery point falls with the log end: store it
         (recovery-point checkpoint) before appending again, or a crash would trust what was never flushed.
@@ -360,6 +374,7 @@ class Log:
         if position < segment.size_bytes:
             offset = min(offset, base_offset_at(segment, position))
         segment.truncate(position)
+        self._is_cut_unflushed = True
         self._truncated_to(offset)
         return True
 
@@ -435,7 +450,7 @@ class Log:
         if self._is_closed:
             return
         self._active.write_pending_indexes()
-        if self.recovery_point < self.log_end_offset or self.epoch_cache.is_dirty or self._is_unflushed():
+        if self._is_unflushed():
             self.flush()
         self.abandon()
 
@@ -459,8 +474,11 @@ class Log:
         self._disk.remove_tree(doomed)
 
     def _is_unflushed(self) -> bool:
-        return self._directory_changes != self._directory_flushed or any(
-            segment.is_sealed and not segment.is_durable for segment in self._segments[-2:]
+        return (
+            self.recovery_point < self.log_end_offset
+            or self._is_cut_unflushed
+            or self.epoch_cache.is_dirty
+            or self._directory_changes != self._directory_flushed
         )
 
 

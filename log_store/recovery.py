@@ -151,6 +151,8 @@ class _Recovery:
 
     def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
         newest = segments[-1]
+        # A cut made here, or not flushed before the process died, must not be undone by a later power loss.
+        newest.file.flush()
         if self.end_offset < self.recovery_point and newest.size_bytes:
             reason = f"ends at offset {self.end_offset}, before the recovery point {self.recovery_point}"
             self.truncations.append(Truncation(newest.path, newest.size_bytes, 0, reason))

@@ -21,6 +21,7 @@ from pykraft.log_store.interface import CorruptLogError
 from pykraft.runtime.disk import DiskFile
 
 READ_AHEAD_BYTES = 4096
+SCAN_READ_AHEAD_BYTES = 64 * 1024
 SCAN_BLOCK_BYTES = 1 << 20
 MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 PAGE_BYTES = 4096

@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BY
 from pykraft.log_store.index_file import IndexFile
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.offset_index import OffsetIndex
-from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, iter_headers
+from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.time_index import TimeIndex
 from pykraft.runtime.disk import Buffer, Disk, DiskFile
 
@@ -23,6 +23,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 MAX_SEGMENT_BYTES = (1 << 31) - 1
+MAX_OFFSET = (1 << 63) - 1
 
 _OFFSETS_OF_BATCH = Struct(">qi11xi").unpack_from  # base offset, length, last offset delta of a batch header
 _OFFSETS_BYTES = 27
@@ -159,16 +160,21 @@ class Segment:
         self.is_durable = False
         self.positions.clear()
         self._size_bytes = self.file.size()
-        start = self._load_indexes(until_offset)
+        until = MAX_OFFSET if until_offset is None else until_offset
+        position = self._load_indexes(until)
         end_offset = self.base_offset
-        for position, header in iter_headers(self.file, start, self._size_bytes):
-            if until_offset is not None and header.next_offset > until_offset:
-                return position, end_offset
+        headers = iter_headers(self.file, position, self._size_bytes)
+        # What stands at the limit may be torn: it is not even looked at.
+        while end_offset < until and position < self._size_bytes:
+            position, header = next(headers)
+            if header.next_offset > until:
+                break
             self.note_batch(position, header)
             end_offset = header.next_offset
-        return self._size_bytes, end_offset
+            position += header.batch_length + LOG_OVERHEAD_BYTES
+        return position, end_offset
 
-    def _load_indexes(self, until_offset: int | None) -> int:
+    def _load_indexes(self, until_offset: int) -> int:
         """Load what is usable of both indexes; the position from which batches must be noted."""
         self._indexes_checked = True
         self._bytes_since_index = 0
@@ -180,19 +186,34 @@ class Segment:
         else:
             index.load()
             times.load()
-            if until_offset is not None:
-                index.truncate_to_offset(until_offset)
+            index.truncate_to_offset(until_offset)
             last = index.last_entry
             if last is not None and not self._is_batch_at(*last):
                 index.start_empty()
                 last = None
-            # The time index may not know more than the offset index: the scan begins where both end.
+            # The time index may not know more than the offset index: noting goes on where that ends.
             times.truncate_to_offset(last[0] + 1 if last is not None else self.base_offset)
             if last is not None:
-                self._max_timestamp = times.last_entry or (-1, self.base_offset)
+                self._max_timestamp = self._newest_before(last[1])
                 return last[1]
         self._max_timestamp = (-1, self.base_offset)
         return 0
+
+    def _newest_before(self, end: int) -> tuple[int, int]:
+        """The largest timestamp before a position, as :attr:`max_timestamp`.
+
+        A power loss may have taken more of the time index than of the offset index, so the batches behind
+        its last entry are looked at again. Usually these are none: time goes on.
+        """
+        newest, position = self.time_index.last_entry, 0
+        if newest is None:
+            newest = (-1, self.base_offset)
+        else:
+            position = self.offset_index.lookup(newest[1])
+        for _, header in iter_headers(self.file, position, end, SCAN_READ_AHEAD_BYTES):
+            if header.max_timestamp > newest[0]:
+                newest = (header.max_timestamp, header.last_offset)
+        return newest
 
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
         if position + HEADER_BYTES > self._size_bytes:
@@ -264,7 +285,7 @@ class Segment:
         self.time_index.start_empty()
         self._bytes_since_index = 0
         self._max_timestamp = (-1, self.base_offset)
-        for position, header in iter_headers(self.file, 0, self.size_bytes):
+        for position, header in iter_headers(self.file, 0, self.size_bytes, SCAN_READ_AHEAD_BYTES):
             self.note_batch(position, header)
         self._complete_indexes()
 

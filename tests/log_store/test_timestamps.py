@@ -1,0 +1,116 @@
+"""Offsets by time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header, set_log_append_time
+from pykraft.log_store.interface import TimestampOffset
+from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.memory import MemoryDisk
+
+SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+def _append(log: Log, *times: int, append_time_ms: int | None = None, epoch: int = 1) -> None:
+    inputs = [RecordInput(None, b"value", (), time_ms) for time_ms in times]
+    data = bytearray(
+        encode_batch(inputs, base_offset=log.log_end_offset, leader_epoch=epoch, compression=Compression.LZ4)
+    )
+    if append_time_ms is not None:
+        set_log_append_time(data, 0, append_time_ms)
+    log.append(data, [read_header(data)], now_ms=0)
+
+
+def test_empty_log_has_no_record_at_any_time(place: Any) -> None:
+    log = place.open()
+    assert log.lookup_timestamp(0) is None
+    assert log.max_timestamp() is None
+
+
+def test_the_record_itself_is_found_inside_a_compressed_batch(place: Any) -> None:
+    log = place.open()
+    _append(log, 10, 20, 30)
+    _append(log, 40, 50, epoch=3)
+    assert log.lookup_timestamp(0) == TimestampOffset(10, 0, 1)
+    assert log.lookup_timestamp(20) == TimestampOffset(20, 1, 1)
+    assert log.lookup_timestamp(21) == TimestampOffset(30, 2, 1)
+    assert log.lookup_timestamp(45) == TimestampOffset(50, 4, 3)
+    assert log.lookup_timestamp(51) is None
+    assert log.max_timestamp() == TimestampOffset(50, 4, 3)
+
+
+def test_records_beyond_the_end_offset_are_not_found(place: Any) -> None:
+    log = place.open()
+    _append(log, 10)
+    _append(log, 20)
+    assert log.lookup_timestamp(15, end_offset=2) == TimestampOffset(20, 1, 1)
+    assert log.lookup_timestamp(15, end_offset=1) is None
+
+
+def test_records_below_the_log_start_are_not_found(place: Any) -> None:
+    log = place.open()
+    _append(log, 50, 20, 30)
+    _append(log, 40)
+    log.advance_log_start(1)
+    assert log.lookup_timestamp(0) == TimestampOffset(20, 1, 1)
+    assert log.lookup_timestamp(35) == TimestampOffset(40, 3, 1)
+
+
+def test_append_time_counts_for_the_whole_batch(place: Any) -> None:
+    log = place.open()
+    _append(log, 10, 20, append_time_ms=1000)
+    _append(log, 5, 6, append_time_ms=2000)
+    assert log.lookup_timestamp(15) == TimestampOffset(1000, 0, 1)
+    assert log.lookup_timestamp(1001) == TimestampOffset(2000, 2, 1)
+    assert log.max_timestamp() == TimestampOffset(2000, 2, 1)
+
+
+def test_latest_time_may_lie_in_an_old_segment(place: Any) -> None:
+    log = place.open(SMALL)
+    for time_ms in [1, 2, 9, 3, 4, 5, 6, 7, 9, 8, 7, 6, 5, 4, 3, 2, 1]:
+        _append(log, time_ms)
+    assert len(log.segment_base_offsets) > 2
+    assert log.max_timestamp() == TimestampOffset(9, 2, 1)
+
+
+def test_records_without_a_time_are_never_found(place: Any) -> None:
+    log = place.open()
+    _append(log, -1, -1)
+    assert log.lookup_timestamp(0) is None
+    assert log.max_timestamp() is None
+
+
+@pytest.mark.parametrize("reopen", ["no", "clean", "unclean"])
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40),
+    segment_bytes=st.integers(150, 2000),
+    interval=st.integers(1, 400),
+)
+def test_first_record_not_earlier_is_found(
+    reopen: str, batches: list[list[int]], segment_bytes: int, interval: int
+) -> None:
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval)
+    disk = MemoryDisk()
+    log = Log.open(disk, "/t-0", config, now_ms=0)
+    for times in batches:
+        _append(log, *times)
+    if reopen != "no":
+        log.close()
+        log = Log.open(disk, "/t-0", config, now_ms=0, clean=reopen == "clean")
+    records = [(offset, time_ms) for offset, time_ms in enumerate(t for times in batches for t in times)]
+    for time_ms in range(0, 62, 3):
+        expected = next((record for record in records if record[1] >= time_ms), None)
+        found = log.lookup_timestamp(time_ms)
+        assert (None if found is None else (found.offset, found.timestamp_ms)) == expected
+    latest = max(time_ms for _, time_ms in records)
+    newest = log.max_timestamp()
+    assert newest is not None and newest.timestamp_ms == latest
+    assert records[newest.offset][1] == latest
