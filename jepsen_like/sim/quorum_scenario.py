@@ -8,8 +8,8 @@ what a command asks for, so a reviewer can read the protocol; the usual invarian
 ``elected A``: the same, and everything delivered, told in one line · ``wait MS``: virtual time passes ·
 ``deliver`` all messages and flushes until nothing is left, or ``deliver A>B`` those under way on that link ·
 ``lose A>B`` · ``repeat A>B``: a second copy of the next message there · ``cut A>B`` / ``heal`` ·
-``slow-disk A`` / ``flush A`` · ``small-fetches``: one batch an answer · ``propose A`` · ``stop A``: gracefully
-· ``crash A`` · ``restart A`` · ``state``.
+``slow-disk A`` / ``flush A`` · ``small-fetches``: one batch an answer · ``propose A`` · ``stop A`` the
+graceful way · ``crash A`` · ``restart A`` · ``state``.
 """
 
 from __future__ import annotations

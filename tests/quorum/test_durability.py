@@ -1,0 +1,230 @@
+"""Flush before reply, asserted on the Disk port: kill -9 cannot show a missing fsync."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.memory import DiskCall
+from pykraft.log_store.spy import SpyDisk
+from pykraft.quorum import messages as m
+from pykraft.quorum import rpc
+from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+
+DIRECTORY = "/data/__cluster_metadata-0"
+VOTE = rpc.METHODS[m.VoteRequest]
+FETCH = rpc.METHODS[m.FetchRequest]
+
+
+class Timeline:
+    """The appends to one replica's log and the flushes of it, in order."""
+
+    def __init__(self, replica):
+        self.events = []
+        spy = SpyDisk(replica.memory_disk)
+        spy.calls = self
+        replica.disk = spy
+
+    def append(self, call: DiskCall) -> None:
+        if call.path.endswith(".log"):
+            self.events.append(call.operation)
+
+
+def test_vote_file_is_durable_before_the_vote_is_answered(run_quorum):
+    async def scenario(cluster):
+        granted = []
+
+        def watch(replica):
+            inner = cluster.rpc.handlers[replica.address][VOTE]
+
+            async def handler(payload):
+                answer = await inner(payload)
+                response = rpc.decode_response(VOTE, answer)
+                if response.vote_granted:
+                    candidate = rpc.decode_request(VOTE, payload).candidate
+                    on_disk = QuorumStateStore(replica.memory_disk, DIRECTORY).read()
+                    granted.append((on_disk.epoch, on_disk.voted) == (response.epoch, candidate))
+                return answer
+
+            cluster.rpc.handlers[replica.address][VOTE] = handler
+
+        for replica in cluster.replicas:
+            watch(replica)
+        await cluster.commit(b"a")
+        await (await cluster.leader()).stop()
+        await cluster.commit(b"b")
+        assert granted and all(granted)
+
+    run_quorum(scenario)
+
+
+def test_follower_flushes_its_log_before_a_fetch_acknowledges(run_quorum):
+    async def scenario(cluster):
+        leader = await cluster.leader()
+        follower = next(r for r in cluster.replicas if r is not leader)
+        await follower.stop()
+        timeline = Timeline(follower)
+        flushed_at = {}  # log end as of each flush
+        await follower.start()
+        send = cluster.rpc.send
+        acknowledged = []
+
+        def watching(to, method, payload, deadline_ms, on_reply):
+            if method == FETCH:
+                request = rpc.decode_request(method, payload)
+                if request.replica == follower.key:
+                    acknowledged.append((len(timeline.events), request.fetch_offset))
+            send(to, method, payload, deadline_ms, on_reply)
+
+        cluster.rpc.send = watching
+        for i in range(20):
+            await cluster.commit(b"%d" % i)
+        appends = flushes = 0
+        for position, operation in enumerate(timeline.events):
+            appends += operation == "append"
+            flushes += operation == "flush"
+            if operation == "flush":
+                flushed_at[position] = appends
+        assert appends > 5 and flushes > 5
+        offsets = sorted({offset for _, offset in acknowledged})
+        assert len(offsets) > 5
+        for position, _ in acknowledged:
+            before = timeline.events[:position]
+            if "append" in before:
+                assert "flush" in before[len(before) - before[::-1].index("append") - 1 :]
+
+    run_quorum(scenario)
+
+
+def test_leader_does_not_count_its_own_records_before_they_are_flushed(run_quorum):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        await cluster.commit(b"a")
+        await replica.stop()
+        timeline = Timeline(replica)
+        await replica.start()
+        await cluster.commit(b"b")
+        node = replica.node
+        high_watermark = node.high_watermark
+        appended_at = len(timeline.events)
+        node.propose(node.leader.epoch, [b"c"])
+        assert timeline.events[appended_at:] == ["append"]
+        assert node.high_watermark == high_watermark
+        await cluster.until(lambda: node.high_watermark > high_watermark)
+        assert "flush" in timeline.events[appended_at:]
+
+    run_quorum(scenario, voters=1)
+
+
+def test_a_failed_flush_halts_the_replica_and_is_reported_once(run_quorum):
+    async def scenario(cluster):
+        leader = await cluster.leader()
+        leader.memory_disk.inject("flush", errno.EIO, path_part=".log")
+        leader.node.propose(leader.node.leader.epoch, [b"lost?"])
+        fatal, leader.fatal = leader.fatal, []
+        await cluster.until(lambda: fatal)
+        assert isinstance(fatal[0], OSError) and len(fatal) == 1
+        cluster.rpc.down.add(leader.address)
+        leader.node = None
+        await cluster.commit(b"after")  # the others go on
+
+    run_quorum(scenario)
+
+
+def test_a_vote_that_cannot_be_written_is_not_answered(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        victim = next(r for r in cluster.replicas if r is not cluster.leading())
+        victim.memory_disk.inject("write_atomic", errno.ENOSPC, path_part="quorum-state")
+        request = m.VoteRequest(
+            "test-cluster", cluster.replicas[0].key, victim.key, epoch=99, last_epoch=98, last_offset=10_000
+        )
+        if request.candidate == victim.key:
+            request = m.VoteRequest(
+                "test-cluster",
+                cluster.replicas[1].key,
+                victim.key,
+                epoch=99,
+                last_epoch=98,
+                last_offset=10_000,
+            )
+        fatal, victim.fatal = victim.fatal, []
+        answer = await cluster.rpc.handlers[victim.address][VOTE](rpc.encode_request(request))
+        assert not rpc.decode_response(VOTE, answer).vote_granted
+        assert isinstance(fatal[0], OSError)
+
+    run_quorum(scenario)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 60, b'{"leaderId":1', b'{"data_version":9}'])
+def test_a_corrupt_quorum_state_refuses_to_start_and_names_the_file(run_quorum, content):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        await replica.stop()
+        replica.memory_disk.write_atomic("/data/__cluster_metadata-0/quorum-state", content)
+        with pytest.raises(QuorumStateError, match="__cluster_metadata-0/quorum-state"):
+            await replica.start()
+        replica.log.close()
+        replica.node = None
+
+    run_quorum(scenario, voters=1)
+
+
+def test_a_lost_quorum_state_beside_a_log_refuses_to_start(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        replica = cluster.replicas[0]
+        await replica.stop()
+        replica.memory_disk.remove("/data/__cluster_metadata-0/quorum-state")
+        with pytest.raises(QuorumStateError, match="epoch"):
+            await replica.start()
+        replica.log.close()
+        replica.node = None
+
+    run_quorum(scenario, voters=1)
+
+
+def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where(run_quorum):
+    async def scenario(cluster):
+        for i in range(20):
+            await cluster.commit(b"value %d" % i)
+        replica = cluster.replicas[0]
+        await replica.stop()
+        log = "/data/__cluster_metadata-0/00000000000000000000.log"
+        replica.memory_disk.flip_bit(log, 300)
+        with pytest.raises(CorruptLogError, match=r"00000000000000000000\.log.*position"):
+            await replica.start()
+        replica.node = None
+
+    run_quorum(scenario, voters=1)
+
+
+def test_a_torn_tail_is_cut_and_fetched_again(run_quorum):
+    async def scenario(cluster):
+        rng = random.Random(11)
+        for i in range(10):
+            await cluster.commit(b"%d" % i)
+        follower = next(r for r in cluster.replicas if r is not cluster.leading())
+        leader = await cluster.leader()
+        leader.node.propose(leader.node.leader.epoch, [b"last"] * 3)
+        await follower.crash(rng)
+        await follower.start()
+        await cluster.commit(b"end")
+        assert follower.listener.values == [*(b"%d" % i for i in range(10)), *[b"last"] * 3, b"end"]
+
+    run_quorum(scenario)
+
+
+def test_restart_reads_back_epoch_leader_and_vote(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        leader = await cluster.leader()
+        for replica in cluster.replicas:
+            state = QuorumStateStore(replica.memory_disk, DIRECTORY).read()
+            assert state.epoch == leader.node.leader.epoch
+            assert state.leader_id == leader.key.id
+
+    run_quorum(scenario)

@@ -1,0 +1,122 @@
+"""Three voters and an observer over real gRPC on loopback, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from pykraft.jepsen_like.free_ports import free_ports
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.log import Log, LogConfig
+from pykraft.quorum.driver import QuorumConfig, QuorumNode
+from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
+from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.rpc import RpcAddress
+
+CONFIG = QuorumConfig(
+    election_timeout_ms=300,
+    fetch_timeout_ms=600,
+    election_backoff_max_ms=300,
+    request_timeout_ms=500,
+    fetch_max_wait_ms=200,
+)
+
+
+class Recorder:
+    def __init__(self):
+        self.values = []
+
+    def handle_commit(self, batches):
+        for batch in batches:
+            self.values += batch.values
+
+    def handle_leader_change(self, leader):
+        pass
+
+
+class Process:
+    """One node with its own server, transport and directory."""
+
+    def __init__(self, key, address, voters, directory):
+        self.key, self.address, self.voters = key, address, voters
+        self.directory = f"{directory}/{key.id}/__cluster_metadata-0"
+        self.node = None
+
+    async def start(self):
+        clock, disk = SystemClock(), OsDisk()
+        self.listener = Recorder()
+        self.log = Log.open(disk, self.directory, LogConfig(), now_ms=clock.wall_ms())
+        self.transport = GrpcTransport()
+        self.node = QuorumNode(
+            config=CONFIG,
+            cluster_id="grpc-test",
+            local=self.key,
+            voters=self.voters,
+            log=self.log,
+            state_store=QuorumStateStore(disk, self.directory),
+            transport=self.transport,
+            clock=clock,
+            rng=random.Random(self.key.id),
+            listeners=[self.listener],
+        )
+        self.server = GrpcServer(self.address.host, self.address.port)
+        if self.voters.is_voter(self.key):
+            self.node.register(self.server)
+        await self.server.start()
+        await self.node.start()
+
+    async def stop(self):
+        await self.node.stop()
+        await self.server.stop(0)
+        await self.transport.close()
+        self.log.close()
+        self.node = None
+
+
+async def _until(condition):
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def _leader(processes):
+    live = [p for p in processes if p.node is not None]
+    known = {p.node.leader for p in live}
+    leader_id = known.pop().leader_id if len(known) == 1 else None
+    return next((p for p in live if p.key.id == leader_id), None)
+
+
+async def _commit(processes, value):
+    await _until(lambda: _leader(processes))
+    node = _leader(processes).node
+    node.propose(node.leader.epoch, [value])
+    await _until(lambda: all(value in p.listener.values for p in processes if p.node is not None))
+
+
+def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path):
+    async def main():
+        keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in (1, 2, 3, 4)]
+        addresses = [RpcAddress("127.0.0.1", port) for port in free_ports(4)]
+        voters = VoterSet([Voter(k, a) for k, a in zip(keys[:3], addresses, strict=False)])
+        processes = [Process(k, a, voters, tmp_path) for k, a in zip(keys, addresses, strict=True)]
+        for process in processes:
+            await process.start()
+        try:
+            await _commit(processes, b"one")
+            first = _leader(processes)
+            assert processes[3].node.leader_address() == first.address
+            await first.stop()
+            await _commit(processes, b"two")
+            await first.start()
+            await _commit(processes, b"three")
+            for process in processes:
+                assert process.listener.values == [b"one", b"two", b"three"]
+        finally:
+            for process in processes:
+                if process.node is not None:
+                    await process.stop()
+
+    asyncio.run(main())
