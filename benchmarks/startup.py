@@ -1,0 +1,100 @@
+"""How long a formatted single node takes from process start to its first answered request.
+
+    python benchmarks/startup.py [--tries 9]
+
+Prints every try, the median, and the ratio to starting the bare interpreter in the same run. Each try is a new
+process over the same data directory, ended with SIGTERM before the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pykraft.node.dev_cluster import free_ports
+
+API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+GIVE_UP_S = 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=9)
+    tries = parser.parse_args().tries
+    with tempfile.TemporaryDirectory() as directory:
+        properties, port = _format(Path(directory))
+        figures = [_start_once(properties, port) for _ in range(tries)]
+    interpreter = statistics.median(_bare_interpreter() for _ in range(tries))
+    for seconds, rss_kib in figures:
+        print(f"first answer after {seconds * 1000:6.0f} ms, resident {rss_kib / 1024:.0f} MiB")
+    median = statistics.median(seconds for seconds, _ in figures)
+    print(
+        f"median of {tries}: {median * 1000:.0f} ms, {median / interpreter:.0f} times the bare interpreter"
+        f" ({interpreter * 1000:.0f} ms)"
+    )
+
+
+def _format(directory: Path) -> tuple[Path, int]:
+    port, controller_port = free_ports("127.0.0.1", 2)
+    properties = directory / "server.properties"
+    properties.write_text(
+        f"""process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+log.dirs={directory}/data
+"""
+    )
+    command = ["storage", "format", "-t", "startup-benchmark", "-c", str(properties), "--standalone"]
+    subprocess.run([sys.executable, "-m", "pykraft.node", *command], check=True, stdout=subprocess.DEVNULL)
+    return properties, port
+
+
+def _start_once(properties: Path, port: int) -> tuple[float, int]:
+    """(seconds to the first answer, resident KiB then)."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "pykraft.node", "server", "start", str(properties)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            _ask(port, begin + GIVE_UP_S)
+            seconds = time.perf_counter() - begin
+            return seconds, _resident_kib(process.pid)
+        finally:
+            process.terminate()
+
+
+def _ask(port: int, give_up: float) -> None:
+    while True:
+        try:
+            connection = socket.create_connection(("127.0.0.1", port))
+            break
+        except OSError:
+            if time.perf_counter() > give_up:
+                raise
+            time.sleep(0.002)
+    with connection:
+        connection.sendall(API_VERSIONS_V0)
+        assert connection.recv(4), "the node closed the connection"
+
+
+def _resident_kib(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def _bare_interpreter() -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()
