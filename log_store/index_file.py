@@ -16,13 +16,23 @@ PENDING_ENTRIES = 64
 class IndexFile:
     """Entries of ``entry_bytes`` each; ``count`` and ``entry`` speak of what is in the file."""
 
-    __slots__ = ("_disk", "_file", "_pending", "_pending_limit_bytes", "entry_bytes", "path")
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_pending",
+        "_pending_limit_bytes",
+        "entry_bytes",
+        "is_unflushed",
+        "path",
+    )
 
     def __init__(self, disk: Disk, path: str, entry_bytes: int) -> None:
         self.path = path
         self.entry_bytes = entry_bytes
         self._disk = disk
         self._file: DiskFile | None = None
+        # Changed by this process and not flushed since. Only an orderly stop looks at it.
+        self.is_unflushed = False
         self._pending = bytearray()
         self._pending_limit_bytes = PENDING_ENTRIES * entry_bytes
 
@@ -66,6 +76,13 @@ class IndexFile:
         if self._pending:
             self.file.append(bytes(self._pending))
             self._pending.clear()
+            self.is_unflushed = True
+
+    def flush(self) -> None:
+        """Make what was written durable. Blocks."""
+        if self.is_unflushed:
+            self.file.flush()
+            self.is_unflushed = False
 
     def complete(self) -> None:
         """The last write; the file exists afterwards, if only empty."""
@@ -80,6 +97,7 @@ class IndexFile:
             in_file = min(count, self.count)
             if self.file.size() != in_file * self.entry_bytes:
                 self.file.truncate(in_file * self.entry_bytes)
+                self.is_unflushed = True
         del self._pending[(count - in_file) * self.entry_bytes :]
 
     def remove(self) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
-from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.flush import FlushJob, snapshot
 from pykraft.log_store.interface import (
     CorruptLogError,
@@ -26,11 +25,11 @@ from pykraft.log_store.interface import (
     TimestampOffset,
     Truncation,
 )
+from pykraft.log_store.opening import LogParts, create_segment, open_parts
 from pykraft.log_store.reader import base_offset_at, read_slice, segment_index, walk
-from pykraft.log_store.recovery import list_segments, recover
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Buffer, Disk
 
 __all__ = [
@@ -53,38 +52,23 @@ DELETED_DIRECTORY_SUFFIX = "-delete"
 class Log:
     """See the module. Attributes are for reading, but for ``config``."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        segments: Sequence[Segment],
-        epoch_cache: LeaderEpochCache,
-        *,
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
-        recovery_report: RecoveryReport,
-        is_durable: bool,
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, parts: LogParts) -> None:
         self.directory = directory
         self.name = directory.rpartition("/")[2]
-        self.epoch_cache = epoch_cache
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.recovery_point = min(recovery_point, log_end_offset)
-        self.recovery_report = recovery_report
+        self.epoch_cache = parts.epochs
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.recovery_point = parts.recovery_point
+        self.recovery_report = parts.report
         self._disk = disk
         self._config = config
-        self._segments: tuple[Segment, ...] = ()
-        self._base_offsets: list[int] = []
-        self._use_segments(tuple(segments))
-        self._latest_epoch = epoch_cache.latest_epoch
+        self._use_segments(parts.segments)
+        self._latest_epoch = parts.epochs.latest_epoch
         # Tokens by which a finished flush knows what changed meanwhile.
         self._truncations = 0
         self._is_cut_unflushed = False
         self._directory_changes = 1
-        self._directory_flushed = 1 if is_durable else 0
+        self._directory_flushed = 1 if parts.is_durable else 0
         self._is_closed = False
 
     @classmethod
@@ -106,41 +90,20 @@ class Log:
         header passing through ``on_batch``; after a clean one nothing is, and ``on_batch`` is not called: use
         :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage.
         """
-        if not disk.is_dir(directory):
-            disk.make_dirs(directory)
-        segments = list_segments(
-            disk, directory, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
-        )
-        epochs = LeaderEpochCache.load(disk, directory)
-        report = RecoveryReport()
-        is_durable = clean and bool(segments)
-        if not segments:
-            segments = [_create(disk, directory, log_start_offset, config, now_ms)]
-            end_offset = recovery_point = log_start_offset
-        elif clean:
-            for segment in segments[:-1]:
-                segment.is_durable = True
-            _, end_offset = segments[-1].load()
-            recovery_point = end_offset
-        else:
-            end_offset, report = recover(disk, directory, segments, recovery_point, epochs, on_batch)
-        epochs.truncate_from_end(end_offset)
-        log = cls(
+        parts = open_parts(
             disk,
             directory,
             config,
-            segments,
-            epochs,
-            log_start_offset=max(log_start_offset, segments[0].base_offset),
-            log_end_offset=end_offset,
+            now_ms=now_ms,
             recovery_point=recovery_point,
-            recovery_report=report,
-            is_durable=is_durable,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            on_batch=on_batch,
         )
-        if end_offset < log.log_start_offset:
+        log = cls(disk, directory, config, parts)
+        if log.log_end_offset < log.log_start_offset:
             # what lay between was deleted on purpose, and the rest is lost: begin where the log should
             log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
-        epochs.truncate_from_start(log.log_start_offset)
         return log
 
     @property
@@ -180,8 +143,8 @@ class Log:
             f"{self.name}: append at {first.base_offset}, log end is {self.log_end_offset}"
         )
         segment = self._active
-        if segment.size_bytes + len(data) > self._config.segment_bytes or self._must_roll(
-            segment, headers, last_offset, now_ms
+        if segment.size_bytes + len(data) > self._config.segment_bytes or segment.must_roll(
+            self._config, headers, last_offset, now_ms
         ):
             segment = self._roll_for(first.base_offset, last_offset, now_ms)
         segment.append(data, headers)
@@ -196,27 +159,6 @@ class Log:
         """Note a leader epoch before its first batch (a leader does so when it is elected)."""
         self.epoch_cache.assign(epoch, start_offset)
         self._latest_epoch = self.epoch_cache.latest_epoch
-
-    def _must_roll(
-        self, segment: Segment, headers: Sequence[BatchHeader], last_offset: int, now_ms: int
-    ) -> bool:
-        """Every reason but size: relative offsets, a full index, age by the records' own time."""
-        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        if not segment.size_bytes:
-            return False
-        config = self._config
-        if segment.offset_index.count >= config.index_bytes // 8:
-            return True
-        if segment.time_index.count >= config.index_bytes // 12 - 1:
-            return True
-        first_ms = segment.first_timestamp_ms
-        if first_ms < 0:
-            return now_ms - segment.created_ms > config.segment_ms
-        newest_ms = headers[0].max_timestamp
-        if len(headers) > 1:
-            newest_ms = max(header.max_timestamp for header in headers)
-        return newest_ms - first_ms > config.segment_ms
 
     def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
         """A segment for these offsets, named by the log end: a gap between segments then tells of a loss.
@@ -242,13 +184,13 @@ class Log:
         else:
             old.remove()
             kept = kept[:-1]
-        fresh = _create(self._disk, self.directory, base_offset, self._config, now_ms)
+        fresh = create_segment(self._disk, self.directory, base_offset, self._config, now_ms)
         self._use_segments((*kept, fresh))
         self._directory_changes += 1
 
     def _use_segments(self, segments: tuple[Segment, ...]) -> None:
         # The tuple is swapped whole: a flush in a thread sees the old or the new one.
-        self._segments = segments
+        self._segments: tuple[Segment, ...] = segments
         self._active = segments[-1]
         self._base_offsets = [segment.base_offset for segment in segments]
 
@@ -381,7 +323,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Forget everything; the log starts and ends at ``offset``."""
         self._remove_segments(self._segments)
-        self._use_segments((_create(self._disk, self.directory, offset, self._config, now_ms),))
+        self._use_segments((create_segment(self._disk, self.directory, offset, self._config, now_ms),))
         self._disk.flush_dir(self.directory)
         self.epoch_cache.clear()
         self.log_start_offset = offset
@@ -449,8 +391,8 @@ class Log:
         """Make everything durable, index entries included, and release the files. Blocks."""
         if self._is_closed:
             return
-        self._active.write_pending_indexes()
-        if self._is_unflushed():
+        if self._active.flush_indexes() or self._is_unflushed():
+            self._directory_changes += 1  # the index files may be new
             self.flush()
         self.abandon()
 
@@ -480,12 +422,3 @@ class Log:
             or self.epoch_cache.is_dirty
             or self._directory_changes != self._directory_flushed
         )
-
-
-def _create(disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
-    segment = Segment(
-        disk, directory, base_offset, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
-    )
-    segment.create()
-    assert config.segment_bytes <= MAX_SEGMENT_BYTES, "positions are 32-bit"
-    return segment

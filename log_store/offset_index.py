@@ -16,6 +16,7 @@ from pykraft.log_store.index_file import IndexFile
 from pykraft.runtime.disk import Disk
 
 _ENTRY = struct.Struct(">ii")
+OFFSET_ENTRY_BYTES = _ENTRY.size
 
 
 class OffsetIndex:

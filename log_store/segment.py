@@ -12,10 +12,10 @@ from struct import Struct
 
 from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from pykraft.log_store.index_file import IndexFile
-from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.offset_index import OffsetIndex
+from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.log_store.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
 from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, SCAN_READ_AHEAD_BYTES, iter_headers
-from pykraft.log_store.time_index import TimeIndex
+from pykraft.log_store.time_index import TIME_ENTRY_BYTES, TimeIndex
 from pykraft.runtime.disk import Buffer, Disk, DiskFile
 
 LOG_SUFFIX = ".log"
@@ -134,6 +134,26 @@ class Segment:
         self._size_bytes += len(data)
         assert position == self._size_bytes, "headers do not describe the appended bytes"
 
+    def must_roll(
+        self, config: LogConfig, headers: Sequence[BatchHeader], last_offset: int, now_ms: int
+    ) -> bool:
+        """Every reason but size: relative offsets, a full index, age by the records' own time."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not self._size_bytes:
+            return False
+        if self.offset_index.count >= config.index_bytes // OFFSET_ENTRY_BYTES:
+            return True
+        if self.time_index.count >= config.index_bytes // TIME_ENTRY_BYTES - 1:
+            return True
+        first_ms = self.first_timestamp_ms
+        if first_ms < 0:
+            return now_ms - self.created_ms > config.segment_ms
+        newest_ms = headers[0].max_timestamp
+        if len(headers) > 1:
+            newest_ms = max(header.max_timestamp for header in headers)
+        return newest_ms - first_ms > config.segment_ms
+
     def note_batch(self, position: int, header: BatchHeader) -> None:
         """Account for a batch: largest timestamp, and an index entry if one is due."""
         last_offset = header.base_offset + header.last_offset_delta
@@ -150,7 +170,7 @@ class Segment:
                 self.write_pending_indexes()
         self._bytes_since_index += header.batch_length + LOG_OVERHEAD_BYTES
 
-    def load(self, until_offset: int | None = None) -> tuple[int, int]:
+    def load(self, until_offset: int | None = None, *, after_clean_stop: bool = False) -> tuple[int, int]:
         """Make this the growing segment again: (position, end offset) of what stands before ``until_offset``.
 
         Reads headers from the last good index entry on and fills in what the index files lack; index
@@ -161,7 +181,7 @@ class Segment:
         self.positions.clear()
         self._size_bytes = self.file.size()
         until = MAX_OFFSET if until_offset is None else until_offset
-        position = self._load_indexes(until)
+        position = self._load_indexes(until, trust_times=after_clean_stop)
         end_offset = self.base_offset
         headers = iter_headers(self.file, position, self._size_bytes)
         # What stands at the limit may be torn: it is not even looked at.
@@ -174,7 +194,7 @@ class Segment:
             position += header.batch_length + LOG_OVERHEAD_BYTES
         return position, end_offset
 
-    def _load_indexes(self, until_offset: int) -> int:
+    def _load_indexes(self, until_offset: int, *, trust_times: bool) -> int:
         """Load what is usable of both indexes; the position from which batches must be noted."""
         self._indexes_checked = True
         self._bytes_since_index = 0
@@ -194,7 +214,10 @@ class Segment:
             # The time index may not know more than the offset index: noting goes on where that ends.
             times.truncate_to_offset(last[0] + 1 if last is not None else self.base_offset)
             if last is not None:
-                self._max_timestamp = self._newest_before(last[1])
+                newest = times.last_entry
+                if newest is None or not trust_times:
+                    newest = self._newest_before(last[1])
+                self._max_timestamp = newest
                 return last[1]
         self._max_timestamp = (-1, self.base_offset)
         return 0
@@ -246,6 +269,14 @@ class Segment:
         """
         self.time_index.storage.write_pending()
         self.offset_index.storage.write_pending()
+
+    def flush_indexes(self) -> bool:
+        """Write and flush the indexes of the growing segment; whether there was anything to flush. Blocks."""
+        self.write_pending_indexes()
+        files = [index for index in self._index_files() if index.is_unflushed]
+        for index in files:
+            index.flush()
+        return bool(files)
 
     # -- reading ---------------------------------------------------------------------------------------
 

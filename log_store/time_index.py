@@ -14,6 +14,7 @@ from pykraft.log_store.index_file import IndexFile
 from pykraft.runtime.disk import Disk
 
 _ENTRY = struct.Struct(">qi")
+TIME_ENTRY_BYTES = _ENTRY.size
 
 
 class TimeIndex:

@@ -184,8 +184,21 @@ def test_close_makes_everything_durable(memory: Any, fill: Any, stored: Any) -> 
     assert log.latest_epoch == 1
 
 
-def test_close_of_a_durable_log_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_close_flushes_the_indexes_too(spy: SpyDisk, spied: Log, fill: Any) -> None:
     fill(spied, 3)
+    spied.flush()
+    spy.calls.clear()
+    spied.close()
+    assert [name for name in _names(spy) if name.startswith("flush")] == [
+        "flush 00000000000000000000.index",
+        "flush 00000000000000000000.timeindex",
+        "flush 00000000000000000000.log",
+        "flush_dir orders-3",
+    ]
+
+
+def test_close_of_a_durable_log_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+    fill(spied, 1)
     spied.flush()
     spy.calls.clear()
     spied.close()

@@ -45,6 +45,7 @@ class Model:
 
     def step(self) -> None:
         names = ["append"] * 12 + ["flush"] * 3 + ["job"] * 2 + ["truncate", "restart", "kill", "crash"]
+        names.append("stop_and_lose_power")
         getattr(self, self.rng.choice(names))()
 
     def append(self) -> None:
@@ -99,6 +100,13 @@ class Model:
         self.log = Log.open(
             self.disk, DIRECTORY, self.config, now_ms=0, recovery_point=self.log.recovery_point, clean=True
         )
+        self._store_recovery_point()
+
+    def stop_and_lose_power(self) -> None:
+        self.log.close()
+        self.undone.clear()
+        self.disk.crash(self.rng, zero_tails=self.zero_tails)
+        self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0, clean=True)
         self._store_recovery_point()
 
     def kill(self) -> None:
