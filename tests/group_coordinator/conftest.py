@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -49,6 +50,7 @@ class MemoryWriter:
     hold: bool = False
     refuse: ErrorCode | None = None
     read_slice: int = 100
+    read_gate: asyncio.Event | None = None
 
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
@@ -71,6 +73,8 @@ class MemoryWriter:
         return [Record(offset, 0, *log[offset]) for offset in range(start, len(log))]
 
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+        if self.read_gate is not None:
+            await self.read_gate.wait()
         records = self.records(partition, start_offset)[: self.read_slice]
         return records, start_offset + len(records)
 

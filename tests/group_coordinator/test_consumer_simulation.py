@@ -41,9 +41,9 @@ FENCING = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode
 class Client:
     """A consumer: ``owned`` is what it may be reading from right now, and what it reports.
 
-    A lazy one takes new partitions some time after it was told of them, as Java's consumer does. Until then it
-    reports less than it was told, which the coordinator cannot tell from having revoked: if the next answer is
-    lost, such a client may read a partition that was given away, at an epoch that may no longer commit.
+    A lazy one takes new partitions some time after it was told of them, as Java's consumer does. Until then
+    it reports less than it was told, which the coordinator cannot tell from having revoked: if the next
+    answer is lost, it may read a partition that was given away, at an epoch that may no longer commit.
     """
 
     member_id: str
