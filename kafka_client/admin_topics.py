@@ -217,7 +217,10 @@ async def _describe_by_cursor(
         for topic in response.topics:
             if topic.error_code:
                 code = ErrorCode(topic.error_code)
-                raise KafkaError(code, f"topic {topic.name}: {code.name}")
+                unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise KafkaError(
+                    code, f"topic {topic.name} {'does not exist' if unknown else f'has error {code.name}'}"
+                )
             name = topic.name or ""
             heads[name] = topic
             page = partitions.setdefault(name, {})

@@ -54,7 +54,7 @@ class FetchConfig:
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 << 20
-    max_partition_fetch_bytes: int = 4 << 20
+    max_partition_fetch_bytes: int = 1 << 20
     isolation_level: int = READ_UNCOMMITTED
     rack: str = ""
 

@@ -1,0 +1,150 @@
+"""The client and the data source on a real cluster of three node processes, a leader dying on the way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin_results import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
+from pykraft.kafka_client.blocking import BlockingNetwork, run
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.spark.options import parse_batch_options
+from pykraft.spark.planner import plan_batch
+from pykraft.spark.reader import read_task
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+COUNT = 3_000
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), 3, FAST_FAILOVER) as cluster:
+        cluster.format()
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def admin(cluster):
+    with AdminClient(cluster.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def topic(cluster, admin):
+    """Two partitions; values are whole numbers, record n carries timestamp n after the first."""
+    admin.create_topics([NewTopic("numbers", 2, 3)])[0].check()
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "batch.num.messages": 100}
+    )
+    for number in range(COUNT):
+        producer.produce(
+            "numbers", b"%d" % number, partition=number % 2, timestamp=FIRST_TIMESTAMP_MS + number
+        )
+    assert producer.flush(60) == 0
+    return "numbers"
+
+
+def plan(servers, **options):
+    checked = parse_batch_options({"kafka.bootstrap.servers": servers} | options)
+    client = Cluster(BlockingNetwork(), checked.client)
+    try:
+        return run(plan_batch(client, checked, ("value",)))
+    finally:
+        client.close()
+
+
+def values(batches):
+    return [int(value) for batch in batches for value in batch.column(0).to_pylist()]
+
+
+def test_admin_client_tells_what_it_changed(cluster, admin):
+    created, bad = admin.create_topics(
+        [NewTopic("made", 3, 2, {"retention.ms": "5000"}), NewTopic("bad/name")]
+    )
+    assert created.error is None
+    assert bad.error is not None and bad.error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    (described,) = admin.describe_topics(["made"])
+    assert described.topic_id == created.topic_id
+    assert [len(partition.replicas) for partition in described.partitions] == [2, 2, 2]
+    admin.alter_configs(
+        ResourceType.TOPIC, "made", [ConfigChange("retention.ms", ConfigOperation.SET, "7000")]
+    )
+    entries = {entry.name: entry for entry in admin.describe_configs(ResourceType.TOPIC, "made")}
+    assert (entries["retention.ms"].value, entries["retention.ms"].source) == (
+        "7000",
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    )
+    admin.create_partitions({"made": 5})[0].check()
+    admin.delete_topics(["made"])[0].check()
+    with pytest.raises(KafkaError, match="made does not exist"):
+        admin.describe_topics(["made"])
+
+
+def test_quorum_and_cluster_are_described(cluster, admin):
+    quorum = admin.describe_quorum()
+    assert {voter.replica_id for voter in quorum.voters} == {1, 2, 3}
+    assert quorum.leader_id in {1, 2, 3} and quorum.high_watermark > 0
+    described = admin.describe_cluster()
+    assert [broker.id for broker in described.brokers] == [1, 2, 3]
+    assert len(described.cluster_id) == 22
+
+
+def test_group_that_does_not_exist_is_reported(admin):
+    with pytest.raises(KafkaError) as caught:
+        admin.describe_group("nobody")
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_timestamps_choose_the_range(cluster, topic):
+    tasks = plan(
+        cluster.bootstrap_servers,
+        subscribe=topic,
+        startingTimestamp=str(FIRST_TIMESTAMP_MS + 1_000),
+        endingOffsetsByTimestamp=json.dumps(
+            {topic: {"0": FIRST_TIMESTAMP_MS + 1_200, "1": FIRST_TIMESTAMP_MS * 2}}
+        ),
+    )
+    read = [values(read_task(task)) for task in tasks]
+    assert read == [list(range(1_000, 1_200, 2)), list(range(1_001, COUNT, 2))]
+
+
+def test_task_reads_every_record_once_though_the_leader_is_killed(cluster, admin, topic):
+    """Small fetches, so that most of the range is still ahead when the leader dies."""
+    small = {"kafka.max.partition.fetch.bytes": "500", "kafka.request.timeout.ms": "5000"}
+    task = plan(cluster.bootstrap_servers, subscribe=topic, **small)[0]
+    (described,) = admin.describe_topics([topic])
+    leader = described.partitions[task.offsets.partition].leader
+    batches = read_task(task)
+    first = [next(batches) for _ in range(3)]
+    cluster.nodes[leader].kill()
+    try:
+        assert values(first + list(batches)) == list(range(0, COUNT, 2))
+        (moved,) = admin.describe_topics([topic])
+        assert moved.partitions[task.offsets.partition].leader not in (None, leader)
+        where = TopicPartition(topic, task.offsets.partition)
+        assert admin.list_offsets({where: -1})[where].offset == COUNT // 2
+    finally:
+        cluster.heal()
+
+
+@pytest.mark.spark
+def test_spark_reads_a_real_cluster(spark_session, cluster, topic):
+    reader = spark_session.read.format("pykraft").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    frame = reader.option("subscribe", topic).option("minPartitions", "4").load()
+    total = frame.selectExpr("sum(cast(cast(value as string) as bigint)) as total", "count(*) as n").first()
+    assert (total.n, total.total) == (COUNT, sum(range(COUNT)))
