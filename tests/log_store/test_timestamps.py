@@ -114,3 +114,15 @@ def test_first_record_not_earlier_is_found(
     newest = log.max_timestamp()
     assert newest is not None and newest.timestamp_ms == latest
     assert records[newest.offset][1] == latest
+
+
+def test_lost_time_index_does_not_lose_the_latest_time(place: Any) -> None:
+    log = place.open(LogConfig(index_interval_bytes=100))
+    for time_ms in [1, 9, *range(2, 8), *range(2, 8)]:
+        _append(log, time_ms)
+    log.close()
+    assert len(place.disk.read(place.path(f"{0:020d}.index"))) > 16
+    place.disk.write_atomic(place.path(f"{0:020d}.timeindex"), b"")
+    log = place.open(LogConfig(index_interval_bytes=100), recovery_point=14)
+    assert log.max_timestamp() == TimestampOffset(9, 1, 1)
+    assert log.lookup_timestamp(8) == TimestampOffset(9, 1, 1)
