@@ -120,9 +120,11 @@ def handle_end_response(
 
 
 def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
+    """Try again, unless we are stopping: a voter that is down, too, must not hold that up."""
     role = state.role
     assert isinstance(role, Resigned)
-    role.end_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
+    if not state.shutting_down:
+        role.end_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
 
 
 def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:

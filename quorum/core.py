@@ -232,8 +232,8 @@ def _initial_role(state: CoreState, now_ms: int) -> Role:
     if election.leader_id is None or state.voters.get(election.leader_id) is None:
         return Unattached(now_ms + timeout_ms, next_fetch_ms=now_ms)
     if election.leader_id != state.local.id:
-        deadline_ms = now_ms + state.config.fetch_timeout_ms
-        return Follower(election.leader_id, deadline_ms, next_fetch_ms=now_ms)
+        fetch_timeout_ms = state.random_fetch_timeout_ms()
+        return Follower(election.leader_id, fetch_timeout_ms, now_ms + fetch_timeout_ms, next_fetch_ms=now_ms)
     if not state.is_voter:
         return Unattached(now_ms + timeout_ms, next_fetch_ms=now_ms)
     return Resigned(now_ms + timeout_ms, (), dict.fromkeys(state.other_voters(), now_ms))

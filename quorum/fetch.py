@@ -203,7 +203,7 @@ def handle_fetch_response(
         role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
         return
     assert isinstance(role, Follower)
-    role.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
+    role.fetch_deadline_ms = now_ms + role.fetch_timeout_ms
     if response.diverging is not None:
         if not _truncate(state, response.diverging):
             role.next_fetch_ms = now_ms + state.config.retry_backoff_ms

@@ -36,14 +36,15 @@ class Unattached:
 class Candidate:
     """Stands for election in its epoch, having voted for itself.
 
-    ``retry_at_ms``: voters to ask (again), and when. ``lost``: no majority can come any more, or
-    time ran out; then ``deadline_ms`` is the end of the back-off after which the next epoch is tried.
+    ``retry_at_ms``: voters to ask (again), and when. ``refused``: those that said no or are out of reach.
+    ``lost``: they leave no majority, or time ran out; then ``deadline_ms`` is the end of the back-off after
+    which the next epoch is tried.
     """
 
     deadline_ms: int
     retries: int
     granted: set[int]
-    rejected: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
     retry_at_ms: dict[int, int] = field(default_factory=dict)
     lost: bool = False
 
@@ -80,10 +81,13 @@ class Leader:
 class Follower:
     """Follows the leader of its epoch: one fetch at a time.
 
+    ``fetch_timeout_ms``: the configured one and a random bit, drawn anew for each leader, so that followers
+    which lose their leader at the same moment do not all stand at the same moment.
     ``leader_high_watermark``: as last heard; our own trails it until the records are flushed here.
     """
 
     leader_id: int
+    fetch_timeout_ms: int
     fetch_deadline_ms: int
     fetch_correlation: int | None = None
     next_fetch_ms: int = 0

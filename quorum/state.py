@@ -106,6 +106,11 @@ class CoreState:
         timeout_ms = self.config.election_timeout_ms
         return timeout_ms + self.rng.randrange(timeout_ms)
 
+    def random_fetch_timeout_ms(self) -> int:
+        """The fetch timeout and up to a tenth of it."""
+        timeout_ms = self.config.fetch_timeout_ms
+        return timeout_ms + self.rng.randrange(timeout_ms // 10 + 1)
+
     def random_backoff_ms(self, retries: int) -> int:
         """Binary exponential back-off after the ``retries``-th lost election, at least 1 ms."""
         bound_ms = min(self.config.election_backoff_max_ms, _BACKOFF_BASE_MS << min(retries, 16))

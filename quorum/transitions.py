@@ -72,13 +72,17 @@ def transition_to_unattached(
 ) -> None:
     """Learn of a higher epoch, or cast our vote in ``epoch`` (or both).
 
-    The election timer is restarted only by casting a vote: otherwise a candidate that cannot win could keep
-    everybody else from standing.
+    A timer that runs already is put off only by casting a vote: otherwise a candidate that cannot win could
+    keep everybody else from standing.
     """
-    remaining = getattr(state.role, "election_deadline_ms", None)
-    if voted is not None or remaining is None:
-        remaining = now_ms + state.random_election_timeout_ms()
-    _enter(state, ElectionState(epoch, None, voted), Unattached(remaining), now_ms)
+    deadline_ms = now_ms + state.random_election_timeout_ms()
+    if voted is None:
+        role = state.role
+        if isinstance(role, Unattached | Resigned):
+            deadline_ms = min(deadline_ms, role.election_deadline_ms)
+        elif isinstance(role, Follower):
+            deadline_ms = min(deadline_ms, role.fetch_deadline_ms)
+    _enter(state, ElectionState(epoch, None, voted), Unattached(deadline_ms), now_ms)
     state.emit(LeaderChanged(None, epoch))
 
 
@@ -124,7 +128,8 @@ def transition_to_leader(state: CoreState, now_ms: int) -> None:
 def transition_to_follower(state: CoreState, epoch: int, leader_id: int, now_ms: int) -> None:
     """Follow the leader of ``epoch``. Our vote of this epoch, if cast, is kept on record."""
     voted = state.election.voted if epoch == state.epoch else None
-    role = Follower(leader_id, now_ms + state.config.fetch_timeout_ms, next_fetch_ms=now_ms)
+    timeout_ms = state.random_fetch_timeout_ms()
+    role = Follower(leader_id, timeout_ms, now_ms + timeout_ms, next_fetch_ms=now_ms)
     _enter(state, ElectionState(epoch, leader_id, voted), role, now_ms)
     state.emit(LeaderChanged(state.voter_key(leader_id), epoch))
 

@@ -109,15 +109,26 @@ def handle_vote_response(state: CoreState, voter_id: int, response: VoteResponse
         if len(role.granted) >= state.voters.majority:
             transition_to_leader(state, now_ms)
     else:
-        role.rejected.add(voter_id)
-        if not role.lost and len(role.rejected) > len(state.voters) - state.voters.majority:
-            _begin_backoff(state, role, now_ms)
+        role.refused.add(voter_id)
+        _maybe_give_up(state, role, now_ms)
 
 
 def handle_vote_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
     role = state.role
     assert isinstance(role, Candidate)
     role.retry_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
+    role.refused.add(voter_id)
+    _maybe_give_up(state, role, now_ms)
+
+
+def _maybe_give_up(state: CoreState, role: Candidate, now_ms: int) -> None:
+    """Back off as soon as those that refused or cannot be reached leave no majority.
+
+    Two candidates that split the votes while a third voter is down would otherwise sit out a whole election
+    timeout. Votes are asked for on, and one that still comes wins.
+    """
+    if not role.lost and len(role.refused - role.granted) > len(state.voters) - state.voters.majority:
+        _begin_backoff(state, role, now_ms)
 
 
 def run_candidate_timers(state: CoreState, role: Candidate, now_ms: int) -> None:
