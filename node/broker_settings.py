@@ -5,9 +5,10 @@ from __future__ import annotations
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.services import ServerProperty
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config import ServerConfig
 from pykraft.node.config_keys import SERVER_KEYS
-from pykraft.runtime.properties import ConfigValue
+from pykraft.runtime.properties import ConfigKey, ConfigValue
 
 
 def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
@@ -61,6 +62,12 @@ def server_properties(config: ServerConfig) -> dict[str, ServerProperty]:
     for name, key in sorted(SERVER_KEYS.items()):
         text = _text(config.values[name])
         shown[name] = ServerProperty(key=key, value=text, is_default=text == key.default)
+    for name, topic_key in TOPIC_CONFIGS.items():
+        synonym = topic_key.broker_synonym
+        if synonym:
+            value = config.topic_defaults.get(name, topic_key.default)
+            key = ConfigKey(synonym, topic_key.type, topic_key.default, topic_key.documentation)
+            shown[synonym] = ServerProperty(key=key, value=value, is_default=value == key.default)
     return shown
 
 

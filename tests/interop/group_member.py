@@ -1,0 +1,25 @@
+"""A consumer in a process of its own, to be killed: prints its partitions whenever they change."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from confluent_kafka import Consumer
+
+
+def main() -> None:
+    settings, topic = json.loads(sys.argv[1]), sys.argv[2]
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    shown: list[int] = []
+    while True:
+        consumer.poll(0.1)
+        owned = sorted(item.partition for item in consumer.assignment())
+        if owned != shown:
+            shown = owned
+            print(json.dumps(owned), flush=True)
+
+
+if __name__ == "__main__":
+    main()
