@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.classic_rebalance import join_error
 from pykraft.group_coordinator.offsets import build_commit_error
@@ -53,4 +55,6 @@ def error_response(request: Message, version: int, error: KafkaError) -> Message
             return join_error(error.code, request.member_id)
         case _:
             # Every other group API has one error code for the whole answer.
-            return response_class(ApiKey(request.API_KEY))(error_code=error.code)
+            response_type: Any = response_class(ApiKey(request.API_KEY))
+            answer: Message = response_type(error_code=error.code)
+            return answer

@@ -6,10 +6,9 @@ them. :meth:`GroupCoordinatorService.handle` never raises :class:`KafkaError`.
 
 from __future__ import annotations
 
-import uuid
+import asyncio
 from collections.abc import Callable
-from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.classic_join import handle_join_group
@@ -25,7 +24,7 @@ from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.shard import PartitionWriter
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,19 +35,30 @@ from pykraft.kafka_protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykraft.kafka_protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
+from pykraft.kafka_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from random import Random
 
 R = TypeVar("R", bound=Message)
 
@@ -153,14 +163,17 @@ class GroupCoordinatorService:
         match request:
             case JoinGroupRequest(member_id=""):
                 prefix = request.group_instance_id or ctx.client_id
-                return f"{prefix}-{self._random_uuid()}"
+                text = self._random_uuid().hex()
+                return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             case ConsumerGroupHeartbeatRequest(member_id=""):
-                return uuid_to_str(Uuid(self._random_uuid().bytes))
+                return uuid_to_str(self._random_uuid())
             case _:
                 return ""
 
-    def _random_uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self._rng.getrandbits(128), version=4)
+    def _random_uuid(self) -> Uuid:
+        while (drawn := make_uuid(self._rng.randbytes(16))) is None:
+            pass
+        return drawn
 
     async def _write(
         self,
@@ -192,23 +205,23 @@ class GroupCoordinatorService:
         return response
 
     async def _offset_fetch(self, request: OffsetFetchRequest, call: Call) -> Message:
-        answers = []
-        for group in offset_fetch.groups_of(request, call.version):
+        async def fetch(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
             try:
-                answer = await self._runtime.read(
+                return await self._runtime.read(
                     self.partition_for(group.group_id),
-                    lambda state, group=group: offset_fetch.fetch_group_offsets(  # type: ignore[misc]
-                        state, group, call.topics, call.version
-                    ),
+                    lambda state: offset_fetch.fetch_group_offsets(state, group, call.topics, call.version),
                 )
             except KafkaError as error:
-                answer = offset_fetch.build_group_error(group, error.code, call.version)
-            answers.append(answer)
+                return offset_fetch.build_group_error(group, error.code, call.version)
+
+        groups = offset_fetch.groups_of(request, call.version)
+        answers = await asyncio.gather(*(fetch(group) for group in groups))
         return offset_fetch.build_response(answers, call.version)
 
     async def _list_groups(self, request: ListGroupsRequest) -> Message:
         response = ListGroupsResponse()
-        for partition in self._runtime.hosted_partitions():
+
+        async def collect(partition: int) -> None:
             try:
                 listed = await self._runtime.read(
                     partition, lambda state: describe.list_groups(state, request)
@@ -219,58 +232,56 @@ class GroupCoordinatorService:
                     response.error_code = error.code
             else:
                 response.groups.extend(listed)
+
+        await asyncio.gather(*(collect(partition) for partition in self._runtime.hosted_partitions()))
         return response
 
     async def _describe_groups(self, request: DescribeGroupsRequest, call: Call) -> Message:
-        response = DescribeGroupsResponse()
-        for group_id in request.groups:
+        async def view(group_id: str) -> DescribedGroup:
             try:
-                described = await self._runtime.read(
+                return await self._runtime.read(
                     self.partition_for(group_id),
-                    lambda state, group_id=group_id: describe.describe_classic_group(  # type: ignore[misc]
-                        state, group_id, call.version
-                    ),
+                    lambda state: describe.describe_classic_group(state, group_id, call.version),
                 )
             except KafkaError as error:
-                described = describe.describe_error(group_id, error.code)
-            response.groups.append(described)
-        return response
+                return describe.describe_error(group_id, error.code)
+
+        described = await asyncio.gather(*(view(group_id) for group_id in request.groups))
+        return DescribeGroupsResponse(groups=described)
 
     async def _describe_consumer_groups(
         self, request: consumer_messages.ConsumerGroupDescribeRequest, call: Call
     ) -> Message:
-        response = consumer_messages.ConsumerGroupDescribeResponse()
-        for group_id in request.group_ids:
+        async def view(group_id: str) -> consumer_messages.DescribedGroup:
             try:
-                described = await self._runtime.read(
+                return await self._runtime.read(
                     self.partition_for(group_id),
-                    lambda state, group_id=group_id: describe.describe_consumer_group(  # type: ignore[misc]
+                    lambda state: describe.describe_consumer_group(
                         state, group_id, call.topics, self.config.consumer_assignors
                     ),
                 )
             except KafkaError as error:
-                described = describe.consumer_describe_error(group_id, error.code)
-            response.groups.append(described)
-        return response
+                return describe.consumer_describe_error(group_id, error.code)
+
+        described = await asyncio.gather(*(view(group_id) for group_id in request.group_ids))
+        return consumer_messages.ConsumerGroupDescribeResponse(groups=described)
 
     async def _delete_groups(self, request: DeleteGroupsRequest) -> Message:
         by_partition: dict[int, list[str]] = {}
         for group_id in dict.fromkeys(request.groups_names):
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
-        response = DeleteGroupsResponse()
-        for partition, group_ids in by_partition.items():
+
+        async def delete(partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
             try:
                 deleted = await self._runtime.write(
-                    partition,
-                    lambda state, group_ids=group_ids: handle_delete_groups(  # type: ignore[misc]
-                        state, group_ids
-                    ),
+                    partition, lambda state: handle_delete_groups(state, group_ids)
                 )
             except KafkaError as error:
-                response.results.extend(
+                return [
                     DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
-                )
-            else:
-                assert isinstance(deleted, DeleteGroupsResponse)
-                response.results.extend(deleted.results)
-        return response
+                ]
+            assert isinstance(deleted, DeleteGroupsResponse)
+            return deleted.results
+
+        deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
+        return DeleteGroupsResponse(results=[result for results in deleted for result in results])
