@@ -19,6 +19,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import ServerConfig
+from pykraft.node.errors import StartError
 from pykraft.node.format import METADATA_DIR_NAME, NodeIdentity, check_directories
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
@@ -35,10 +36,6 @@ from pykraft.runtime.tasks import FatalHandler
 logger = logging.getLogger(__name__)
 
 _GRACE_MS = 200
-
-
-class StartError(Exception):
-    """A node that must not start: its disk is damaged, or an address is taken. The message says where."""
 
 
 class Node:

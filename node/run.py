@@ -9,8 +9,10 @@ import signal
 from collections.abc import Callable, Sequence
 
 from pykraft.node.config import ServerConfig
-from pykraft.node.node import Node, StartError
+from pykraft.node.errors import StartError
+from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
 
@@ -27,8 +29,17 @@ def run_nodes(
     :class:`ConfigError` or :class:`StartError` if one of them refuses to start. ``on_ready`` is called once
     every node serves.
     """
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        return runner.run(_serve(configs, on_ready))
+    locks: list[DirectoryLock] = []
+    try:
+        for path in (path for config in configs for path in config.all_dirs if os.path.isdir(path)):
+            locks.append(DirectoryLock(path))
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_serve(configs, on_ready))
+    except DirectoryInUseError as error:
+        raise StartError(str(error)) from None
+    finally:
+        for lock in locks:
+            lock.release()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -77,7 +77,7 @@ class Disk(Protocol):
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Create a directory and its parents; no error if it exists."""
+        """Create a directory and its parents, durable on return; no error if it exists."""
         ...
 
     def rename(self, source: str, target: str) -> None:

@@ -28,6 +28,7 @@ EVENT_LOOP = frozenset({"asyncio"})
 ADAPTERS = {
     # The operating system.
     "runtime/clock.py": {"time"},
+    "runtime/directory_lock.py": {"os"},
     "runtime/grpc_rpc.py": {"asyncio", "grpc"},
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,

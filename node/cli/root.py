@@ -9,6 +9,7 @@ import click
 
 from pykraft import __version__
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.node.errors import StartError
 from pykraft.runtime.properties import ConfigError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -45,7 +46,7 @@ class LazyGroup(click.Group):
         """What a user can put right is one line on standard error, not a traceback."""
         try:
             return super().invoke(ctx)
-        except (ConfigError, KafkaError) as error:
+        except (ConfigError, KafkaError, StartError) as error:
             raise click.ClickException(str(error)) from error
 
 
