@@ -96,16 +96,16 @@ def test_topic_created_again_has_another_id_and_no_old_records(
 ) -> None:
     topic = fresh("topic")
     ids = []
+    offsets: list[int] = []
     for value in (b"old", b"new"):
         create(admin, TopicRequest(topic, 1, 3))[topic].result(TIMEOUT_S)
         ids.append(str(described(admin, topic).topic_id))
-        offsets: list[int] = []
         producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
         producer.produce(topic, value, on_delivery=lambda error, message: offsets.append(message.offset()))
         assert producer.flush(20) == 0
-        assert offsets == [0]
         admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
         wait_until("topic gone", lambda: topic not in admin.list_topics(timeout=10).topics, 10)
+    assert offsets == [0, 0]
     assert ids[0] != ids[1]
 
 

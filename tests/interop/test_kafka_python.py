@@ -1,0 +1,214 @@
+"""kafka-python: producer, classic consumer group with incremental fetch sessions, administration."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from pykraft.jepsen_like.awaiting import Deadline, wait_until
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+
+with warnings.catch_warnings():
+    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, OffsetSpec
+    from kafka.admin import NewTopic as TopicRequest
+    from kafka.codec import has_lz4, has_snappy, has_zstd
+    from kafka.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
+
+pytestmark = [
+    pytest.mark.interop,
+    # It leaves sockets of its closed loop to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+NewTopic = Callable[..., str]
+Fresh = Callable[[str], str]
+CODECS = {"none": None, "gzip": "gzip"} | {
+    name: name
+    for name, available in {"snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd()}.items()
+    if available
+}
+
+
+def new_consumer(cluster: ProcessCluster, *topics: str, **settings: object) -> KafkaConsumer:
+    defaults = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": 6000,
+        "heartbeat_interval_ms": 300,
+        "fetch_max_wait_ms": 100,
+    }
+    return KafkaConsumer(*topics, **(defaults | settings))
+
+
+def poll_until(
+    consumers: list[KafkaConsumer], done: Callable[[list[object]], bool], what: str
+) -> list[object]:
+    found: list[object] = []
+    deadline = Deadline(30)
+    while not done(found):
+        assert not deadline.passed, f"{what}: not in time, {len(found)} records"
+        for consumer in consumers:
+            for records in consumer.poll(timeout_ms=50).values():
+                found.extend(records)
+    return found
+
+
+@pytest.fixture(scope="module")
+def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
+    with closing(KafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+def test_records_of_an_idempotent_producer_come_back_in_order(
+    trio: ProcessCluster, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic()
+    with closing(
+        KafkaProducer(bootstrap_servers=trio.bootstrap_servers, compression_type=CODECS[codec], linger_ms=5)
+    ) as producer:
+        sent = [
+            producer.send(topic, key=b"k%d" % n, value=b"v%d" % n * 10, headers=[("n", b"%d" % n)])
+            for n in range(1000)
+        ]
+        assert [future.get(20).offset for future in sent] == list(range(1000))
+    with closing(new_consumer(trio)) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found = poll_until([consumer], lambda seen: len(seen) >= 1000, "all records")
+    assert [(r.key, r.value, r.headers) for r in found] == [
+        (b"k%d" % n, b"v%d" % n * 10, [("n", b"%d" % n)]) for n in range(1000)
+    ]
+
+
+def test_two_members_share_a_topic_and_the_one_that_stays_takes_all(
+    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, group = new_topic(4), fresh("group")
+    consumers = [new_consumer(trio, topic, group_id=group) for _ in range(2)]
+    try:
+        poll_until(
+            consumers,
+            lambda _: sorted(len(c.assignment()) for c in consumers) == [2, 2],
+            "two partitions each",
+        )
+        with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer:
+            for n in range(40):
+                producer.send(topic, b"%d" % n, partition=n % 4)
+            producer.flush(20)
+        found = poll_until(consumers, lambda seen: len(seen) >= 40, "all records")
+        assert sorted(int(record.value) for record in found) == list(range(40))
+        for consumer in consumers:
+            consumer.commit()
+        consumers.pop().close()
+        poll_until(consumers, lambda _: len(consumers[0].assignment()) == 4, "all partitions")
+        committed = [consumers[0].committed(TopicPartition(topic, n)) for n in range(4)]
+        assert committed == [10] * 4
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+
+def test_consumer_finds_offsets_by_time_and_seeks(trio: ProcessCluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    partition = TopicPartition(topic, 0)
+    with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
+        for n in range(5):
+            producer.send(topic, b"%d" % n, timestamp_ms=1_000 * (n + 1)).get(20)
+    with closing(new_consumer(trio)) as consumer:
+        consumer.assign([partition])
+        assert consumer.beginning_offsets([partition]) == {partition: 0}
+        assert consumer.end_offsets([partition]) == {partition: 5}
+        assert consumer.offsets_for_times({partition: 2_500})[partition].offset == 2
+        consumer.seek(partition, 3)
+        found = poll_until([consumer], lambda seen: len(seen) >= 2, "records after the seek")
+        assert [record.offset for record in found] == [3, 4]
+
+
+def test_admin_creates_describes_extends_and_deletes_topics(admin: KafkaAdminClient, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    admin.create_topics([TopicRequest(topic, num_partitions=2, replication_factor=3)])
+    admin.wait_for_topics([topic])
+    (described,) = admin.describe_topics([topic])
+    assert [len(partition["replica_nodes"]) for partition in described["partitions"]] == [3, 3]
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics([TopicRequest(topic, num_partitions=2, replication_factor=3)])
+    with pytest.raises(InvalidReplicationFactorError):
+        admin.create_topics([TopicRequest(fresh("topic"), num_partitions=1, replication_factor=9)])
+    admin.create_partitions({topic: NewPartitions(5)})
+    wait_until("five partitions", lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, 10)
+    admin.delete_topics([topic])
+    wait_until("topic gone", lambda: topic not in admin.list_topics(), 10)
+
+
+def test_admin_pages_through_topic_partitions(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+    topic = new_topic(5)
+    first = admin.describe_topic_partitions([topic], response_partition_limit=3)
+    assert [p["partition_index"] for p in first["topics"][0]["partitions"]] == [0, 1, 2]
+    assert first["next_cursor"] == {"topic_name": topic, "partition_index": 3}
+    rest = admin.describe_topic_partitions([topic], cursor=first["next_cursor"])
+    assert [p["partition_index"] for p in rest["topics"][0]["partitions"]] == [3, 4]
+    assert rest["next_cursor"] is None
+
+
+def test_admin_describes_the_cluster_and_its_quorum(trio: ProcessCluster, admin: KafkaAdminClient) -> None:
+    cluster = admin.describe_cluster()
+    assert {broker["broker_id"] for broker in cluster["brokers"]} == {1, 2, 3}
+    assert len(cluster["cluster_id"]) == 22
+    quorum = admin.describe_metadata_quorum()
+    (partition,) = quorum["topics"][0]["partitions"]
+    assert partition["leader_id"] in (1, 2, 3)
+    assert {voter["replica_id"] for voter in partition["current_voters"]} == {1, 2, 3}
+    assert partition["high_watermark"] > 0
+    assert {node["node_id"] for node in quorum["nodes"]} == {1, 2, 3}
+
+
+def test_admin_sees_the_served_apis_and_features(admin: KafkaAdminClient) -> None:
+    versions = admin.api_versions()
+    assert "ConsumerGroupHeartbeat" in str(versions)
+    assert "group.version" in str(admin.describe_features())
+
+
+def test_admin_changes_topic_configs(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "4242"})])
+
+    def changed() -> bool:
+        found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        return bool(found["topic"][topic].get("retention.ms", {}).get("value") == "4242")
+
+    wait_until("the new value", changed, 10)
+
+
+def test_admin_lists_describes_and_deletes_groups(
+    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, group = new_topic(2), fresh("group")
+    with closing(new_consumer(trio, topic, group_id=group)) as consumer:
+        poll_until([consumer], lambda _: len(consumer.assignment()) == 2, "both partitions")
+        consumer.commit()
+        described = admin.describe_groups([group])[group]
+        assert described["group_state"] == "Stable"
+        assert len(described["members"]) == 1
+        assert group in {item["group_id"] for item in admin.list_groups()}
+    wait_until("empty", lambda: admin.describe_groups([group])[group]["group_state"] == "Empty", 10)
+    offsets = admin.list_group_offsets({group: None})
+    assert {p.partition: o.offset for p, o in offsets[group].items()} == {0: 0, 1: 0}
+    admin.delete_groups([group])
+    assert group not in {item["group_id"] for item in admin.list_groups()}
+
+
+def test_admin_lists_offsets(trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
+        for timestamp in (1000, 3000, 2000):
+            producer.send(topic, b"v", timestamp_ms=timestamp).get(20)
+    partition = TopicPartition(topic, 0)
+    for spec, expected in ((OffsetSpec.EARLIEST, 0), (OffsetSpec.LATEST, 3), (OffsetSpec.MAX_TIMESTAMP, 1)):
+        assert admin.list_partition_offsets({partition: spec})[partition].offset == expected
