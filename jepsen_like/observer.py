@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykraft.jepsen_like.cluster_probe import NOBODY, ClusterProbe, PartitionView, QuorumView, TopicView
+from pykraft.jepsen_like.cluster_probe import NOBODY, PartitionView, QuorumView, TopicView
 from pykraft.jepsen_like.history import HistoryWriter
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
@@ -22,7 +23,8 @@ PROCESS = "observer"
 class LeaderlessSpells:
     """For each partition the time since which nobody alive led it; the longest such spell in seconds.
 
-    A leader counts as absent from the moment its process is down or paused, whatever the metadata still says.
+    A partition is led while its leader answers and says so itself, whatever others still believe: a broker
+    that was killed and has come back does not lead until it serves again.
     """
 
     longest_s: float = 0.0
@@ -34,7 +36,7 @@ class LeaderlessSpells:
 
 
 class Observer:
-    """A thread that probes the serving brokers in turn."""
+    """A thread that asks every running broker, ten times a second."""
 
     def __init__(self, cluster: ProcessCluster, topic: str, history: HistoryWriter | None) -> None:
         self._cluster = cluster
@@ -62,32 +64,35 @@ class Observer:
         while not self._stopping.wait(INTERVAL_S):
             serving = self._cluster.serving()
             if not serving:
-                self._note_leaders(None)
+                self._note_leaders({})
                 continue
             turn += 1
-            self._look(probe, serving[turn % len(serving)], ask_quorum=turn % 2 == 0)
+            self._note_leaders({node_id: probe.topic(node_id, self._topic) for node_id in serving})
+            if turn % 2 == 0:
+                self._note_controller(probe.quorum(serving[turn // 2 % len(serving)]))
         probe.close()
 
-    def _look(self, probe: ClusterProbe, node_id: int, *, ask_quorum: bool) -> None:
-        self._note_leaders(probe.topic(node_id, self._topic))
-        quorum = probe.quorum(node_id) if ask_quorum else None
+    def _note_controller(self, quorum: QuorumView | None) -> None:
         if quorum is not None and quorum > self._quorum:
             if NOBODY != self._quorum.leader != quorum.leader:
                 self.controller_changes += 1
             self._quorum = quorum
             self._record("controller", None, quorum.leader, {"epoch": quorum.epoch})
 
-    def _note_leaders(self, view: TopicView | None) -> None:
-        for partition, seen in (view.partitions if view is not None else {}).items():
-            epoch, leader = self._leaders.get(partition, (-1, NOBODY))
-            if seen.leader_epoch > epoch or (seen.leader_epoch == epoch and leader == NOBODY != seen.leader):
-                self._leaders[partition] = (seen.leader_epoch, seen.leader)
-                if leader != seen.leader:
-                    self._note_change(partition, seen)
+    def _note_leaders(self, views: Mapping[int, TopicView | None]) -> None:
+        led: set[int] = set()
+        for node_id, view in views.items():
+            for partition, seen in (view.partitions if view is not None else {}).items():
+                if seen.leader == node_id:
+                    led.add(partition)
+                epoch, leader = self._leaders.get(partition, (-1, NOBODY))
+                if seen.leader_epoch > epoch:
+                    self._leaders[partition] = (seen.leader_epoch, seen.leader)
+                    if leader != seen.leader:
+                        self._note_change(partition, seen)
         now_s = time.monotonic()
-        serving = set(self._cluster.serving())
-        for partition, (_, leader) in self._leaders.items():
-            self.spells.note(partition, leader in serving, now_s)
+        for partition in self._leaders:
+            self.spells.note(partition, partition in led, now_s)
 
     def _note_change(self, partition: int, seen: PartitionView) -> None:
         self._record("leader", f"{self._topic}-{partition}", seen.leader, {"epoch": seen.leader_epoch})

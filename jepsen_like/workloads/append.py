@@ -39,6 +39,9 @@ CLIENT_SETTINGS: Mapping[str, Any] = {
 }
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
+    # With more in flight librdkafka may start a new producer epoch after a leader change and write again what
+    # the old leader had already replicated (librdkafka issue 4953); any broker would take that as new records.
+    "max.in.flight.requests.per.connection": 1,
     "acks": "all",
     "linger.ms": 5,
     "message.timeout.ms": 120_000,
