@@ -143,6 +143,7 @@ class QuorumNode:
         self._timer_ms = 0
         self._leader = LeaderAndEpoch(None, 0)
         self._handed_over = asyncio.Event()
+        self._complained: set[tuple[ReplicaKey, ErrorCode]] = set()
 
     # --- what the rest of the process uses ------------------------------------------------------------
 
@@ -309,9 +310,21 @@ class QuorumNode:
             logger.warning("Dropped a malformed answer to %s: %s", method, error)
             self._step(RequestFailed(correlation_id))
             return
-        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            logger.error("Replica %s belongs to another cluster, %s", response.replica, response.cluster_id)
+        if response.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
+            self._complain(response)
         self._step(ResponseReceived(correlation_id, response))
+
+    def _complain(self, response: Response) -> None:
+        """Say once, not at every retry, that a peer is not the one our voter set means."""
+        seen = (response.replica, response.error)
+        if seen not in self._complained:
+            self._complained.add(seen)
+            logger.error(
+                "Replica %s of cluster %s refuses us: %s",
+                response.replica,
+                response.cluster_id,
+                response.error.name,
+            )
 
     def _handle_timer(self) -> None:
         self._timer = None

@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.core import RaftCore
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumConfig, QuorumNode
+from pykraft.quorum.effects import Effect, Reply, ReplyWithRecords
+from pykraft.quorum.events import Event, LogFlushed, RequestReceived, ResponseReceived, Started, TimerFired
+from pykraft.quorum.log_shape import LogShape
+from pykraft.quorum.messages import FetchRequest, Request, Response, VoteResponse
+from pykraft.quorum.roles import ElectionState, Leader
+from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import SystemClock
@@ -242,3 +251,88 @@ def run_quorum() -> Callable[..., None]:
         asyncio.run(main())
 
     return run
+
+
+class CoreBench:
+    """One core stepped by hand: events in, effects out."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 1,
+        voters: int = 3,
+        election: ElectionState | None = None,
+        epoch_starts: Sequence[tuple[int, int]] = (),
+        end_offset: int = 0,
+        static: bool = False,
+    ) -> None:
+        self.keys = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 10)}
+        members = [self.keys[i] for i in range(1, voters + 1)]
+        if static:
+            members = [ReplicaKey(key.id) for key in members]
+        self.voters = VoterSet([Voter(key, RpcAddress("test", key.id)) for key in members])
+        self.now_ms = 1_000
+        self.core = RaftCore(
+            config=QuorumConfig(),
+            cluster_id="c",
+            local=self.keys[node_id],
+            voters=self.voters,
+            rng=random.Random(1),
+            election=election or ElectionState(),
+            log=LogShape(end_offset, epoch_starts),
+            now_ms=self.now_ms,
+        )
+        self.token = 0
+        self.effects = self.step(Started())
+
+    @property
+    def state(self) -> CoreState:
+        return self.core.state
+
+    def step(self, event: Event, after_ms: int = 0) -> list[Effect]:
+        self.now_ms += after_ms
+        self.effects = self.core.step(event, self.now_ms)
+        return self.effects
+
+    def ask(self, request: Request) -> Response | None:
+        """The core's answer to a request; None if it keeps it waiting."""
+        self.token += 1
+        for effect in self.step(RequestReceived(self.token, request)):
+            if isinstance(effect, Reply | ReplyWithRecords) and effect.token == self.token:
+                return effect.response
+        return None
+
+    def of(self, kind: type[Effect]) -> list[Effect]:
+        """The effects of one kind that the last step had."""
+        return [effect for effect in self.effects if type(effect) is kind]
+
+    def answer(self, response: Response) -> list[Effect]:
+        """Answer what was last asked of ``response.replica``."""
+        asked = [c for c, to in self.state.in_flight.items() if to == response.replica.id]
+        return self.step(ResponseReceived(asked[-1], response))
+
+    def flush(self) -> list[Effect]:
+        return self.step(LogFlushed(self.state.log.end_offset, self.state.log.generation))
+
+    def stand(self) -> list[Effect]:
+        return self.step(TimerFired(), after_ms=10_000)
+
+    def vote_for(self, node_id: int, granted: bool = True, **changed: object) -> VoteResponse:
+        answer = VoteResponse("c", self.keys[node_id], ErrorCode.NONE, self.state.epoch, None, granted)
+        return replace(answer, **changed)  # type: ignore[arg-type]
+
+    def lead(self) -> None:
+        """Win an election with the vote of 2 and flush the LeaderChange record."""
+        self.stand()
+        self.answer(self.vote_for(2))
+        assert isinstance(self.state.role, Leader)
+        self.flush()
+
+    def fetch(self, node_id: int, offset: int, last_epoch: int, **changed: object) -> Response | None:
+        request = FetchRequest("c", self.keys[node_id], self.state.epoch, offset, last_epoch, 0, 500, 1 << 20)
+        return self.ask(replace(request, **changed))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench() -> type[CoreBench]:
+    return CoreBench

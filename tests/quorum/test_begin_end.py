@@ -1,0 +1,120 @@
+"""A leader announces itself, and says goodbye."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.effects import LeaderChanged, PersistElectionState, Reply, Send
+from pykraft.quorum.events import RequestFailed, ShutdownRequested, TimerFired
+from pykraft.quorum.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+)
+from pykraft.quorum.roles import Candidate, ElectionState, Follower, Resigned
+from pykraft.quorum.voters import ReplicaKey
+
+
+def _begin(b, **changed):
+    return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, 5), **changed)
+
+
+def _end(b, successors, leader=2, epoch=5):
+    keys = tuple(b.keys[i] for i in successors)
+    return EndQuorumEpochRequest("c", b.keys[leader], b.state.local, epoch, keys)
+
+
+def test_announcement_makes_a_follower_and_is_durable_before_it_is_answered(bench):
+    b = bench()
+    assert b.ask(_begin(b)).error is ErrorCode.NONE
+    kinds = [type(e) for e in b.effects]
+    assert kinds.index(PersistElectionState) < kinds.index(Reply)
+    assert isinstance(b.state.role, Follower)
+    assert b.of(LeaderChanged)[-1].leader == b.keys[2]
+    assert b.of(Send)[0].to == 2
+
+
+def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote(bench):
+    b = bench(election=ElectionState(5, None, ReplicaKey(3)))
+    b.ask(_begin(b))
+    assert b.state.election == ElectionState(5, 2, ReplicaKey(3))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"epoch": 3}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"voter": ReplicaKey(3)}, ErrorCode.INVALID_VOTER_KEY),
+        ({"leader": ReplicaKey(8)}, ErrorCode.INVALID_REQUEST),
+        ({"leader": ReplicaKey(1)}, ErrorCode.INVALID_REQUEST),
+        ({"leader": ReplicaKey(3)}, ErrorCode.INVALID_REQUEST),  # the epoch has another leader
+    ],
+)
+def test_bad_announcements_are_refused_and_change_nothing(bench, changed, error):
+    b = bench(election=ElectionState(5, 2))
+    before = b.state.election
+    assert b.ask(_begin(b, **changed)).error is error
+    assert b.state.election == before
+
+
+def test_leader_repeats_its_announcement_until_it_is_acknowledged(bench):
+    b = bench()
+    b.lead()
+    for _ in range(3):
+        for correlation_id in list(b.state.in_flight):
+            b.step(RequestFailed(correlation_id))
+        b.step(TimerFired(), after_ms=100)
+        assert {e.to for e in b.of(Send)} == {2, 3}
+
+
+def test_acknowledged_announcement_is_repeated_only_to_voters_that_do_not_fetch(bench):
+    b = bench()
+    b.lead()
+    for node_id in (2, 3):
+        b.answer(BeginQuorumEpochResponse("c", b.keys[node_id], ErrorCode.NONE, 1, 1))
+    b.now_ms += 600
+    b.fetch(2, 1, 1, high_watermark=1)
+    b.step(TimerFired(), after_ms=400)
+    assert {e.to for e in b.of(Send)} == {3}
+
+
+def test_stale_leader_learns_of_the_newer_epoch_from_the_refusal(bench):
+    b = bench()
+    b.lead()
+    refusal = BeginQuorumEpochResponse("c", b.keys[2], ErrorCode.FENCED_LEADER_EPOCH, 9, 3)
+    b.answer(refusal)
+    assert isinstance(b.state.role, Follower) and b.state.epoch == 9 and b.state.role.leader_id == 3
+
+
+def test_first_successor_stands_at_once_and_the_next_later(bench):
+    first = bench(election=ElectionState(5, 2))
+    first.ask(_end(first, [1, 3]))
+    assert isinstance(first.state.role, Candidate) and first.state.epoch == 6
+    second = bench(election=ElectionState(5, 2))
+    second.ask(_end(second, [3, 1]))
+    assert isinstance(second.state.role, Follower)
+    assert second.state.role.fetch_deadline_ms == second.now_ms + 500
+    second.step(TimerFired(), after_ms=500)
+    assert isinstance(second.state.role, Candidate)
+
+
+def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told(bench):
+    b = bench()
+    b.lead()
+    b.fetch(3, 1, 1, high_watermark=1)
+    b.step(ShutdownRequested())
+    assert isinstance(b.state.role, Resigned)
+    requests = [e.request for e in b.of(Send)]
+    assert requests[0].preferred_successors == (b.keys[3], b.keys[2])
+    assert not b.core.has_handed_over
+    b.answer(EndQuorumEpochResponse("c", b.keys[3], ErrorCode.NONE, 1, None))
+    b.step(RequestFailed(next(iter(b.state.in_flight))))
+    assert b.core.has_handed_over
+    b.step(TimerFired(), after_ms=60_000)
+    assert isinstance(b.state.role, Resigned)  # it does not stand again
+    assert b.core.next_deadline_ms is None

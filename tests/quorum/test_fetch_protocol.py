@@ -1,0 +1,328 @@
+"""Replication by pulling, and the high watermark, on the core alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.effects import (
+    AdvanceHighWatermark,
+    AppendFetched,
+    FlushLog,
+    Reply,
+    ReplyWithRecords,
+    Send,
+    TruncateTo,
+)
+from pykraft.quorum.events import LogFlushed, Proposed, RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.messages import BatchSpan, DivergingEpoch, FetchRequest, FetchResponse
+from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.voters import ReplicaKey
+
+
+def _follower(bench, **options):
+    b = bench(election=ElectionState(5, 2), **options)
+    assert isinstance(b.state.role, Follower)
+    return b
+
+
+def _records(b, *spans, high_watermark=0, **changed):
+    batches = tuple(BatchSpan(*span) for span in spans)
+    answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, high_watermark, None, batches, "bytes")
+    return replace(answer, **changed)
+
+
+# --- the leader ---
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"fetch_offset": -1}, ErrorCode.INVALID_REQUEST),
+        ({"fetch_offset": 3, "last_fetched_epoch": 0}, ErrorCode.INVALID_REQUEST),
+        ({"last_fetched_epoch": 2}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_fetches_are_refused(bench, changed, error):
+    b = bench()
+    b.lead()
+    answer = b.fetch(2, 0, 0, **changed)
+    assert answer.error is error and answer.epoch == 1 and answer.leader_id == 1
+    assert b.state.role.progress[2].end_offset == 0
+
+
+def test_replica_that_does_not_lead_says_so_and_names_the_leader(bench):
+    b = _follower(bench)
+    answer = b.fetch(3, 0, 0)
+    assert answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.leader_id == 2
+
+
+def test_high_watermark_is_what_a_majority_has_flushed(bench):
+    b = bench(voters=5)
+    b.stand()
+    b.answer(b.vote_for(2))
+    b.answer(b.vote_for(3))
+    b.step(Proposed(1, 4, "x"))
+    b.flush()
+    b.fetch(2, 5, 1)
+    assert b.state.high_watermark == 0
+    b.fetch(3, 3, 1)
+    assert b.state.high_watermark == 3
+    b.fetch(4, 5, 1)
+    assert b.state.high_watermark == 5
+
+
+def test_leaders_own_unflushed_records_do_not_count(bench):
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1)
+    assert b.state.high_watermark == 1
+    b.step(Proposed(1, 2, "x"))
+    b.fetch(2, 3, 1)
+    assert b.state.high_watermark == 1
+    b.flush()
+    assert b.state.high_watermark == 3
+
+
+def test_two_followers_commit_without_the_leaders_disk(bench):
+    b = bench()
+    b.lead()
+    b.step(Proposed(1, 2, "x"))
+    b.fetch(2, 3, 1)
+    b.fetch(3, 3, 1)
+    assert b.state.log.flushed_offset == 1 and b.state.high_watermark == 3
+
+
+def test_records_of_an_earlier_epoch_commit_only_with_one_of_our_own(bench):
+    b = bench(election=ElectionState(1, 1), epoch_starts=[(1, 0)], end_offset=6)
+    b.lead()
+    assert b.state.epoch == 2
+    b.fetch(2, 6, 1)
+    assert b.state.high_watermark == 0
+    b.fetch(2, 7, 2)
+    assert b.state.high_watermark == 7
+
+
+def test_observer_does_not_count_and_neither_does_a_voters_other_disk(bench):
+    b = bench()
+    b.lead()
+    b.fetch(4, 1, 1)
+    b.fetch(2, 1, 1, replica=ReplicaKey(2, b.keys[8].directory_id))
+    assert b.state.high_watermark == 0
+    assert len(b.state.role.observers) == 2
+
+
+def test_voter_given_by_id_alone_counts_with_any_directory(bench):
+    b = bench(static=True)
+    b.stand()
+    b.answer(b.vote_for(2))
+    b.flush()
+    b.fetch(2, 1, 1)
+    assert b.state.high_watermark == 1
+
+
+def test_late_fetch_does_not_take_progress_back(bench):
+    b = bench()
+    b.lead()
+    b.step(Proposed(1, 3, "x"))
+    b.flush()
+    b.fetch(2, 4, 1)
+    b.fetch(2, 1, 1)
+    assert b.state.role.progress[2].end_offset == 4 and b.state.high_watermark == 4
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "diverging"),
+    [
+        (9, 4, DivergingEpoch(4, 8)),  # longer in an epoch we have
+        (6, 3, DivergingEpoch(2, 5)),  # an epoch we never had
+        (3, 1, DivergingEpoch(0, 0)),  # older than all of ours
+        (5, 2, None),
+        (8, 4, None),
+        (0, 0, None),
+    ],
+)
+def test_fetch_that_does_not_match_is_told_where_it_diverges(bench, offset, last_epoch, diverging):
+    b = bench(election=ElectionState(4, 1), epoch_starts=[(2, 0), (4, 5)], end_offset=8)
+    b.lead()
+    answer = b.fetch(2, offset, last_epoch)
+    assert answer.diverging == diverging
+    if diverging is not None:
+        assert b.state.role.progress[2].end_offset == 0
+
+
+def test_fetch_waits_for_records_and_is_answered_by_a_proposal(bench):
+    b = bench()
+    b.lead()
+    assert b.fetch(2, 1, 1, high_watermark=1) is None
+    b.step(Proposed(1, 2, "x"))
+    (answer,) = b.of(ReplyWithRecords)
+    assert (answer.start_offset, answer.end_offset) == (1, 3)
+    kinds = [type(e).__name__ for e in b.effects]
+    assert kinds.index("AppendProposal") < kinds.index("ReplyWithRecords")
+
+
+def test_waiting_fetch_is_answered_by_a_commit_it_can_use(bench):
+    b = bench()
+    b.lead()
+    assert b.fetch(3, 1, 1, high_watermark=1) is None
+    b.step(Proposed(1, 1, "x"))
+    assert b.fetch(3, 2, 1, high_watermark=1) is None
+    b.fetch(2, 2, 1, high_watermark=1)
+    assert b.state.high_watermark == 2
+    assert len(b.of(Reply)) == 2 and {e.response.high_watermark for e in b.of(Reply)} == {2}
+
+
+def test_waiting_fetch_ends_after_its_time(bench):
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1, high_watermark=1, max_wait_ms=300)
+    assert b.core.next_deadline_ms <= b.now_ms + 300
+    b.step(TimerFired(), after_ms=299)
+    assert b.of(Reply) == []
+    b.step(TimerFired(), after_ms=1)
+    assert len(b.of(Reply)) == 1 and b.of(Reply)[0].response.error is ErrorCode.NONE
+
+
+def test_new_fetch_of_a_replica_releases_its_earlier_one(bench):
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1, high_watermark=1)
+    b.fetch(2, 1, 1, high_watermark=1)
+    assert [e.token for e in b.of(Reply)] == [b.token - 1]
+    assert len(b.state.role.parked) == 1
+
+
+def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_fetches(bench):
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1, high_watermark=1)
+    b.fetch(4, 1, 1, high_watermark=1)
+    b.step(TimerFired(), after_ms=2_999)
+    assert isinstance(b.state.role, Leader)
+    b.fetch(4, 1, 1, high_watermark=1)
+    b.step(TimerFired(), after_ms=1)
+    assert isinstance(b.state.role, Resigned)
+    assert [e.response.error for e in b.of(Reply)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert {type(e.request).__name__ for e in b.of(Send)} == {"EndQuorumEpochRequest"}
+
+
+# --- the follower ---
+
+
+def test_follower_fetches_from_its_flushed_end_and_waits_for_the_flush(bench):
+    b = _follower(bench)
+    (send,) = b.of(Send)
+    assert send.to == 2 and send.request.fetch_offset == 0
+    b.answer(_records(b, (0, 3, 4), (3, 5, 5), high_watermark=5))
+    assert [type(e) for e in b.effects] == [AppendFetched, FlushLog]
+    assert b.state.high_watermark == 0
+    b.flush()
+    (send,) = b.of(Send)
+    assert (send.request.fetch_offset, send.request.last_fetched_epoch) == (5, 5)
+    assert b.of(AdvanceHighWatermark) == [AdvanceHighWatermark(5)]
+    assert send.request.high_watermark == 5
+
+
+def test_follower_commits_no_further_than_its_own_flushed_log(bench):
+    b = _follower(bench)
+    b.answer(_records(b, (0, 3, 5), high_watermark=100))
+    b.flush()
+    assert b.state.high_watermark == 3
+
+
+def test_partial_flush_commits_only_what_it_covers(bench):
+    b = _follower(bench)
+    b.answer(_records(b, (0, 3, 5), (3, 6, 5), high_watermark=6))
+    b.step(LogFlushed(3, 0))
+    assert b.state.high_watermark == 3 and b.of(Send) == []
+    b.step(LogFlushed(6, 0))
+    assert b.state.high_watermark == 6
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(1, 2, 5)],
+        [(0, 1, 5), (2, 3, 5)],
+        [(0, 2, 5), (1, 3, 5)],
+        [(0, 1, 5), (1, 2, 4)],
+        [(0, 1, 6)],
+        [(0, 0, 5)],
+    ],
+)
+def test_records_that_do_not_continue_the_log_are_not_used(bench, spans):
+    b = _follower(bench)
+    b.answer(_records(b, *spans))
+    assert b.of(AppendFetched) == [] and b.state.log.end_offset == 0
+
+
+def test_diverging_follower_truncates_and_asks_again(bench):
+    b = _follower(bench, epoch_starts=[(1, 0), (3, 4), (4, 6)], end_offset=9)
+    b.answer(_records(b, diverging=DivergingEpoch(3, 5)))
+    kinds = [type(e) for e in b.effects]
+    assert kinds == [TruncateTo, Send]
+    assert b.of(TruncateTo) == [TruncateTo(5)]
+    assert (b.of(Send)[0].request.fetch_offset, b.of(Send)[0].request.last_fetched_epoch) == (5, 3)
+    b.answer(_records(b, diverging=DivergingEpoch(2, 4)))
+    assert b.of(TruncateTo) == [TruncateTo(4)]
+
+
+def test_truncation_below_the_high_watermark_is_a_bug_not_an_order(bench):
+    b = _follower(bench)
+    b.answer(_records(b, (0, 3, 5), high_watermark=3))
+    b.flush()
+    with pytest.raises(AssertionError, match="high watermark"):
+        b.answer(_records(b, diverging=DivergingEpoch(0, 0)))
+
+
+def test_answer_to_an_older_fetch_is_ignored(bench):
+    b = _follower(bench)
+    first = next(iter(b.state.in_flight))
+    b.step(RequestFailed(first))
+    b.step(TimerFired(), after_ms=20)
+    assert len(b.of(Send)) == 1
+    b.step(ResponseReceived(first, _records(b, (0, 3, 5))))
+    assert b.of(AppendFetched) == []
+
+
+def test_answer_from_a_replica_that_is_not_the_leader_is_not_used(bench):
+    b = bench(node_id=4, election=ElectionState(5, 2))
+    b.step(TimerFired(), after_ms=5_000)
+    b.step(RequestFailed(next(iter(b.state.in_flight))))
+    while not b.of(Send) or b.of(Send)[0].to == 2:
+        for correlation_id in list(b.state.in_flight):
+            b.step(RequestFailed(correlation_id))
+        b.step(TimerFired(), after_ms=30)
+    asked = b.of(Send)[0].to
+    b.answer(_records(b, (0, 3, 5), replica=b.keys[asked]))
+    assert b.of(AppendFetched) == []
+
+
+def test_follower_that_hears_nothing_good_stands_for_election(bench):
+    b = _follower(bench)
+    answer = FetchResponse("c", b.keys[2], ErrorCode.NOT_LEADER_OR_FOLLOWER, 5, None)
+    for _ in range(5):
+        b.answer(answer)
+        b.step(TimerFired(), after_ms=20)
+    assert isinstance(b.state.role, Follower)
+    b.step(TimerFired(), after_ms=2_200)
+    assert isinstance(b.state.role, Candidate) and b.state.epoch == 6
+
+
+def test_observer_asks_around_until_it_finds_the_leader(bench):
+    b = bench(node_id=4)
+    assert isinstance(b.state.role, Unattached)
+    (send,) = b.of(Send)
+    assert isinstance(send.request, FetchRequest) and send.request.epoch == 0
+    refused = FetchResponse("c", b.keys[send.to], ErrorCode.FENCED_LEADER_EPOCH, 7, 3)
+    b.answer(refused)
+    assert isinstance(b.state.role, Follower) and b.state.role.leader_id == 3
+    assert b.of(Send)[0].to == 3
+    b.step(TimerFired(), after_ms=60_000)
+    assert not isinstance(b.state.role, Candidate)

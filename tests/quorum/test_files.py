@@ -1,0 +1,130 @@
+"""quorum-state, the bootstrap checkpoint and control records, byte for byte."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid, uuid_from_str
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum import bootstrap, control_records, state_store
+from pykraft.quorum.roles import ElectionState
+from pykraft.quorum.rpc import outline_batches
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
+
+DIRECTORY_ID = uuid_from_str("JEXY6aqzQY-32P5TStzaFg")
+VOTERS = VoterSet(
+    [
+        Voter(ReplicaKey(2, Uuid(bytes(range(16)))), RpcAddress("host-2", 9093)),
+        Voter(ReplicaKey(1, DIRECTORY_ID), RpcAddress("::1", 65535)),
+    ]
+)
+
+
+def test_quorum_state_is_kafkas_json():
+    data = state_store.encode_quorum_state(ElectionState(7, 3, ReplicaKey(3, DIRECTORY_ID)))
+    assert json.loads(data) == {
+        "leaderId": 3,
+        "leaderEpoch": 7,
+        "votedId": 3,
+        "votedDirectoryId": "JEXY6aqzQY-32P5TStzaFg",
+        "data_version": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ElectionState(),
+        ElectionState(4),
+        ElectionState(4, 1),
+        ElectionState(4, None, ReplicaKey(2, DIRECTORY_ID)),
+        ElectionState(4, 1, ReplicaKey(2)),
+    ],
+)
+def test_quorum_state_reads_back_as_written(state):
+    disk = MemoryDisk()
+    disk.make_dirs("/d")
+    store = state_store.QuorumStateStore(disk, "/d")
+    assert store.read() == ElectionState()
+    store.write(state)
+    assert store.read() == state
+
+
+def test_quorum_state_of_version_0_is_read():
+    data = (
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[],"data_version":0}'
+    )
+    assert state_store.decode_quorum_state(data) == ElectionState(2, 1)
+
+
+def test_bootstrap_checkpoint_reads_back_and_says_who_votes():
+    disk = MemoryDisk()
+    bootstrap.write_bootstrap_voters(disk, "/d/__cluster_metadata-0", VOTERS, 1_700_000_000_000)
+    assert disk.list("/d/__cluster_metadata-0") == ["00000000000000000000-0000000000.checkpoint"]
+    found = bootstrap.read_bootstrap_voters(disk, "/d/__cluster_metadata-0")
+    assert found == VOTERS and found.ids == (1, 2) and found.majority == 2
+    assert bootstrap.read_bootstrap_voters(disk, "/elsewhere") is None
+
+
+def test_bootstrap_checkpoint_holds_the_four_control_records_in_order():
+    data = bootstrap.encode_bootstrap(VOTERS, 1_700_000_000_000)
+    headers = outline_batches(data)
+    assert [h.is_control for h in headers] == [True, True] and [h.base_offset for h in headers] == [0, 3]
+    records = decode_batch(data, headers[0]) + decode_batch(data[headers[0].size_bytes :], headers[1])
+    assert [control_records.control_type(r.key) for r in records] == [3, 5, 6, 4]
+    assert records[1].value == bytes.fromhex("0000 0001 00")
+    assert records[3].value == bytes.fromhex("0000 00")
+
+
+def test_voters_record_is_pinned():
+    voters = VoterSet([Voter(ReplicaKey(1, Uuid(bytes(range(16)))), RpcAddress("h", 9093))])
+    assert control_records.voters_record(voters) == bytes.fromhex(
+        "0000"  # version
+        "02 00000001 000102030405060708090a0b0c0d0e0f"  # one voter
+        "02 0b 434f4e54524f4c4c4552 02 68 2385 00"  # one endpoint: CONTROLLER, h, 9093
+        "0000 0001 00"  # kraft.version 0 to 1
+        "00 00"
+    )
+
+
+def test_leader_change_record_is_pinned():
+    key = ReplicaKey(1, Uuid(bytes(range(16))))
+    assert control_records.leader_change(1, [key], [key]) == bytes.fromhex(
+        "0001 00000001"
+        "02 00000001 000102030405060708090a0b0c0d0e0f 00"
+        "02 00000001 000102030405060708090a0b0c0d0e0f 00"
+        "00"
+    )
+
+
+def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file():
+    whole = bootstrap.encode_bootstrap(VOTERS, 0)
+    first = outline_batches(whole)[0].size_bytes
+    flipped = bytearray(whole)
+    flipped[100] ^= 1
+    for damaged in (b"", whole[:-1], whole[:first], whole[first:], bytes(flipped), b"\0" * 200):
+        disk = MemoryDisk()
+        disk.make_dirs("/d")
+        disk.write_atomic(f"/d/{bootstrap.BOOTSTRAP_CHECKPOINT}", damaged)
+        with pytest.raises(bootstrap.BootstrapError, match=r"/d/0{20}-0{10}\.checkpoint"):
+            bootstrap.read_bootstrap_voters(disk, "/d")
+
+
+def test_every_cut_of_a_voters_record_is_a_value_error():
+    whole = control_records.voters_record(VOTERS)
+    for length in range(len(whole) - 2):
+        with pytest.raises(ValueError):
+            control_records.parse_voters_record(whole[:length])
+
+
+def test_two_voters_with_one_id_are_refused():
+    voter = Voter(ReplicaKey(1), RpcAddress("h", 1))
+    with pytest.raises(ValueError, match="twice"):
+        VoterSet([voter, voter])
+    with pytest.raises(ValueError, match="at least one"):
+        VoterSet([])

@@ -1,0 +1,107 @@
+"""Core messages through protobuf and back; garbage in; and what the node answers to it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.quorum import messages as m
+from pykraft.quorum import rpc
+from pykraft.quorum.voters import ReplicaKey
+
+keys = st.builds(
+    ReplicaKey,
+    st.integers(0, 2**31 - 1),
+    st.one_of(st.just(Uuid(bytes(16))), st.binary(min_size=16, max_size=16)),
+)
+epochs = st.integers(0, 2**31 - 1)
+offsets = st.integers(0, 2**63 - 1)
+errors = st.sampled_from(ErrorCode)
+leaders = st.none() | st.integers(0, 2**31 - 1)
+requests = st.one_of(
+    st.builds(m.VoteRequest, st.text(), keys, keys, epochs, epochs, offsets),
+    st.builds(m.BeginQuorumEpochRequest, st.text(), keys, keys, epochs),
+    st.builds(m.EndQuorumEpochRequest, st.text(), keys, keys, epochs, st.lists(keys, max_size=4).map(tuple)),
+    st.builds(m.FetchRequest, st.text(), keys, epochs, offsets, epochs, offsets, epochs, epochs),
+)
+diverging = st.none() | st.builds(m.DivergingEpoch, epochs, offsets)
+responses = st.one_of(
+    st.builds(m.VoteResponse, st.text(), keys, errors, epochs, leaders, st.booleans()),
+    st.builds(m.BeginQuorumEpochResponse, st.text(), keys, errors, epochs, leaders),
+    st.builds(m.EndQuorumEpochResponse, st.text(), keys, errors, epochs, leaders),
+    st.builds(m.FetchResponse, st.text(), keys, errors, epochs, leaders, offsets, diverging),
+)
+METHOD_OF_RESPONSE = {
+    m.VoteResponse: rpc.METHODS[m.VoteRequest],
+    m.BeginQuorumEpochResponse: rpc.METHODS[m.BeginQuorumEpochRequest],
+    m.EndQuorumEpochResponse: rpc.METHODS[m.EndQuorumEpochRequest],
+    m.FetchResponse: rpc.METHODS[m.FetchRequest],
+}
+
+
+@given(requests)
+def test_requests_survive_the_wire(request):
+    method = rpc.METHODS[type(request)]
+    assert rpc.decode_request(method, rpc.encode_request(request)) == request
+
+
+@given(responses)
+def test_responses_survive_the_wire(response):
+    method = METHOD_OF_RESPONSE[type(response)]
+    assert rpc.decode_response(method, rpc.encode_response(response)) == response
+
+
+@given(st.sampled_from(sorted(rpc.METHODS.values())), st.binary(max_size=200))
+def test_garbage_is_a_value_error_or_a_message(method, data):
+    for decode in (rpc.decode_request, rpc.decode_response):
+        try:
+            decode(method, data)
+        except ValueError:
+            continue
+
+
+def _batch(base_offset, epoch, count):
+    values = [RecordInput(None, b"v%d" % i, (), 1) for i in range(count)]
+    return encode_batch(values, base_offset=base_offset, leader_epoch=epoch)
+
+
+def _fetch_response(records):
+    return m.FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 3, 1, 2, payload=records)
+
+
+def test_records_are_outlined_for_the_core():
+    data = _batch(5, 2, 3) + _batch(8, 3, 1)
+    decoded = rpc.decode_response(rpc.METHODS[m.FetchRequest], rpc.encode_response(_fetch_response(data)))
+    assert decoded.batches == (m.BatchSpan(5, 8, 2), m.BatchSpan(8, 9, 3))
+    assert decoded.payload.data == data
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-1], lambda d: d + b"x", lambda d: d[:70] + b"\xff" + d[71:]]
+)
+def test_damaged_records_are_refused_as_a_whole(damage):
+    data = damage(_batch(5, 2, 3))
+    with pytest.raises(ValueError):
+        rpc.decode_response(rpc.METHODS[m.FetchRequest], rpc.encode_response(_fetch_response(data)))
+
+
+def test_directory_id_of_a_wrong_length_is_refused():
+    request = rpc.encode_request(m.BeginQuorumEpochRequest("c", ReplicaKey(1), ReplicaKey(2), 3))
+    with pytest.raises(ValueError, match="3 bytes"):
+        rpc.decode_request(rpc.METHODS[m.BeginQuorumEpochRequest], request + b"\x12\x07\x08\x01\x12\x03abc")
+
+
+@pytest.mark.parametrize("method", sorted(rpc.METHODS.values()))
+def test_node_answers_garbage_with_invalid_request_and_lives(run_quorum, method, caplog):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        answer = await cluster.rpc.handlers[replica.address][method](b"\xff\xff\xff")
+        assert rpc.decode_response(method, answer).error is ErrorCode.INVALID_REQUEST
+        await cluster.commit(b"still here")
+
+    run_quorum(scenario, voters=1)
+    assert not any(record.exc_info for record in caplog.records)
