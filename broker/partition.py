@@ -184,7 +184,14 @@ class Partition:
 
     def _become_follower(self) -> None:
         self.followers = {}
+        self._forget_empty_epochs()
         self.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _forget_empty_epochs(self) -> None:
+        """Epochs in which this replica led and wrote nothing are no history that a leader could confirm."""
+        log = self.log
+        log.epoch_cache.truncate_from_end(log.log_end_offset)
+        log.assign_epoch(NO_EPOCH, 0)  # assigns nothing, but lets the log see its newest epoch again
 
     def refuse_waiters(self, code: ErrorCode) -> None:
         """Nobody will learn here any more whether their batch was committed."""

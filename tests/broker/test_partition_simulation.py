@@ -1,0 +1,425 @@
+"""Three replicas of one partition under seeded faults: late metadata, lost messages, crashes, ISR changes.
+
+The replicas are the product's; the controller, the network and the fetch loop around them are models. After
+every step named invariants are checked; every run ends by healing everything and demanding progress.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.isr import IsrProposal
+from pykraft.broker.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.image import PartitionRegistration
+
+NODES = (1, 2, 3)
+LAG_MS = 300
+CONFIG = LogConfig(segment_bytes=1200, min_insync_replicas=2)
+
+
+class Silent:
+    """Nobody waits for events here: the simulation looks for itself."""
+
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+
+@dataclass(eq=False)
+class Write:
+    """One acks=all write; ``offset`` is where its leader put it."""
+
+    value: bytes
+    offset: int
+    outcome: str = "open"
+
+    def offset_committed(self) -> None:
+        self.outcome = "acknowledged"
+
+    def offset_refused(self, error_code: int) -> None:
+        self.outcome = "refused"
+
+
+@dataclass
+class Node:
+    node_id: int
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    partition: Partition | None = None
+    epoch: int = 0
+    recovery_point: int = 0
+    high_watermark: int = 0
+    #: A crash may bring back a tail whose truncation was not flushed: nothing is known until it has fetched.
+    is_synced: bool = True
+    inbox: list[PartitionRegistration] = field(default_factory=list)
+
+    @property
+    def replica(self) -> Partition:
+        assert self.partition is not None
+        return self.partition
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now_ms = 1000
+        self.nodes = {n: Node(n) for n in NODES}
+        self.state = PartitionRegistration(NODES, NODES, 1, 0, 0)
+        self.fenced: set[int] = set()
+        self.epochs = dict.fromkeys(NODES, 0)
+        self.next_epoch = 1
+        self.proposals: list[tuple[int, int, IsrProposal]] = []  # (leader, its epoch, proposal)
+        self.late_fetches: list[tuple[int, int, int, int, int]] = []
+        self.writes: list[Write] = []
+        self.consumed: dict[int, bytes] = {}
+        self.highest: dict[tuple[int, int, int], int] = {}
+        self.counter = 0
+        self.faults = {"crash": 0, "elect": 0, "shrink": 0, "expand": 0, "truncate": 0}
+        for node in self.nodes.values():
+            self.restart(node)
+
+    # -- the controller --------------------------------------------------------------------------------
+
+    def change(self, **fields: Any) -> None:
+        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
+        for node in self.nodes.values():
+            node.inbox.append(self.state)
+
+    def fence(self, node_id: int) -> None:
+        """As on a lapsed session: out of the ISR unless it is the last, leadership to another member."""
+        self.fenced.add(node_id)
+        isr = tuple(n for n in self.state.isr if n != node_id) or self.state.isr
+        if self.state.leader == node_id:
+            self.elect(isr)
+        elif isr != self.state.isr:
+            self.change(isr=isr)
+
+    def elect(self, isr: tuple[int, ...] | None = None) -> None:
+        isr = self.state.isr if isr is None else isr
+        candidates = [n for n in isr if n not in self.fenced]
+        leader = self.rng.choice(candidates) if candidates else -1
+        self.faults["elect"] += 1
+        self.change(isr=isr, leader=leader, leader_epoch=self.state.leader_epoch + 1)
+
+    def unfence(self, node_id: int) -> None:
+        self.fenced.discard(node_id)
+        if self.state.leader == -1 and node_id in self.state.isr:
+            self.elect()
+
+    def decide(self, leader: int, leader_incarnation: int, proposal: IsrProposal) -> tuple[ErrorCode, Any]:
+        state = self.state
+        if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_incarnation:
+            return ErrorCode.FENCED_LEADER_EPOCH, None
+        if proposal.partition_epoch < state.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION, None
+        for member in proposal.new_isr:
+            claimed = proposal.broker_epochs.get(member, -1)
+            if member in self.fenced or claimed not in (-1, self.epochs[member]):
+                return ErrorCode.INELIGIBLE_REPLICA, None
+        if set(proposal.new_isr) != set(state.isr):
+            grown = len(proposal.new_isr) > len(state.isr)
+            self.faults["expand" if grown else "shrink"] += 1
+            self.change(isr=proposal.new_isr)
+        return ErrorCode.NONE, self.state
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def restart(self, node: Node) -> None:
+        log = Log.open(node.disk, "t-0", CONFIG, now_ms=0, recovery_point=node.recovery_point)
+        node.partition = Partition(
+            "t",
+            bytes(16),
+            0,
+            node.node_id,
+            log,
+            Silent(),
+            high_watermark=node.high_watermark,  # type: ignore[arg-type]
+        )
+        node.epoch = self.next_epoch
+        self.next_epoch += 1
+        self.epochs[node.node_id] = node.epoch
+        node.inbox = [self.state]
+
+    def crash(self, node: Node, *, lose: bool) -> None:
+        self.faults["crash"] += 1
+        if node.partition is not None:
+            node.high_watermark = (
+                node.replica.high_watermark if self.rng.random() < 0.5 else node.high_watermark
+            )
+            for waiter in node.replica.committed_waiters.pop_all():
+                waiter.offset_refused(ErrorCode.NETWORK_EXCEPTION)
+        node.partition = None
+        node.is_synced = not lose
+        if lose:
+            node.disk.crash(self.rng)
+
+    def apply_metadata(self, node: Node) -> None:
+        if node.inbox and node.partition is not None:
+            node.replica.apply(node.inbox.pop(0), self.now_ms)
+
+    def eligible(self, replica: int, epoch: int) -> bool:
+        return replica not in self.fenced and epoch in (-1, self.epochs[replica])
+
+    # -- what goes on ----------------------------------------------------------------------------------
+
+    def produce(self, node: Node) -> None:
+        partition = node.replica
+        self.counter += 1
+        value = b"v%d" % self.counter
+        batch = bytearray(encode_batch([RecordInput(None, value, (), 1)]))
+        try:
+            partition.require_leader()
+            info = partition.append_as_leader(memoryview(batch), read_header(batch), 1, all_acks=True)
+        except KafkaError:
+            return
+        write = Write(value, info.base_offset)
+        self.writes.append(write)
+        if partition.high_watermark >= info.next_offset:
+            write.offset_committed()
+        else:
+            partition.wait_for_commit(info.next_offset, write)
+
+    def fetch(self, node: Node) -> None:
+        """One round trip of a follower, each half of which may be lost or (the request) come late."""
+        partition = node.replica
+        leader_id = partition.leader_id
+        if leader_id is None or partition.is_leader:
+            return
+        request = (
+            node.node_id,
+            node.epoch,
+            partition.leader_epoch,
+            partition.log.log_end_offset,
+            partition.log.latest_epoch,
+        )
+        fate = self.rng.random()
+        if fate < 0.1:
+            self.late_fetches.append(request)
+            return
+        response = self.serve(self.nodes[leader_id], request)
+        if fate < 0.2 or response is None:
+            return
+        diverging, data, high_watermark, log_start = response
+        if diverging is not None:
+            partition.truncate_to_divergence(*diverging)
+            node.recovery_point = min(node.recovery_point, partition.log.recovery_point)
+            self.faults["truncate"] += 1
+            return
+        if data:
+            partition.append_as_follower(memoryview(data), 1)
+        partition.follow(high_watermark, log_start)
+        node.is_synced = True
+
+    def serve(self, leader: Node, request: tuple[int, int, int, int, int]) -> Any:
+        if leader.partition is None:
+            return None
+        partition = leader.replica
+        replica, incarnation, epoch, offset, last_epoch = request
+        try:
+            partition.require_leader(epoch)
+            end = partition.check_follower(replica, offset, last_epoch)
+            if end is not None:
+                return (end.epoch, end.end_offset), b"", 0, 0
+            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms)
+            piece = partition.read_replica(offset, self.rng.choice((80, 300, 5000)), at_least_one=True)
+        except KafkaError:
+            return None
+        data = b"" if piece is None else piece.file.pread(piece.position, piece.size_bytes)
+        return None, data, partition.high_watermark, partition.log.log_start_offset
+
+    def consume(self, node: Node) -> None:
+        partition = node.replica
+        if not partition.is_leader:
+            return
+        offset = self.rng.randrange(partition.log.log_end_offset + 1)
+        piece = partition.read_committed(offset, 400, at_least_one=True)
+        if piece is not None:
+            for offset, value in values_of(piece.file.pread(piece.position, piece.size_bytes)):
+                assert self.consumed.setdefault(offset, value) == value, "ConsistentRead"
+
+    def isr_work(self, node: Node) -> None:
+        proposal = node.replica.next_proposal(self.now_ms, LAG_MS, self.eligible)
+        if proposal is not None:
+            self.proposals.append((node.node_id, node.epoch, proposal))
+
+    def deliver_proposal(self) -> None:
+        if not self.proposals:
+            return
+        at = self.rng.randrange(len(self.proposals))
+        leader, incarnation, proposal = self.proposals[at]
+        fate = self.rng.random()
+        node = self.nodes[leader]
+        current = node.partition if node.epoch == incarnation else None
+        if fate < 0.15:
+            # The answer is lost and the request is still on its way.
+            if current is not None:
+                current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
+            return
+        self.proposals.pop(at)
+        error, state = self.decide(leader, incarnation, proposal)
+        if current is None or fate < 0.3:
+            if current is not None:
+                current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
+        elif error is ErrorCode.NONE:
+            current.handle_isr_accepted(proposal, state.isr, state.partition_epoch)
+        else:
+            known = error is ErrorCode.INELIGIBLE_REPLICA
+            current.handle_isr_refused(proposal, self.now_ms, outcome_known=known)
+
+    # -- steps and invariants --------------------------------------------------------------------------
+
+    def step(self) -> None:
+        rng = self.rng
+        self.now_ms += rng.randrange(30)
+        node = self.nodes[rng.choice(NODES)]
+        if node.partition is None:
+            if rng.random() < 0.15:
+                self.fence(node.node_id)  # its session ended at the latest when it registers again
+                self.restart(node)
+                self.unfence(node.node_id)
+            return
+        action = rng.random()
+        if action < 0.42:
+            self.fetch(node)
+        elif action < 0.60:
+            self.produce(node)
+        elif action < 0.78:
+            self.apply_metadata(node)
+        elif action < 0.84:
+            self.consume(node)
+        elif action < 0.89:
+            self.isr_work(node)
+        elif action < 0.96:
+            self.deliver_proposal()
+        elif action < 0.97 and self.late_fetches:
+            late = self.late_fetches.pop(rng.randrange(len(self.late_fetches)))
+            self.serve(node, late)
+        elif action < 0.985:
+            node.replica.log.flush()
+            node.recovery_point = node.replica.log.recovery_point
+        elif action < 0.99:
+            self.elect()
+        elif action < 0.997:
+            self.lose(node)
+        else:
+            while node.inbox:
+                self.apply_metadata(node)
+
+    def lose(self, node: Node) -> None:
+        """Crash; with loss of what was not flushed unless no complete copy would be left."""
+        others = [n for n in self.state.isr if n != node.node_id and self.nodes[n].partition is not None]
+        self.crash(node, lose=bool(others))
+        self.fence(node.node_id)
+
+    def check(self) -> None:
+        alive = [node for node in self.nodes.values() if node.partition is not None]
+        for node in alive:
+            partition = node.replica
+            log = partition.log
+            assert log.log_start_offset <= partition.high_watermark <= log.log_end_offset
+            if partition.is_leader:
+                key = (node.node_id, node.epoch, partition.leader_epoch)
+                assert partition.high_watermark >= self.highest.get(key, 0), "MonotonicHighWatermark"
+                self.highest[key] = partition.high_watermark
+
+    def check_logs(self) -> None:
+        logs = {
+            node.node_id: log_values(node.replica.log)
+            for node in self.nodes.values()
+            if node.partition is not None and node.is_synced
+        }
+        marks = {n: self.nodes[n].replica.high_watermark for n in logs}
+        for a in logs:
+            for b in logs:
+                common = min(marks[a], marks[b])
+                assert prefix(logs[a], common) == prefix(logs[b], common), "LogMatching"
+        acknowledged = {w.offset: w.value for w in self.writes if w.outcome == "acknowledged"}
+        for member in self.state.isr:
+            if member in logs and member not in self.fenced:
+                for offset, value in acknowledged.items():
+                    assert logs[member].get(offset) == value, f"AckedValueNotLost: {offset} on {member}"
+
+    def heal(self) -> None:
+        for node in self.nodes.values():
+            if node.partition is None:
+                self.fence(node.node_id)
+                self.restart(node)
+                self.unfence(node.node_id)
+        self.late_fetches.clear()
+        target = len(self.writes) + 3
+        for _ in range(4000):
+            self.now_ms += 10
+            for node in self.nodes.values():
+                while node.inbox:
+                    self.apply_metadata(node)
+                self.fetch(node)
+                self.isr_work(node)
+                self.deliver_proposal()
+                if len(self.writes) < target:
+                    self.produce(node)
+            replicas = [node.replica for node in self.nodes.values()]
+            if (
+                len(self.writes) == target
+                and set(self.state.isr) == set(NODES)
+                and len({(p.log.log_end_offset, p.high_watermark) for p in replicas}) == 1
+                and replicas[0].high_watermark == replicas[0].log.log_end_offset
+            ):
+                return
+        raise AssertionError("no progress after healing")
+
+
+def values_of(data: bytes) -> list[tuple[int, bytes]]:
+    return [
+        (record.offset, record.value or b"")
+        for position, header in iter_headers(data)
+        for record in decode_batch(data[position : position + header.size_bytes])
+    ]
+
+
+def log_values(log: Log) -> dict[int, bytes]:
+    return {
+        offset: value
+        for _, data in log.iter_batches(log.log_start_offset)
+        for offset, value in values_of(data)
+    }
+
+
+def prefix(values: dict[int, bytes], end: int) -> dict[int, bytes]:
+    return {offset: value for offset, value in values.items() if offset < end}
+
+
+def run(seed: int, steps: int = 1200) -> World:
+    world = World(seed)
+    for number in range(steps):
+        world.step()
+        world.check()
+        if number % 25 == 0:
+            world.check_logs()
+    world.check_logs()
+    world.heal()
+    world.check_logs()
+    return world
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_no_acknowledged_write_is_lost_and_reads_never_change(block: int) -> None:
+    totals: dict[str, int] = {}
+    acknowledged = 0
+    for seed in range(block * 20, block * 20 + 20):
+        try:
+            world = run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        acknowledged += sum(w.outcome == "acknowledged" for w in world.writes)
+        for name, count in world.faults.items():
+            totals[name] = totals.get(name, 0) + count
+    assert acknowledged > 20 * 30, acknowledged
+    assert all(count >= 20 for count in totals.values()), totals
