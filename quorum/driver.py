@@ -13,43 +13,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.log import Log
-from pykraft.quorum import control_records, rpc
+from pykraft.quorum import effects, events, rpc
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.core import RaftCore
 from pykraft.quorum.delivery import Delivery
 from pykraft.quorum.describe import describe_quorum
-from pykraft.quorum.effects import (
-    AdvanceHighWatermark,
-    AppendFetched,
-    AppendLeaderChange,
-    AppendProposal,
-    Effect,
-    FlushLog,
-    LeaderChanged,
-    PersistElectionState,
-    Reply,
-    ReplyWithRecords,
-    Send,
-    TruncateTo,
-)
-from pykraft.quorum.events import (
-    Event,
-    LogFlushed,
-    Proposed,
-    RequestFailed,
-    RequestReceived,
-    ResponseReceived,
-    ShutdownRequested,
-    Started,
-    TimerFired,
-)
+from pykraft.quorum.effects import Effect, FlushLog, TruncateTo
+from pykraft.quorum.events import Event
 from pykraft.quorum.listener import (
     CommittedBatch,
     LeaderAndEpoch,
@@ -57,12 +31,10 @@ from pykraft.quorum.listener import (
     QuorumListener,
     ReplicaProgress,
 )
-from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import FetchResponse, Response
-from pykraft.quorum.roles import ElectionState
-from pykraft.quorum.rpc import FetchedRecords
+from pykraft.quorum.messages import Response
 from pykraft.quorum.state import RandomSource
 from pykraft.quorum.state_store import QuorumStateError
+from pykraft.quorum.storage import QuorumStorage, StateStore, encode_proposal
 from pykraft.quorum.voters import ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcServer, RpcTransport
@@ -83,14 +55,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 << 20
-
-
-class StateStore(Protocol):
-    """Where the election state is kept; ``write`` returns once it is durable."""
-
-    def read(self) -> ElectionState: ...
-
-    def write(self, state: ElectionState) -> None: ...
 
 
 class QuorumNode:
@@ -122,7 +86,7 @@ class QuorumNode:
         self._local = local
         self._voters = voters
         self._log = log
-        self._state_store = state_store
+        self._storage = QuorumStorage(log, state_store, clock)
         self._transport = transport
         self._clock = clock
         self._rng = rng
@@ -180,22 +144,19 @@ class QuorumNode:
         """Append ``values`` as one batch; returns the offset of its last record. It commits later, or never.
 
         :class:`KafkaError` NOT_CONTROLLER unless the local replica leads ``epoch``, RECORD_LIST_TOO_LARGE for
-        more than 8 MiB. Nothing has been appended when it raises.
+        more than 8 MiB. When it raises, nothing has been appended, or the replica has halted.
         """
         core = self._core
         if core is None or not self._running or self._pumping or self._effects or not core.may_propose(epoch):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"not the leader of epoch {epoch}")
         assert values, "an empty batch cannot be appended"
-        now_ms = self._clock.wall_ms()
         base_offset = core.state.log.end_offset
-        batch = encode_batch(
-            [RecordInput(None, value, (), now_ms) for value in values],
-            base_offset=base_offset,
-            leader_epoch=epoch,
-        )
+        batch = encode_proposal(values, base_offset, epoch, self._clock.wall_ms())
         if len(batch) > MAX_BATCH_BYTES:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {len(batch)} bytes")
-        self._step(Proposed(epoch, len(values), batch))
+        self._step(events.Proposed(epoch, len(values), batch))
+        if not self._running:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the disk failed")
         return base_offset + len(values) - 1
 
     def describe(self, now_ms: int) -> QuorumDescription:
@@ -211,10 +172,9 @@ class QuorumNode:
 
     async def start(self) -> None:
         """Read the disk and join the quorum. :class:`QuorumStateError` if the disk cannot be believed."""
-        election = self._state_store.read()
+        election = self._storage.read_election()
         # What a killed process left in the page cache is readable but not durable yet; the core takes it so.
         await asyncio.get_running_loop().run_in_executor(self._flush_executor, self._log.flush)
-        entries = [(entry.epoch, entry.start_offset) for entry in self._log.epoch_cache.entries]
         try:
             self._core = RaftCore(
                 config=self._config,
@@ -223,18 +183,18 @@ class QuorumNode:
                 voters=self._voters,
                 rng=self._rng,
                 election=election,
-                log=LogShape(self._log.log_end_offset, entries),
+                log=self._storage.outline(),
                 now_ms=self._clock.monotonic_ms(),
             )
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
         self._running = True
-        self._step(Started())
+        self._step(events.Started())
 
     async def stop(self) -> None:
         """Hand over if leading (for at most an election timeout), then take no further part."""
         if self._running and self._core is not None:
-            self._step(ShutdownRequested())
+            self._step(events.ShutdownRequested())
             try:
                 async with asyncio.timeout(self._config.election_timeout_ms / 1000):
                     await self._handed_over.wait()
@@ -293,7 +253,7 @@ class QuorumNode:
             token = self._next_token
             self._next_token += 1
             self._waiting[token] = (method, answer)
-            self._step(RequestReceived(token, request))
+            self._step(events.RequestReceived(token, request))
             return answer
 
         return handle
@@ -302,33 +262,29 @@ class QuorumNode:
         if not self._running:
             return
         if isinstance(reply, RpcFailure):
-            self._step(RequestFailed(correlation_id))
+            self._step(events.RequestFailed(correlation_id))
             return
         try:
             response = rpc.decode_response(method, reply)
         except ValueError as error:
             logger.warning("Dropped a malformed answer to %s: %s", method, error)
-            self._step(RequestFailed(correlation_id))
+            self._step(events.RequestFailed(correlation_id))
             return
         if response.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
             self._complain(response)
-        self._step(ResponseReceived(correlation_id, response))
+        self._step(events.ResponseReceived(correlation_id, response))
 
     def _complain(self, response: Response) -> None:
         """Say once, not at every retry, that a peer is not the one our voter set means."""
         seen = (response.replica, response.error)
         if seen not in self._complained:
             self._complained.add(seen)
-            logger.error(
-                "Replica %s of cluster %s refuses us: %s",
-                response.replica,
-                response.cluster_id,
-                response.error.name,
-            )
+            who, why = f"{response.replica} of cluster {response.cluster_id}", response.error.name
+            logger.error("Replica %s refuses us: %s", who, why)
 
     def _handle_timer(self) -> None:
         self._timer = None
-        self._step(TimerFired())
+        self._step(events.TimerFired())
 
     def _arm_timer(self, deadline_ms: int | None) -> None:
         """A timer that is already set to fire earlier is left alone: an early TimerFired does no harm."""
@@ -346,7 +302,7 @@ class QuorumNode:
 
     def _run(self, effect: Effect) -> None:
         match effect:
-            case Send(to, correlation_id, request, timeout_ms):
+            case effects.Send(to, correlation_id, request, timeout_ms):
                 voter = self._voters.get(to)
                 assert voter is not None
                 method = rpc.METHODS[type(request)]
@@ -355,54 +311,22 @@ class QuorumNode:
                     self._handle_reply(correlation_id, method, reply)
 
                 self._transport.send(voter.address, method, rpc.encode_request(request), timeout_ms, on_reply)
-            case Reply(token, response):
+            case effects.Reply(token, response):
                 self._reply(token, response)
-            case ReplyWithRecords():
-                self._reply(effect.token, self._with_records(effect))
+            case effects.ReplyWithRecords():
+                self._reply(effect.token, self._storage.with_records(effect))
             case FlushLog():
                 self._flush_wanted = effect
-            case AppendProposal(base_offset, end_offset, _, payload):
-                assert isinstance(payload, bytes) and base_offset == self._log.log_end_offset
-                self._log.append(payload, [read_header(payload)], now_ms=self._clock.wall_ms())
-                assert end_offset == self._log.log_end_offset
-            case AppendFetched(batches, payload):
-                assert isinstance(payload, FetchedRecords)
-                self._log.append(payload.data, payload.headers, now_ms=self._clock.wall_ms())
-                assert batches[-1].end_offset == self._log.log_end_offset
-            case AppendLeaderChange():
-                self._append_leader_change(effect)
-            case TruncateTo(end_offset):
-                self._log.truncate_to(end_offset)
-                self._log.flush()
-                assert end_offset == self._log.log_end_offset
-            case PersistElectionState(state):
-                self._state_store.write(state)
-            case AdvanceHighWatermark(high_watermark):
+            case effects.AdvanceHighWatermark(high_watermark):
                 self._delivery.high_watermark = high_watermark
-            case LeaderChanged(leader, epoch, after_offset):
+            case effects.LeaderChanged(leader, epoch, after_offset):
                 known = LeaderAndEpoch(None if leader is None else leader.id, epoch)
                 if known != self._leader:
                     logger.info("Epoch %d: leader is %s", epoch, "unknown" if leader is None else leader)
                 self._leader = known
                 self._delivery.leader_changed(known, after_offset)
-
-    def _append_leader_change(self, effect: AppendLeaderChange) -> None:
-        now_ms = self._clock.wall_ms()
-        value = control_records.leader_change(effect.leader_id, effect.voters, effect.granting_voters)
-        record = control_records.control_record(control_records.ControlType.LEADER_CHANGE, value, now_ms)
-        batch = encode_batch([record], base_offset=effect.offset, leader_epoch=effect.epoch, is_control=True)
-        assert effect.offset == self._log.log_end_offset
-        self._log.append(batch, [read_header(batch)], now_ms=now_ms)
-
-    def _with_records(self, effect: ReplyWithRecords) -> FetchResponse:
-        found = self._log.read(effect.start_offset, effect.max_bytes, end_offset=effect.end_offset)
-        if found is None:
-            return effect.response
-        data = found.file.pread(found.position, found.size_bytes)
-        end = 0
-        for position, header in iter_headers(data):
-            end = position + header.size_bytes
-        return replace(effect.response, payload=data[:end])
+            case _:
+                self._storage.apply(effect)
 
     def _reply(self, token: int, response: Response) -> None:
         _, answer = self._waiting.pop(token)
@@ -430,7 +354,7 @@ class QuorumNode:
                 self._fail(error)
                 return
             self._log.complete_flush(job)
-            self._step(LogFlushed(job.end_offset, wanted.generation))
+            self._step(events.LogFlushed(job.end_offset, wanted.generation))
 
         self._flushing.add_done_callback(on_flushed)
 
