@@ -23,8 +23,8 @@ PLAIN_STEPS = 10
 
 SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
-    # With more in flight librdkafka may start a new producer epoch after a leader change and write again what
-    # the old leader had already replicated (librdkafka issue 4953); any broker would take that as new records.
+    # With more in flight librdkafka may take a new producer epoch after a leader change and write again what
+    # the old leader had replicated (its issue 4953); to any broker those are new records.
     "max.in.flight.requests.per.connection": 1,
     "acks": "all",
     "linger.ms": 20,

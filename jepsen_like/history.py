@@ -9,15 +9,19 @@ in flight and values are unique per key.
 The operations of the append workload:
 
 =============  =======================================================================================
+``producer``   info: ``detail.max_in_flight`` requests may be unanswered at once
 ``send``       invoke: ``key``, ``value``; answered with ``offset`` when it is known
 ``assign``     ok: the process starts reading anew, so that its position carries no promise
 ``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
 ``final``      ok: ``records`` of one key in the last read from the start, after everything has healed
 ``final-end``  ok: ``offset`` is the high watermark that this read reached
-``replica``    ok: ``records`` in one replica's own log; ``detail.batches`` = [base, last, epoch, crc] …
+``replica``    ok: ``records`` in one replica's own log; ``detail.batches``: one list a batch
 ``leader``     info, process ``observer``: the partition ``key`` is led by broker ``value`` ('-1': nobody)
 ``controller`` info, process ``observer``: the active controller is node ``value``
 =============  =======================================================================================
+
+A batch is listed as [base offset, last offset, leader epoch, CRC, producer id, producer epoch, base
+sequence].
 
 Process ``nemesis`` records its faults (``kill``, ``pause``, ``kill-all``) and repairs (``start``,
 ``resume``); ``value`` is the node.

@@ -83,13 +83,13 @@ class Observer:
         led: set[int] = set()
         for node_id, view in views.items():
             for partition, seen in (view.partitions if view is not None else {}).items():
-                if seen.leader == node_id:
-                    led.add(partition)
                 epoch, leader = self._leaders.get(partition, (-1, NOBODY))
                 if seen.leader_epoch > epoch:
                     self._leaders[partition] = (seen.leader_epoch, seen.leader)
                     if leader != seen.leader:
                         self._note_change(partition, seen)
+                if seen.leader == node_id and seen.leader_epoch >= epoch:
+                    led.add(partition)
         now_s = time.monotonic()
         for partition in self._leaders:
             self.spells.note(partition, partition in led, now_s)

@@ -24,14 +24,16 @@ def dump_replica(log_dir: Path, node_id: int, topic: str, partition: int, histor
     """Record what this replica holds; the number of records. An empty or missing log is recorded as such."""
     process, key = f"replica-{node_id}", f"{topic}-{partition}"
     records: list[tuple[int, str]] = []
-    batches: list[tuple[int, int, int, int]] = []
+    batches: list[tuple[int, ...]] = []
     total = 0
 
     def write() -> None:
         history.record("ok", process, "replica", key=key, records=records, detail={"batches": batches})
 
     for header, batch in iter_batches(log_dir / f"{topic}-{partition}"):
-        batches.append((header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc))
+        offsets = (header.base_offset, header.last_offset)
+        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+        batches.append((*offsets, header.partition_leader_epoch, header.crc, *producer))
         if not header.is_control:
             for record in decode_batch(batch, header):
                 records.append((record.offset, (record.value or b"").decode("utf-8", "replace")))

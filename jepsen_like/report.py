@@ -33,6 +33,7 @@ class Result:
     history_path: Path
     verdict: Verdict
     findings: tuple[Finding, ...]
+    client_resends: int
     longest_leaderless_s: float
     recovery_s: float | None
     records_read: int
@@ -129,6 +130,7 @@ def _tally_table(result: Result) -> Table:
     table.add_row("controller changes", str(had.controller_changes), str(needed.controller_changes))
     sends = dict(result.verdict.sends_by_status)
     table.add_row("sends with unknown outcome", str(sends.get("info", 0)), "")
+    table.add_row("written again by librdkafka (its issue 4953)", str(result.client_resends), "")
     table.add_row("longest time without a leader, s", f"{result.longest_leaderless_s:.1f}", "")
     recovery = "never" if result.recovery_s is None else f"{result.recovery_s:.1f}"
     table.add_row("all in sync after the last repair, s", recovery, "")

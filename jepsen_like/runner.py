@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from pykraft.jepsen_like.awaiting import WaitError
-from pykraft.jepsen_like.checkers.append import check_append
+from pykraft.jepsen_like.checkers.append import examine_append
 from pykraft.jepsen_like.checkers.counting import count_run
 from pykraft.jepsen_like.checkers.self_test import run_self_test
 from pykraft.jepsen_like.history import HistoryWriter, read_history
@@ -78,7 +78,7 @@ def run(
         _stop_and_dump(cluster, config, history)
     start = time.monotonic()
     events = list(read_history(history_path))
-    findings = check_append(events)
+    report = examine_append(events)
     result = Result(
         workload=workload,
         seed=seed,
@@ -86,7 +86,8 @@ def run(
         nodes=nodes,
         history_path=history_path,
         verdict=count_run(events, time_limit_s),
-        findings=findings,
+        findings=report.findings,
+        client_resends=report.client_resends,
         longest_leaderless_s=longest_leaderless_s,
         recovery_s=recovery_s,
         records_read=sum(len(event.records or ()) for event in events),
@@ -94,7 +95,7 @@ def run(
     )
     result.write_json(directory / "report.json")
     print_result(console, result, events)
-    if not findings:
+    if not report.findings:
         _remove_data(cluster)
     return result
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pykraft.jepsen_like.checkers.findings import Anomaly, Finding, Findings
 from pykraft.jepsen_like.checkers.log_index import build_index
 from pykraft.jepsen_like.checkers.reads import check_reads
 from pykraft.jepsen_like.checkers.replicas import check_replicas
+from pykraft.jepsen_like.checkers.resends import client_resends
 from pykraft.jepsen_like.checkers.writes import check_writes
 from pykraft.jepsen_like.history import Event
 
@@ -20,11 +22,27 @@ _TOLD: dict[tuple[str, str], Anomaly] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class AppendReport:
+    """``findings`` fail the run; ``client_resends`` counts values that librdkafka wrote again by itself."""
+
+    findings: tuple[Finding, ...]
+    client_resends: int
+
+
 def check_append(events: Iterable[Event]) -> tuple[Finding, ...]:
     """All findings of a history; empty when every promise was kept."""
+    return examine_append(events).findings
+
+
+def examine_append(events: Iterable[Event]) -> AppendReport:
+    """The findings, and what was seen beside them."""
     index = build_index(events)
     findings = Findings()
+    resends = 0
     for _, key in sorted(index.keys.items()):
+        key.resent = client_resends(key, frozenset(index.pipelined))
+        resends += len(key.resent)
         check_writes(key, findings)
         check_reads(key, findings)
         check_replicas(key, findings)
@@ -32,4 +50,4 @@ def check_append(events: Iterable[Event]) -> tuple[Finding, ...]:
         kind = _TOLD.get((event.op, event.type))
         if kind is not None:
             findings.add(kind, event.key or "", f"{event.process}: {event.error}")
-    return findings.result()
+    return AppendReport(findings.result(), resends)

@@ -5,14 +5,15 @@ Decides nothing; the checkers of this package fold over the result. Memory is a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pykraft.jepsen_like.history import Event
 
 SendStatus = Literal["open", "ok", "fail", "info"]
-BatchMark = tuple[int, int, int, int]
+BatchMark = tuple[int, ...]
+"""Base offset, last offset, leader epoch, CRC, producer id, producer epoch, base sequence."""
 
 
 @dataclass(slots=True)
@@ -45,7 +46,10 @@ class ReplicaLog:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """Everything a history says about one key. ``sends`` is in the order of invocation."""
+    """Everything a history says about one key. ``sends`` is in the order of invocation.
+
+    ``resent`` is filled by the checker: see ``resends``.
+    """
 
     key: str
     sends: dict[str, Send] = field(default_factory=dict)
@@ -54,14 +58,17 @@ class KeyIndex:
     final: dict[int, str] = field(default_factory=dict)
     final_end: int | None = None
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
+    resent: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LogIndex:
-    """``keys`` by name; ``others`` are the events that speak of no key's log (nemesis, observers, faults)."""
+    """``keys`` by name; ``others`` are the events that speak of no key's log; ``pipelined`` the
+    producers with several requests in flight."""
 
     keys: dict[str, KeyIndex] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
+    pipelined: set[str] = field(default_factory=set)
 
     def key(self, name: str) -> KeyIndex:
         found = self.keys.get(name)
@@ -86,6 +93,9 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 _add_replica(index.key(event.key), event)
             case "assign":
                 started -= {place for place in started if place[0] == event.process}
+            case "producer":
+                if (event.detail or {}).get("max_in_flight", 1) > 1:
+                    index.pipelined.add(event.process)
             case _:
                 index.others.append(event)
     return index
@@ -117,5 +127,5 @@ def _add_read(key: KeyIndex, event: Event, started: set[tuple[str, str]]) -> Non
 def _add_replica(key: KeyIndex, event: Event) -> None:
     log = key.replicas.setdefault(event.process, ReplicaLog())
     log.records.update(event.records or ())
-    for base, last, epoch, crc in (event.detail or {}).get("batches", ()):
-        log.batches[base] = (base, last, epoch, crc)
+    for mark in (event.detail or {}).get("batches", ()):
+        log.batches[mark[0]] = tuple(mark)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.log_index import KeyIndex, Read
 
+NOWHERE: frozenset[int] = frozenset()
+
 
 def check_reads(key: KeyIndex, findings: Findings) -> None:
     """One pass for values and offsets, one for order."""
@@ -32,7 +34,7 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
             if other != value:
                 example = f"offset {offset} held {other}, and {value} for {read.process}"
                 findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
-            if first != offset:
+            if first != offset and not {first, offset} <= key.resent.get(value, NOWHERE):
                 findings.add(Anomaly.DUPLICATE, key.key, f"{value} read at {first} and at {offset}")
             _check_origin(key, value, offset, findings)
     if key.final_end is not None:

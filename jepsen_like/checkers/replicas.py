@@ -32,7 +32,7 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
             other, expected = reference.setdefault(base, (name, mark))
             if mark != expected:
                 example = (
-                    f"batch at {base}: {name} has last offset, epoch, crc {mark[1:]}, {other} has "
+                    f"batch at {base}: {name} has {mark[1:]} (last offset, epoch, crc …), {other} has "
                     f"{expected[1:]}"
                 )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)

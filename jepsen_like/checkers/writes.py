@@ -10,6 +10,8 @@ from __future__ import annotations
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.log_index import KeyIndex
 
+NOWHERE: frozenset[int] = frozenset()
+
 
 def check_writes(key: KeyIndex, findings: Findings) -> None:
     """One pass over the sends of a key, after one over its reads."""
@@ -27,7 +29,8 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
             if send.value not in in_final and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:
-                if read_at is not None and read_at != send.offset:
+                places = {send.offset} if read_at is None else {send.offset, read_at}
+                if len(places) > 1 and not places <= key.resent.get(send.value, NOWHERE):
                     example = f"{send.value} acknowledged at {send.offset}, read at {read_at}"
                     findings.add(Anomaly.MOVED_OFFSET, key.key, example)
                 other = acknowledged_at.setdefault(send.offset, send.value)

@@ -23,6 +23,7 @@ from pykraft.jepsen_like.history import HistoryWriter
 
 TICK_S = 0.02
 MAX_POLLED = 500
+PIPELINED_REQUESTS = 5
 FINAL_CHUNK = 5_000
 
 # The broker refused the record itself: it cannot be in the log.
@@ -39,9 +40,6 @@ CLIENT_SETTINGS: Mapping[str, Any] = {
 }
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
-    # With more in flight librdkafka may start a new producer epoch after a leader change and write again what
-    # the old leader had already replicated (librdkafka issue 4953); any broker would take that as new records.
-    "max.in.flight.requests.per.connection": 1,
     "acks": "all",
     "linger.ms": 5,
     "message.timeout.ms": 120_000,
@@ -60,7 +58,10 @@ CONSUMER_SETTINGS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendConfig:
-    """``sends_per_s`` is for all producers together; ``abandon_every_s`` the mean life of a producer."""
+    """``sends_per_s`` is for all producers together; ``abandon_every_s`` the mean life of a producer.
+
+    The first ``pipelined_producers`` have five requests in flight, the others one: see ``checkers/resends``.
+    """
 
     topic: str = "append"
     partitions: int = 6
@@ -68,6 +69,7 @@ class AppendConfig:
     consumers: int = 2
     sends_per_s: int = 1_500
     abandon_every_s: float = 25.0
+    pipelined_producers: int = 1
 
 
 class AppendWorkload:
@@ -87,7 +89,7 @@ class AppendWorkload:
         self._end_offsets = [0] * config.partitions
         self._rng = random.Random(seed)
         self._producers = [
-            threading.Thread(target=self._produce, args=(f"p{n}", self._rng.random()), daemon=True)
+            threading.Thread(target=self._produce, args=(n, self._rng.random()), daemon=True)
             for n in range(config.producers)
         ]
         self._consumers = [
@@ -125,14 +127,15 @@ class AppendWorkload:
 
     # --- producers -----------------------------------------------------------------------------------------
 
-    def _produce(self, name: str, draw: float) -> None:
+    def _produce(self, number: int, draw: float) -> None:
         rng = random.Random(draw)
-        config = self._config
+        config, name = self._config, f"p{number}"
+        in_flight = PIPELINED_REQUESTS if number < config.pipelined_producers else 1
         life, sequence = 0, 0
         while not self._stop_producing.is_set():
             process = f"{name}.{life}"
             fatal = threading.Event()
-            producer = self._new_producer(process, fatal)
+            producer = self._new_producer(process, in_flight, fatal)
             death = time.monotonic() + rng.uniform(0.4, 1.6) * config.abandon_every_s
             due = time.monotonic()
             while not self._stop_producing.is_set() and time.monotonic() < death and not fatal.is_set():
@@ -152,14 +155,16 @@ class AppendWorkload:
             producer.flush(5.0)
             life += 1
 
-    def _new_producer(self, process: str, fatal: threading.Event) -> Producer:
+    def _new_producer(self, process: str, in_flight: int, fatal: threading.Event) -> Producer:
         settings = {
             "bootstrap.servers": self._bootstrap_servers,
             "client.id": process,
             "error_cb": partial(self._note_fatal, process, fatal),
+            "max.in.flight.requests.per.connection": in_flight,
             **CLIENT_SETTINGS,
             **PRODUCER_SETTINGS,
         }
+        self._history.record("info", process, "producer", detail={"max_in_flight": in_flight})
         return Producer(settings)
 
     def _send(self, producer: Producer, process: str, partition: int, value: str) -> bool:

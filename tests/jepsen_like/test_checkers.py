@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pykraft.jepsen_like.checkers.append import check_append
+from pykraft.jepsen_like.checkers.append import check_append, examine_append
 from pykraft.jepsen_like.checkers.counting import count_run, minimum_for
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
@@ -119,3 +119,31 @@ def test_minimums_scale_with_the_length_but_never_to_nothing() -> None:
     assert minimum_for(30).acknowledged == 10_000
     assert minimum_for(5).controller_changes == 1
     assert minimum_for(120).leader_changes == 4
+
+
+def _written_again(max_in_flight: int, second_epoch: int) -> list[Event]:
+    """One value at offsets 0 and 1, in batches of producer 7 and of two producer epochs."""
+    batches = [[0, 0, 3, 11, 7, 0, 0], [1, 1, 4, 12, 7, second_epoch, 0]]
+    return [
+        Event("info", "p", 0, "producer", detail={"max_in_flight": max_in_flight}),
+        Event("invoke", "p", 1, "send", "k", "a"),
+        Event("ok", "p", 2, "send", "k", "a", 1),
+        Event("ok", "final", 3, "final", "k", records=[(0, "a"), (1, "a")]),
+        Event("ok", "final", 4, "final-end", "k", offset=2),
+        Event(
+            "ok", "replica-1", 5, "replica", "k", records=[(0, "a"), (1, "a")], detail={"batches": batches}
+        ),
+    ]
+
+
+def test_value_that_a_pipelining_client_wrote_again_is_counted_apart() -> None:
+    report = examine_append(_written_again(max_in_flight=5, second_epoch=1))
+    assert report.findings == ()
+    assert report.client_resends == 1
+
+
+@pytest.mark.parametrize(("max_in_flight", "second_epoch"), [(1, 1), (5, 0)])
+def test_duplicate_without_that_excuse_is_found(max_in_flight: int, second_epoch: int) -> None:
+    report = examine_append(_written_again(max_in_flight, second_epoch))
+    assert {finding.kind for finding in report.findings} == {Anomaly.DUPLICATE, Anomaly.MOVED_OFFSET}
+    assert report.client_resends == 0

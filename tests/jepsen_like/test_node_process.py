@@ -12,8 +12,8 @@ from pykraft.jepsen_like.awaiting import WaitError, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 
-PATIENT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('up', flush=True); signal.pause()"  # noqa: E501
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"  # noqa: E501
+PATIENT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('up', flush=True)\nwhile True: time.sleep(0.05)"  # noqa: E501
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: time.sleep(0.05)"  # noqa: E501
 TICKING = "import time\nwhile True: print('tick', flush=True); time.sleep(0.01)"
 FAILING = "import sys; print('no space left'); sys.exit(7)"
 

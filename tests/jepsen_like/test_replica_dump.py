@@ -35,6 +35,7 @@ def test_dump_holds_every_record_of_every_segment(tmp_path: Path) -> None:
     assert event.records == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     assert event.detail is not None
     assert [batch[:3] for batch in event.detail["batches"]] == [[0, 1, 3], [2, 2, 3], [3, 3, 3]]
+    assert all(batch[4:] == [-1, -1, -1] for batch in event.detail["batches"])
 
 
 def test_missing_log_is_recorded_as_empty(tmp_path: Path) -> None:
