@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _LOAD_SLICE_RECORDS = 500
 _LOAD_RETRY_S = 0.2
+_LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
 _WAITING_CHECK_MS = 500
 
@@ -129,13 +130,14 @@ class CoordinatorRuntime:
 
     async def _load(self, hosted: HostedShard) -> None:
         shard = hosted.shard
-        offset = 0
+        offset, retry_s = 0, _LOAD_RETRY_S
         while True:
             try:
                 records, next_offset = await self._writer.read(shard.partition, offset)
             except KafkaError as error:
                 log.warning("loading __consumer_offsets-%d at offset %d: %s", shard.partition, offset, error)
-                await asyncio.sleep(_LOAD_RETRY_S)
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, _LOAD_RETRY_MAX_S)
                 continue
             if next_offset == offset:
                 break

@@ -10,6 +10,7 @@ No futures and no IO here but the :class:`PartitionWriter` port.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class Shard:
         self._timeline: Timeline[ShardState] = Timeline(EMPTY_STATE)
         self._loading = EMPTY_STATE
         self._pending_offset = -1
+        self._high_watermark = 0
 
     @property
     def state(self) -> ShardState:
@@ -109,7 +111,7 @@ class Shard:
         self._pending_offset = end_offset
         for change in timers_after_load(self.state, consumer_session_timeout_ms):
             self.deadlines.apply(change, now_ms)
-        self.advance(self._writer.high_watermark(self.partition))
+        self.advance(self._known_high_watermark())
         self.loaded = True
 
     def advance(self, high_watermark: int) -> None:
@@ -136,7 +138,7 @@ class Shard:
 
     def wait_offset(self) -> int | None:
         """The offset at which something decided or read just now may be told; None if nothing is pending."""
-        high_watermark = self._writer.high_watermark(self.partition)
+        high_watermark = self._known_high_watermark()
         self.advance(high_watermark)
         return self._pending_offset if self._pending_offset > high_watermark else None
 
@@ -155,6 +157,13 @@ class Shard:
             else:
                 outcomes.append(outcome)
         return outcomes
+
+    def _known_high_watermark(self) -> int:
+        # An error means that the partition is being taken away. What is decided is decided; the resignation
+        # that follows fails whoever waits for it.
+        with contextlib.suppress(KafkaError):
+            self._high_watermark = self._writer.high_watermark(self.partition)
+        return self._high_watermark
 
     def _append(self, records: Sequence[GroupRecord], wall_ms: int) -> int:
         try:

@@ -499,3 +499,80 @@ def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends(clas
         assert len(answer.members) == 1, "its session had ended"
 
     classic(scenario)
+
+
+def test_absent_static_leader_keeps_its_place_but_not_the_lead(classic: Any) -> None:
+    async def scenario(world: Classic) -> None:
+        long = {"session_timeout_ms": 2 * REBALANCE_MS}
+        joins = [world.join(group_instance_id=f"i{i}", **long) for i in range(2)]
+        await world.settle()
+        await world.pass_time(DELAY_MS)
+        await world.pass_time(DELAY_MS)
+        leader, other = [answer.member_id for answer in await asyncio.gather(*joins)]
+        await world.sync(leader, 1, group_instance_id="i0")
+        await world.sync(other, 1, group_instance_id="i1")
+        changed = world.join(other, group_instance_id="i1", protocols={"range": b"changed"}, **long)
+        await world.settle()
+        await world.pass_time(REBALANCE_MS)
+        answer = await changed
+        assert (answer.generation_id, answer.leader) == (2, other)
+        assert {m.member_id for m in answer.members} == {leader, other}
+
+    classic(scenario)
+
+
+def test_rebalance_waits_for_a_member_that_was_given_an_id(classic: Any) -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        newcomer = await world.member_id()
+        joins = [world.join(leader), world.join(other)]
+        await world.settle()
+        assert not any(join.done() for join in joins)
+        joins.append(world.join(newcomer))
+        assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
+
+    classic(scenario)
+
+
+def test_member_that_never_comes_back_with_its_id_is_not_waited_for_long(classic: Any) -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        await world.member_id()
+        joins = [world.join(leader), world.join(other)]
+        await world.settle()
+        await world.pass_time(SESSION_MS)
+        assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
+
+    classic(scenario)
+
+
+def test_assignment_is_not_told_before_it_is_replicated(classic: Any) -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        await asyncio.gather(world.join(leader), world.join(other))
+        world.writer.hold = True
+        syncs = [world.sync(other, 2), world.sync(leader, 2, {leader: b"L2", other: b"O2"})]
+        await world.settle()
+        assert not any(sync.done() for sync in syncs)
+        end = len(world.writer.logs[0])
+        world.writer.watermarks[0] = end
+        world.service.on_high_watermark(0, end)
+        assert [answer.assignment for answer in await asyncio.gather(*syncs)] == [b"O2", b"L2"]
+
+    classic(scenario)
+
+
+def test_assignment_that_cannot_be_written_is_not_handed_out(classic: Any) -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        await asyncio.gather(world.join(leader), world.join(other))
+        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        waiting = world.sync(other, 2)
+        refused = await world.sync(leader, 2, {leader: b"L2", other: b"O2"})
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not waiting.done()
+        world.writer.refuse = None
+        assert (await world.sync(leader, 2, {leader: b"L2", other: b"O2"})).assignment == b"L2"
+        assert (await waiting).assignment == b"O2"
+
+    classic(scenario)
