@@ -34,8 +34,11 @@ class QuorumConfig:
         for name in ("election_timeout_ms", "fetch_timeout_ms", "election_backoff_max_ms"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if self.fetch_max_wait_ms >= min(self.fetch_timeout_ms, self.request_timeout_ms):
-            raise ValueError("fetch_max_wait_ms must be below fetch_timeout_ms and request_timeout_ms")
+
+    @property
+    def fetch_wait_ms(self) -> int:
+        """How long a fetch may really be held: short enough that silence is not taken for a dead leader."""
+        return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 3, self.request_timeout_ms // 3)
 
     @property
     def check_quorum_timeout_ms(self) -> int:

@@ -52,7 +52,7 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
         request.fetch_offset,
         request.high_watermark,
         min(request.max_bytes, state.config.fetch_max_bytes),
-        now_ms + min(request.max_wait_ms, state.config.fetch_max_wait_ms),
+        now_ms + min(request.max_wait_ms, state.config.fetch_wait_ms),
     )
     if not _maybe_answer(state, parked):
         role.parked[request.replica] = parked
@@ -175,7 +175,7 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
             fetch_offset=log.flushed_offset,
             last_fetched_epoch=log.last_epoch,
             high_watermark=state.high_watermark,
-            max_wait_ms=state.config.fetch_max_wait_ms,
+            max_wait_ms=state.config.fetch_wait_ms,
             max_bytes=state.config.fetch_max_bytes,
         ),
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
@@ -326,3 +327,11 @@ def test_observer_asks_around_until_it_finds_the_leader(bench):
     assert b.of(Send)[0].to == 3
     b.step(TimerFired(), after_ms=60_000)
     assert not isinstance(b.state.role, Candidate)
+
+
+def test_fetches_are_held_for_less_than_the_timeouts_that_would_give_up_on_them():
+    assert QuorumConfig().fetch_wait_ms == 500
+    assert QuorumConfig(fetch_timeout_ms=300).fetch_wait_ms == 100
+    assert QuorumConfig(request_timeout_ms=150).fetch_wait_ms == 50
+    with pytest.raises(ValueError, match="election_timeout_ms"):
+        QuorumConfig(election_timeout_ms=0)
