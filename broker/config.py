@@ -33,7 +33,6 @@ class BrokerConfig:
     rack: str | None = None
 
     heartbeat_interval_ms: int = 2000
-    session_timeout_ms: int = 9000
     initial_registration_timeout_ms: int = 60_000
     controlled_shutdown_timeout_ms: int = 15_000
     controller_request_timeout_ms: int = 30_000

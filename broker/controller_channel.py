@@ -2,7 +2,9 @@
 
 The broker's own quorum node knows who leads. A call that meets no leader, no answer or NOT_CONTROLLER is
 repeated until the caller's time is up, so that a client does not notice an election beyond its length.
-Whatever the controller decided is returned as it is; what it never decided is REQUEST_TIMED_OUT.
+Whatever the controller decided is returned as it is; what it never decided is REQUEST_TIMED_OUT. An address
+that has stopped answering is given up as soon as another node leads: a paused or cut-off process breaks no
+connection.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
 SERVICE = "/pykraft.metadata_log.Controller"
 ATTEMPT_TIMEOUT_MS = 5000
 RETRY_BACKOFF_MS = 50
+LEADER_CHECK_MS = 100
+"""How often a call that waits for its answer looks whether another node leads by now."""
 
 
 class _Response(Protocol):
@@ -84,7 +88,11 @@ class ControllerChannel:
                 reply.set_result(outcome)
 
         self._transport.send(address, f"{SERVICE}/{method}", payload, deadline_ms, take)
-        return await reply
+        while not reply.done():
+            await asyncio.wait((reply,), timeout=LEADER_CHECK_MS / 1000)
+            if not reply.done() and self._leader_address() not in (None, address):
+                return RpcFailure("the controller has changed")
+        return reply.result()
 
     async def forward(
         self,

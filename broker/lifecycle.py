@@ -1,15 +1,18 @@
 """What a broker knows about its own standing with the controller, and what that lets it do.
 
-A broker is fenced until the controller says otherwise. Once unfenced it holds a lease: a session timeout,
-counted on its own monotonic clock from the moment it *sent* the last heartbeat that was acknowledged. Past
-its lease it cannot know whether others have been told to take over, so it gives only answers that are safe
-either way (ARCHITECTURE.md, Fencing). Decides nothing about time itself: ``now_ms`` is an argument.
+A broker is fenced until the controller says otherwise. Once unfenced it holds a lease: as long as the
+controller granted with its answer to a heartbeat (a session timeout at most), counted on the broker's own
+monotonic clock from the moment it *sent* that heartbeat. Past its lease it cannot know whether others have
+been told to take over, so it gives only answers that are safe either way (ARCHITECTURE.md, Fencing). Decides
+nothing about time itself: ``now_ms`` is an argument.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+
+from pykraft.metadata_log.image import BrokerRegistration
 
 
 class BrokerState(Enum):
@@ -35,8 +38,7 @@ class Heartbeat:
 class BrokerLifecycle:
     """The state of one broker's registration, session and lease."""
 
-    def __init__(self, session_timeout_ms: int) -> None:
-        self._session_timeout_ms = session_timeout_ms
+    def __init__(self) -> None:
         self._lease_end_ms: int | None = None
         self._ready = False
         self.state = BrokerState.STARTING
@@ -44,17 +46,27 @@ class BrokerLifecycle:
         self.is_fenced = True
 
     def lease_valid(self, now_ms: int) -> bool:
-        """Whether an acknowledged heartbeat was sent less than a session timeout ago."""
+        """Whether no controller can have fenced this broker yet."""
         return self._lease_end_ms is not None and now_ms < self._lease_end_ms
 
     def handle_registered(self, epoch: int) -> None:
         """The controller took the registration: a new incarnation begins fenced."""
         self.epoch = epoch
-        self.is_fenced = True
-        self._lease_end_ms = None
+        self._fence()
 
     def handle_stale_epoch(self) -> None:
         """Another incarnation holds this id: nothing may be served until registered again."""
+        self._fence()
+
+    def handle_registration_change(self, registration: BrokerRegistration | None) -> None:
+        """The metadata log says something new about this broker's id; it may know before any heartbeat does.
+
+        It never unfences: that takes an answer to a heartbeat, and with it a lease.
+        """
+        if registration is None or registration.fenced or registration.epoch != self.epoch:
+            self._fence()
+
+    def _fence(self) -> None:
         self.is_fenced = True
         self._lease_end_ms = None
 
@@ -77,11 +89,14 @@ class BrokerLifecycle:
         )
 
     def handle_heartbeat_answer(
-        self, sent_ms: int, *, is_caught_up: bool, is_fenced: bool, should_shut_down: bool
+        self, sent_ms: int, *, is_caught_up: bool, is_fenced: bool, should_shut_down: bool, lease_ms: int
     ) -> None:
         """Take an acknowledgement of the heartbeat sent at ``sent_ms`` (monotonic)."""
-        self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + self._session_timeout_ms)
-        self.is_fenced = is_fenced
+        if is_fenced:
+            self._fence()
+        else:
+            self.is_fenced = False
+            self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + lease_ms)
         if should_shut_down:
             self.state = BrokerState.SHUTTING_DOWN
         elif self.state is BrokerState.STARTING and is_caught_up:

@@ -1,7 +1,8 @@
 """Registers the broker, sends its heartbeats and sees it out: the clockwork around :class:`BrokerLifecycle`.
 
 A heartbeat the controller refuses with STALE_BROKER_EPOCH means another incarnation took this id, or the
-registration was removed: the broker stops serving at once and tries to register anew.
+registration was removed: the broker stops serving at once and tries to register anew. One that is not
+answered is soon sent again, because the lease runs down.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ logger = logging.getLogger(__name__)
 _FAST_HEARTBEAT_MS = 20
 """The pause between heartbeats while the broker waits for a change of its standing."""
 
+_RETRY_MS = 100
+"""The pause after a heartbeat that failed, and between attempts to register."""
+
 
 class LifecycleDriver:
-    """Runs one broker's registration and heartbeats until it is told to stop.
+    """Runs one broker's :meth:`register`, then its heartbeats (:meth:`run`) until it is told to stop.
 
     ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
@@ -54,20 +58,19 @@ class LifecycleDriver:
         self._log_dir_ids = log_dir_ids
         self._metadata_offset = metadata_offset
         self._features = features
+        self._failed = False
         self._poke = asyncio.Event()
         self.caught_up = asyncio.Event()
         self.running = asyncio.Event()
         self.stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Register, then heartbeat until the controller lets the broker go."""
-        await self._register()
+        """Heartbeat until the controller lets the broker go."""
         while self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
             await self._heartbeat()
             if self._lifecycle.state is not BrokerState.STARTING:
                 self.caught_up.set()
-            if self._lifecycle.state is BrokerState.RUNNING and not self.running.is_set():
-                logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
+            if self._lifecycle.state is BrokerState.RUNNING:
                 self.running.set()
             await self._pause()
         self.stopped.set()
@@ -82,7 +85,8 @@ class LifecycleDriver:
         except TimeoutError:
             logger.warning("controlled shutdown did not finish in %d ms", timeout_ms)
 
-    async def _register(self) -> None:
+    async def register(self) -> None:
+        """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time."""
         request = pb.RegisterBrokerRequest(
             cluster_id=self._config.cluster_id,
             broker_id=self._config.node_id,
@@ -115,7 +119,7 @@ class LifecycleDriver:
                 retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 if not retry or self._clock.monotonic_ms() >= deadline_ms:
                     raise
-                await asyncio.sleep(_FAST_HEARTBEAT_MS * 5 / 1000)
+                await asyncio.sleep(_RETRY_MS / 1000)
                 continue
             self._lifecycle.handle_registered(response.broker_epoch)
             logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
@@ -143,19 +147,26 @@ class LifecycleDriver:
             if error.code is ErrorCode.STALE_BROKER_EPOCH:
                 logger.error("the controller no longer knows epoch %d of this broker", beat.broker_epoch)
                 self._lifecycle.handle_stale_epoch()
-                await self._register()
+                await self.register()
             else:
                 logger.warning("heartbeat failed: %s", error)
+                self._failed = True
             return
+        self._failed = False
         was_fenced = self._lifecycle.is_fenced
         self._lifecycle.handle_heartbeat_answer(
             sent_ms,
             is_caught_up=response.is_caught_up,
             is_fenced=response.is_fenced,
             should_shut_down=response.should_shut_down,
+            lease_ms=response.lease_ms,
         )
-        if response.is_fenced and not was_fenced:
+        if response.should_shut_down:
+            logger.info("broker %d has handed over and is fenced", self._config.node_id)
+        elif response.is_fenced and not was_fenced:
             logger.error("this broker has been fenced: it serves no client until it is unfenced")
+        elif was_fenced and not response.is_fenced:
+            logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
 
     async def _pause(self) -> None:
         """Until the next heartbeat is due, or at once when a shutdown is asked for."""
@@ -163,6 +174,8 @@ class LifecycleDriver:
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
         )
         pause_ms = _FAST_HEARTBEAT_MS if waiting else self._config.heartbeat_interval_ms
+        if self._failed:
+            pause_ms = min(_RETRY_MS, self._config.heartbeat_interval_ms)
         self._poke.clear()
         try:
             async with asyncio.timeout(pause_ms / 1000):

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import BrokerRegistration, Endpoint, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.records import Endpoint
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -25,6 +25,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.core import ControllerCore
 from pykraft.metadata_log.controller.describe_quorum import VoterEndpoints, build_describe_quorum_response
 from pykraft.metadata_log.controller.forwarding import FORWARDED, decode_forwarded, is_describe_quorum
+from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -37,7 +38,7 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, Record
+from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, NoOpRecord, Record
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
@@ -89,6 +90,7 @@ class ControllerDriver:
         self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
         self._quorum_or_none = quorum
         self._epoch: int | None = None
+        self._proof = LeadershipProof()
         self._waiters: deque[_Waiter] = deque()
         self._on_fatal = on_fatal or (lambda error: None)
         self._tasks = TaskSupervisor(self._on_fatal)
@@ -140,6 +142,7 @@ class ControllerDriver:
                 self._resign()
             self._core.replay_committed(batch)
         if batches:
+            self._proof.handle_commit(batches[-1].last_offset)
             self._release(batches[-1].last_offset)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
@@ -158,7 +161,21 @@ class ControllerDriver:
         return response
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        return await self._run(lambda now_ms: self._core.handle_broker_heartbeat(request, now_ms))
+        response = await self._run(lambda now_ms: self._decide_heartbeat(request, now_ms))
+        if response.is_fenced:
+            return response
+        lease_ms = self._proof.lease_ms(self._config.session_timeout_ms, self._clock.monotonic_ms())
+        return replace(response, lease_ms=lease_ms)
+
+    def _decide_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
+        result = self._core.handle_broker_heartbeat(request, now_ms)
+        if result.records or result.response.is_fenced:
+            return result
+        if self._proof.needs_record(self._config.lease_proof_max_age_ms, now_ms):
+            return replace(result, records=(NoOpRecord(),))
+        return result
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
@@ -210,9 +227,11 @@ class ControllerDriver:
         if not records:
             return -1
         assert self._epoch is not None
+        now_ms = self._clock.monotonic_ms()
         last_offset = self._quorum.propose(self._epoch, [encode_record(record) for record in records])
         base_offset = last_offset - len(records) + 1
-        self._core.replay(records, base_offset, self._epoch, self._clock.monotonic_ms())
+        self._core.replay(records, base_offset, self._epoch, now_ms)
+        self._proof.handle_append(last_offset, now_ms)
         return base_offset
 
     async def _until_committed(self, timeout_ms: int) -> None:
@@ -265,6 +284,7 @@ class ControllerDriver:
             return
         logger.info("node %d is no longer the active controller (epoch %d)", self._node_id, self._epoch)
         self._epoch = None
+        self._proof.clear()
         self._core.resign()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:

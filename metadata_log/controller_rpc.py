@@ -98,6 +98,7 @@ async def _broker_heartbeat(
         is_caught_up=response.is_caught_up,
         is_fenced=response.is_fenced,
         should_shut_down=response.should_shut_down,
+        lease_ms=response.lease_ms,
     )
 
 

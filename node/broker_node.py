@@ -68,9 +68,9 @@ class BrokerNode:
         self._clock = clock
         self._on_fatal = on_fatal
         self._tasks = TaskSupervisor(on_fatal)
-        self._lifecycle = BrokerLifecycle(self._config.session_timeout_ms)
+        self._lifecycle = BrokerLifecycle()
         self._metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
-        self._publisher = _Publisher(self._metadata)
+        self._publisher = _Publisher(self._metadata, self._lifecycle)
         self.loader = MetadataLoader([self._publisher])
         self._listeners: list[KafkaListener] = []
         self._driver: LifecycleDriver | None = None
@@ -128,6 +128,7 @@ class BrokerNode:
             metadata_offset=lambda: self.loader.offset,
             features=SUPPORTED_FEATURES,
         )
+        await self._driver.register()
         self._tasks.start(self._driver.run(), "broker-lifecycle")
         await self._driver.caught_up.wait()
         await self._open_replicas(self._replicas, self._groups, self._logs)
@@ -185,9 +186,7 @@ class BrokerNode:
     async def _allocate_producer_ids(self, channel: ControllerChannel) -> tuple[int, int]:
         response = await channel.call(
             "AllocateProducerIds",
-            pb.AllocateProducerIdsRequest(
-                broker_id=self._config.node_id, broker_epoch=self._lifecycle.epoch
-            ),
+            pb.AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self._lifecycle.epoch),
             pb.AllocateProducerIdsResponse.FromString,
             _PRODUCER_IDS_TIMEOUT_MS,
         )
@@ -215,18 +214,19 @@ class BrokerNode:
         for listener in self._listeners:
             await listener.stop()
         if self._logs is not None and self._replicas is not None:
-            high_watermarks = {
-                (partition.topic, partition.index): partition.high_watermark
-                for partition in self._replicas.partitions()
-            }
+            # A start that was broken off has not opened every replica: keep what their checkpoint said.
+            high_watermarks = {key: opened.high_watermark for key, opened in self._logs.logs.items()}
+            for partition in self._replicas.partitions():
+                high_watermarks[partition.topic, partition.index] = partition.high_watermark
             await self._logs.stop(self._lifecycle.epoch, high_watermarks)
 
 
 class _Publisher:
-    """Passes images on in a fixed order: metadata cache, replica manager, group coordinator."""
+    """Passes images on in a fixed order: metadata cache, lifecycle, replica manager, group coordinator."""
 
-    def __init__(self, metadata: MetadataCache) -> None:
+    def __init__(self, metadata: MetadataCache, lifecycle: BrokerLifecycle) -> None:
         self._metadata = metadata
+        self._lifecycle = lifecycle
         self._rest: tuple[ReplicaManager, GroupCoordinatorService] | None = None
 
     def begin(self, replicas: ReplicaManager, groups: GroupCoordinatorService) -> None:
@@ -242,6 +242,9 @@ class _Publisher:
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._metadata.publish(delta, image)
+        node_id = self._metadata.node_id
+        if node_id in delta.changed_brokers:
+            self._lifecycle.handle_registration_change(image.brokers.get(node_id))
         self._publish_rest(delta, image)
 
     def _publish_rest(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -22,7 +22,6 @@ def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
         inter_broker_listener_name=config.inter_broker_listener_name,
         rack=None if rack is None else str(rack),
         heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
-        session_timeout_ms=config.integer("broker.session.timeout.ms"),
         initial_registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
         auto_create_topics_enable=bool(config.values["auto.create.topics.enable"]),
         num_partitions=config.integer("num.partitions"),

@@ -35,3 +35,9 @@ class ControllerConfig:
     def fence_check_interval_ms(self) -> int:
         """How often lapsed sessions are looked for: eight times per session."""
         return max(1, self.session_timeout_ms // 8)
+
+    @property
+    def lease_proof_max_age_ms(self) -> int:
+        """How old the proof of leadership under a lease may be (:mod:`.leadership`): a lease is at least
+        two thirds of a session."""
+        return self.session_timeout_ms // 3

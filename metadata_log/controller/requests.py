@@ -41,9 +41,12 @@ class BrokerHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatResponse:
+    """``lease_ms``: how long after it sent the heartbeat the broker can be sure not to have been fenced."""
+
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
+    lease_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

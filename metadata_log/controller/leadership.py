@@ -1,0 +1,58 @@
+"""How lately this controller provably led: the base of the leases it grants to brokers.
+
+A broker relies on its lease: until it ends, no controller has fenced the broker. The active controller keeps
+that promise for itself by dating the session from when it received the heartbeat, which is not before it was
+sent. But a controller that was deposed may not know it yet (its process was paused, its network cut), and its
+successor knows nothing of the heartbeats it still acknowledges. So a lease rests on a proof of leadership
+that the quorum gives.
+
+The argument. A record that this controller appended at time R, in epoch e, has been committed: a majority of
+voters took it in epoch e, each of them after R (or is this controller, which is in epoch e even now). A
+successor needs the votes of a majority; the two majorities share a voter, and that voter had epoch e after R
+and a later epoch when it voted. Hence every successor was elected after R. A successor gives every broker a
+full session from the moment it takes over, so it fences nobody before R + session timeout. At time t an
+answer therefore may promise session timeout - (t - R) and no more. The broker counts that from when it *sent*
+the heartbeat, which was before t, so its lease ends by R + session timeout at the latest. Clocks need not
+agree; they need to run at the same rate. All controllers must be configured with the same session timeout.
+
+While records flow R is recent. When they do not, a heartbeat brings a record of its own that changes nothing,
+at most one per :attr:`ControllerConfig.lease_proof_max_age_ms`, and is answered when that is committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class LeadershipProof:
+    """When the newest committed record of this reign was appended. Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._pending: deque[tuple[int, int]] = deque()
+        self._appended_ms: int | None = None
+        self._proven_ms: int | None = None
+
+    def clear(self) -> None:
+        """A reign begins or ends: what was proven in another one proves nothing."""
+        self._pending.clear()
+        self._appended_ms = self._proven_ms = None
+
+    def handle_append(self, last_offset: int, now_ms: int) -> None:
+        """Records up to ``last_offset`` were appended, not before ``now_ms``."""
+        self._pending.append((last_offset, now_ms))
+        self._appended_ms = now_ms
+
+    def handle_commit(self, offset: int) -> None:
+        """Everything up to ``offset`` is committed."""
+        while self._pending and self._pending[0][0] <= offset:
+            self._proven_ms = self._pending.popleft()[1]
+
+    def needs_record(self, max_age_ms: int, now_ms: int) -> bool:
+        """Whether even the commit of all that is pending would prove too little."""
+        return self._appended_ms is None or now_ms - self._appended_ms > max_age_ms
+
+    def lease_ms(self, session_timeout_ms: int, now_ms: int) -> int:
+        """What may be promised to a broker in an answer that leaves at ``now_ms``; 0 for nothing."""
+        if self._proven_ms is None:
+            return 0
+        return max(0, session_timeout_ms - (now_ms - self._proven_ms))

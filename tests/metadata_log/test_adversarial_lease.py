@@ -1,0 +1,217 @@
+"""No lease that a controller grants outlasts the first moment at which a successor may fence the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.requests import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+)
+from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.records import Endpoint
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
+
+NODE = 1
+SESSION_MS = 9000
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.now_ms = 100_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class LaggingQuorum:
+    """A leader that learns of commits when the test says so, and of its own fall never.
+
+    What was appended before ``deposed_at_ms`` may be committed, at any later time; what was appended after it
+    never is, because a majority has gone to another epoch.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.leader = LeaderAndEpoch(NODE, 1)
+        self.deposed_at_ms: int | None = None
+        self.batches: list[tuple[int, CommittedBatch]] = []
+        self.delivered = 0
+
+    def propose(self, epoch: int, values: Sequence[bytes]) -> int:
+        base = self.batches[-1][1].last_offset + 1 if self.batches else 0
+        batch = CommittedBatch(base, base + len(values) - 1, epoch, 0, tuple(values))
+        self.batches.append((self.clock.now_ms, batch))
+        return batch.last_offset
+
+    def describe(self, now_ms: int) -> QuorumDescription:
+        raise AssertionError("nobody asks")
+
+    def hear_of_commits(self, driver: ControllerDriver) -> None:
+        deposed_at_ms = self.deposed_at_ms
+        known = [
+            batch
+            for appended_ms, batch in self.batches[self.delivered :]
+            if deposed_at_ms is None or appended_ms < deposed_at_ms
+        ]
+        self.delivered += len(known)
+        driver.handle_commit(known)
+
+
+class World:
+    def __init__(self, session_timeout_ms: int = SESSION_MS) -> None:
+        self.clock = VirtualClock()
+        self.quorum = LaggingQuorum(self.clock)
+        self.driver = ControllerDriver(
+            node_id=NODE,
+            config=ControllerConfig(session_timeout_ms=session_timeout_ms),
+            cluster_id="c",
+            clock=self.clock,
+            rng=Random(1),
+            bootstrap_features={},
+            quorum=self.quorum,
+        )
+        self.driver.handle_leader_change(self.quorum.leader)
+        self.quorum.hear_of_commits(self.driver)
+        self.broker_epoch = -1
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def unfence(self) -> None:
+        registration = RegisterBrokerRequest(
+            "c", 1, Uuid(b"i" * 16), (Endpoint("P", "h", 1),), (Uuid(b"l" * 16),)
+        )
+        registering = asyncio.ensure_future(self.driver.register_broker(registration))
+        await self.settle()
+        self.quorum.hear_of_commits(self.driver)
+        self.broker_epoch = (await registering).broker_epoch
+        answer = await self.acknowledged(self.heartbeat())
+        assert not answer.is_fenced
+
+    def heartbeat(self) -> asyncio.Task[BrokerHeartbeatResponse]:
+        request = BrokerHeartbeatRequest(1, self.broker_epoch, self.driver.committed_image.offset)
+        return asyncio.ensure_future(self.driver.broker_heartbeat(request))
+
+    async def acknowledged(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> BrokerHeartbeatResponse:
+        await self.settle()
+        self.quorum.hear_of_commits(self.driver)
+        await self.settle()
+        return await task
+
+
+def test_idle_controller_proves_its_leadership_before_it_grants_a_lease() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        world.clock.now_ms += 3600_000
+        beat = world.heartbeat()
+        await world.settle()
+        assert not beat.done()
+        assert (await world.acknowledged(beat)).lease_ms == SESSION_MS
+
+    asyncio.run(scenario())
+
+
+def test_recent_commits_prove_enough_without_a_record_for_every_heartbeat() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        appended = len(world.quorum.batches)
+        for _ in range(30):
+            world.clock.now_ms += 100
+            answer = await world.heartbeat()
+            assert answer.lease_ms >= SESSION_MS * 2 // 3
+        assert len(world.quorum.batches) == appended
+
+    asyncio.run(scenario())
+
+
+def test_lease_shrinks_by_the_age_of_the_proof() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        world.clock.now_ms += 1234
+        assert (await world.heartbeat()).lease_ms == SESSION_MS - 1234
+
+    asyncio.run(scenario())
+
+
+def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        world.quorum.deposed_at_ms = world.clock.now_ms + 1
+        world.clock.now_ms += 10_000
+        beat = world.heartbeat()
+        await world.settle()
+        world.quorum.hear_of_commits(world.driver)
+        await world.settle()
+        assert not beat.done()
+        world.driver.handle_leader_change(LeaderAndEpoch(2, 2))
+        with pytest.raises(KafkaError) as refusal:
+            await beat
+        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+
+    asyncio.run(scenario())
+
+
+def test_proof_of_an_earlier_reign_is_worth_nothing() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        world.driver.handle_leader_change(LeaderAndEpoch(2, 2))
+        world.quorum.leader = LeaderAndEpoch(NODE, 3)
+        world.driver.handle_leader_change(world.quorum.leader)
+        beat = world.heartbeat()
+        await world.settle()
+        assert not beat.done()
+        assert (await world.acknowledged(beat)).lease_ms == SESSION_MS
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
+    """Heartbeats at random times, commits heard of late, a successor at a random moment, unknown here."""
+
+    async def scenario() -> None:
+        rng = Random(seed)
+        world = World()
+        await world.unfence()
+        granted: list[int] = []
+        open_beats: list[tuple[int, asyncio.Task[BrokerHeartbeatResponse]]] = []
+        successor_ms = world.clock.now_ms + rng.randrange(1, 20_000)
+        world.quorum.deposed_at_ms = successor_ms
+        while world.clock.now_ms < successor_ms + 30_000:
+            world.clock.now_ms += rng.choice((1, 10, 100, 700, 2500))
+            if rng.random() < 0.7:
+                # Sent some time ago: it lay in a socket buffer, perhaps while this process was paused.
+                sent_ms = world.clock.now_ms - rng.choice((0, 1, 50, 1900))
+                open_beats.append((sent_ms, world.heartbeat()))
+                await world.settle()
+            if rng.random() < 0.4:
+                world.quorum.hear_of_commits(world.driver)
+                await world.settle()
+            for sent_ms, beat in open_beats:
+                if beat.done():
+                    granted.append(sent_ms + beat.result().lease_ms)
+            open_beats = [item for item in open_beats if not item[1].done()]
+        world.driver.handle_leader_change(LeaderAndEpoch(2, 2))
+        await asyncio.gather(*(beat for _, beat in open_beats), return_exceptions=True)
+        assert granted
+        assert max(granted) <= successor_ms + SESSION_MS
+
+    asyncio.run(scenario())
