@@ -44,11 +44,13 @@ class MemoryRpc:
     def __init__(self) -> None:
         self.handlers: dict[RpcAddress, dict[str, RpcHandler]] = {}
         self.down: set[RpcAddress] = set()
-        self.log: list[tuple[RpcAddress, str, bytes, bytes | RpcFailure]] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
     def server(self, address: RpcAddress) -> MemoryRpcServer:
         return MemoryRpcServer(self, address)
+
+    def transport(self, sender: RpcAddress) -> MemoryTransport:
+        return MemoryTransport(self, sender)
 
     def send(
         self,
@@ -57,20 +59,22 @@ class MemoryRpc:
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
+        sender: RpcAddress | None = None,
     ) -> None:
+        def check() -> None:
+            if to in self.down or sender in self.down or method not in self.handlers.get(to, {}):
+                raise ConnectionRefusedError
+
         async def call() -> None:
             outcome: bytes | RpcFailure
             try:
                 await asyncio.sleep(0)
-                if to in self.down or method not in self.handlers.get(to, {}):
-                    raise ConnectionRefusedError
+                check()
                 async with asyncio.timeout(deadline_ms / 1000):
                     outcome = await self.handlers[to][method](payload)
-                if to in self.down:
-                    raise ConnectionRefusedError
+                check()
             except (TimeoutError, ConnectionRefusedError) as error:
                 outcome = RpcFailure(type(error).__name__)
-            self.log.append((to, method, payload, outcome))
             on_reply(outcome)
 
         task = asyncio.get_running_loop().create_task(call())
@@ -81,6 +85,27 @@ class MemoryRpc:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+class MemoryTransport:
+    """The calling side of one replica: what is down neither receives nor sends."""
+
+    def __init__(self, rpc: MemoryRpc, sender: RpcAddress) -> None:
+        self._rpc = rpc
+        self._sender = sender
+
+    def send(
+        self,
+        to: RpcAddress,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> None:
+        self._rpc.send(to, method, payload, deadline_ms, on_reply, self._sender)
+
+    async def close(self) -> None:
+        """The calls belong to :class:`MemoryRpc`."""
 
 
 class MemoryRpcServer:
@@ -145,7 +170,7 @@ class Replica:
             voters=self.cluster.voters,
             log=self.log,
             state_store=QuorumStateStore(self.disk, DIRECTORY),
-            transport=self.cluster.transport,
+            transport=self.cluster.rpc.transport(self.address),
             clock=clock,
             rng=random.Random(self.key.id),
             listeners=[self.listener],
@@ -179,7 +204,6 @@ class Cluster:
     def __init__(self, voters: int, observers: int = 0, config: QuorumConfig = FAST) -> None:
         self.config = config
         self.rpc = MemoryRpc()
-        self.transport: MemoryRpc = self.rpc
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
         addresses = [RpcAddress("test", 9000 + key.id) for key in keys]
         self.voters = VoterSet([Voter(k, a) for k, a in zip(keys[:voters], addresses, strict=False)])
@@ -229,7 +253,7 @@ class Cluster:
         for replica in self.replicas:
             if replica.node is not None:
                 await replica.stop()
-        await self.transport.close()
+        await self.rpc.close()
 
 
 Scenario = Callable[[Cluster], Awaitable[None]]

@@ -72,12 +72,12 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(run_quorum):
         send = cluster.rpc.send
         acknowledged = []
 
-        def watching(to, method, payload, deadline_ms, on_reply):
+        def watching(to, method, payload, deadline_ms, on_reply, sender):
             if method == FETCH:
                 request = rpc.decode_request(method, payload)
                 if request.replica == follower.key:
                     acknowledged.append((len(timeline.events), request.fetch_offset))
-            send(to, method, payload, deadline_ms, on_reply)
+            send(to, method, payload, deadline_ms, on_reply, sender)
 
         cluster.rpc.send = watching
         for i in range(20):

@@ -1,0 +1,108 @@
+"""Whole nodes on real logs, cut off and crashed: nothing committed is lost, nothing diverges."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from pykraft.kafka_protocol.errors import KafkaError
+
+
+def _check_prefixes(cluster, heard):
+    """What listeners have ever been told, in every life of every replica, are prefixes of one sequence."""
+    longest = max(heard, key=len)
+    for values in heard:
+        assert values == longest[: len(values)]
+    return longest
+
+
+def test_a_leader_that_was_cut_off_truncates_what_it_could_not_commit(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"before")
+        old = await cluster.leader()
+        cluster.rpc.down.add(old.address)
+        epoch = old.node.leader.epoch
+        old.node.propose(epoch, [b"lost 1", b"lost 2"])
+        old.node.propose(epoch, [b"lost 3"])
+        others = [r for r in cluster.replicas if r is not old]
+        await cluster.until(
+            lambda: any(r.node.leader.leader_id == r.key.id and r.node.leader.epoch > epoch for r in others)
+        )
+        new = next(r for r in others if r.node.leader.leader_id == r.key.id)
+        new.node.propose(new.node.leader.epoch, [b"kept"])
+        await cluster.until(lambda: all(b"kept" in r.listener.values for r in others))
+        cluster.rpc.down.clear()
+        await cluster.commit(b"after")
+        for replica in cluster.replicas:
+            assert replica.listener.values == [b"before", b"kept", b"after"]
+
+    run_quorum(scenario)
+
+
+def test_a_leader_that_is_cut_off_resigns(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        old = await cluster.leader()
+        epoch = old.node.leader.epoch
+        cluster.rpc.down.add(old.address)
+        await cluster.until(lambda: old.node.leader.leader_id is None)
+        with pytest.raises(KafkaError):
+            old.node.propose(epoch, [b"x"])
+
+    run_quorum(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_random_crashes_and_cuts_on_real_logs_lose_nothing(run_quorum, seed):
+    async def scenario(cluster):
+        rng = random.Random(seed)
+        heard = []
+        acknowledged = []
+        number = 0
+
+        async def propose_and_note(replica):
+            nonlocal number
+            number += 1
+            value = b"%d" % number
+            listener, node = replica.listener, replica.node
+            try:
+                offset = node.propose(node.leader.epoch, [value] * rng.randrange(1, 4))
+            except KafkaError:
+                return
+            try:
+                async with asyncio.timeout(0.15):
+                    while listener.next_offset <= offset:
+                        await asyncio.sleep(0.002)
+            except TimeoutError:
+                return
+            if listener.values[-1] == value or value in listener.values:
+                acknowledged.append(value)
+
+        for _ in range(60):
+            live = [r for r in cluster.replicas if r.node is not None]
+            leaders = [r for r in live if r.node.leader.leader_id == r.key.id]
+            if leaders:
+                await propose_and_note(rng.choice(leaders))
+            else:
+                await asyncio.sleep(0.05)
+            match rng.randrange(6):
+                case 0:
+                    victim = rng.choice(leaders or live)
+                    heard.append(victim.listener.values)
+                    await victim.crash(rng)
+                    await victim.start()
+                case 1:
+                    cluster.rpc.down.add(rng.choice(leaders or live).address)
+                case 2 | 3:
+                    cluster.rpc.down.clear()
+        cluster.rpc.down.clear()
+        await cluster.commit(b"end")
+        heard += [replica.listener.values for replica in cluster.replicas]
+        longest = _check_prefixes(cluster, heard)
+        assert len(acknowledged) > 5
+        assert set(acknowledged) <= set(longest)
+
+    run_quorum(scenario)
