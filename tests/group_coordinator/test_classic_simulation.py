@@ -1,0 +1,244 @@
+"""Seeded random histories of one classic group: no two members of a generation share work, and it settles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator.classic_group import ClassicState
+from pykraft.group_coordinator.classic_join import handle_join_group
+from pykraft.group_coordinator.classic_sync import (
+    handle_heartbeat,
+    handle_leave_group,
+    handle_sync_group,
+)
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.result import Parked, ParkKind
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000)
+PARTITIONS = 12
+
+
+@dataclass(eq=False)
+class Client:
+    """``state``: out, joining (parked), joined, syncing (parked), stable."""
+
+    name: str
+    instance_id: str | None
+    member_id: str = ""
+    state: str = "out"
+    generation: int = -1
+    owned: frozenset[int] = frozenset()
+    members: tuple[str, ...] = ()
+    gone: bool = False
+
+
+class World:
+    def __init__(self, seed: int, tools: SimpleNamespace) -> None:
+        self.rng = Random(seed)
+        self.lab = tools.ShardLab({"t": PARTITIONS}, CONFIG)
+        self.clients: list[Client] = []
+        self.ids = 0
+        self.synced_generation = 0
+
+    def call(self) -> Any:
+        self.ids += 1
+        return self.lab.call(5, new_member_id=f"id-{self.ids:04}")
+
+    def apply(self, client: Client, decide: Any, kind: ParkKind | None) -> None:
+        try:
+            outcome = self.lab.apply(decide)
+        except KafkaError as error:
+            self.on_error(client, error.code)
+            return
+        if isinstance(outcome.response, Parked):
+            client.state = "joining" if kind is ParkKind.JOIN else "syncing"
+            client.member_id = outcome.response.member_id
+        self.complete(outcome)
+        if not isinstance(outcome.response, Parked):
+            self.on_response(client, kind, outcome.response)
+
+    def complete(self, outcome: Any) -> None:
+        for completion in outcome.completions:
+            waiting = "joining" if completion.parked.kind is ParkKind.JOIN else "syncing"
+            for client in self.clients:
+                if client.member_id == completion.parked.member_id and client.state == waiting:
+                    self.on_response(client, completion.parked.kind, completion.response)
+
+    def on_error(self, client: Client, code: int) -> None:
+        assert code in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.FENCED_INSTANCE_ID,
+        ), code
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            client.gone = True
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            client.member_id = ""
+        client.state, client.owned = "out", frozenset()
+
+    def on_response(self, client: Client, kind: ParkKind | None, response: Any) -> None:
+        if client.gone or response is None:
+            return
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = response.member_id
+        elif response.error_code:
+            self.on_error(client, response.error_code)
+        elif kind is ParkKind.JOIN:
+            client.member_id, client.generation = response.member_id, response.generation_id
+            client.members = tuple(member.member_id for member in response.members)
+            client.state = "joined"
+        elif kind is ParkKind.SYNC:
+            assert client.generation >= self.synced_generation, "GenerationMonotone, failovers included"
+            self.synced_generation = client.generation
+            client.state, client.owned = "stable", frozenset(response.assignment)
+
+    @property
+    def generation(self) -> int:
+        group = self.lab.shard.state.classic_group("g")
+        return 0 if group is None else int(group.generation)
+
+    # ---- what members do
+
+    def act(self, client: Client) -> None:
+        match client.state:
+            case "out":
+                self.join(client)
+            case "joined":
+                self.sync(client)
+            case "stable":
+                self.heartbeat(client)
+
+    def join(self, client: Client) -> None:
+        client.owned = frozenset()
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=client.name.encode())],
+        )
+        call = self.call()
+        self.apply(client, lambda state: handle_join_group(state, request, call), ParkKind.JOIN)
+
+    def sync(self, client: Client) -> None:
+        shares = {
+            member: bytes(range(index, PARTITIONS, len(client.members)))
+            for index, member in enumerate(client.members)
+        }
+        request = SyncGroupRequest(
+            group_id="g",
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            generation_id=client.generation,
+            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in shares.items()],
+        )
+        call = self.call()
+        self.apply(client, lambda state: handle_sync_group(state, request, call), ParkKind.SYNC)
+
+    def heartbeat(self, client: Client) -> None:
+        request = HeartbeatRequest(
+            group_id="g",
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            generation_id=client.generation,
+        )
+        call = self.call()
+        self.apply(client, lambda state: handle_heartbeat(state, request, call), None)
+
+    def leave(self, client: Client) -> None:
+        client.gone, client.owned = True, frozenset()
+        identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
+        request = LeaveGroupRequest(group_id="g", members=[identity])
+        call = self.call()
+        self.apply(client, lambda state: handle_leave_group(state, request, call), None)
+
+    # ---- events
+
+    def step(self) -> None:
+        alive = [client for client in self.clients if not client.gone]
+        roll = self.rng.random()
+        if not alive or (roll < 0.08 and len(alive) < 5):
+            self.start_client()
+        elif roll < 0.75:
+            self.act(self.rng.choice(alive))
+        elif roll < 0.85:
+            self.pass_time(self.rng.choice([500, 1_000, 3_000]))
+        elif roll < 0.88:
+            client = self.rng.choice(alive)
+            if client.state in ("joining", "syncing"):
+                client.state = "out"  # gave up waiting and asks again
+        elif roll < 0.92:
+            self.rng.choice(alive).gone = True
+        elif roll < 0.95:
+            self.leave(self.rng.choice(alive))
+        elif roll < 0.97:
+            self.fail_over()
+        self.check()
+
+    def start_client(self) -> None:
+        instance_id = f"i{self.rng.randint(0, 3)}" if self.rng.random() < 0.4 else None
+        if any(c.instance_id == instance_id and not c.gone for c in self.clients):
+            instance_id = None
+        self.clients.append(Client(f"c{len(self.clients)}", instance_id))
+
+    def pass_time(self, delay_ms: int) -> None:
+        for outcome in self.lab.pass_time(delay_ms):
+            self.complete(outcome)
+
+    def fail_over(self) -> None:
+        self.lab.fail_over()
+        for client in self.clients:
+            if client.state in ("joining", "syncing"):
+                client.state = "out"
+
+    def check(self) -> None:
+        owners: dict[tuple[int, int], str] = {}
+        for client in self.clients:
+            if client.gone or client.state != "stable":
+                continue
+            for partition in client.owned:
+                key = (client.generation, partition)
+                assert key not in owners, f"two members of one generation share work: {key}"
+                owners[key] = client.name
+        group = self.lab.shard.state.classic_group("g")
+        if group is not None and group.state is ClassicState.STABLE:
+            reloaded = self.lab.load().state.classic_group("g")
+            assert reloaded.generation == group.generation, "ReloadKeepsGeneration"
+            kept = {m.member_id: m.assignment for m in reloaded.iter_members()}
+            assert kept == {m.member_id: m.assignment for m in group.iter_members()}, "ReloadKeepsAssignments"
+
+    def calm_down(self) -> None:
+        for _ in range(80):
+            for client in self.clients:
+                if not client.gone:
+                    self.act(client)
+                    self.check()
+            self.pass_time(1_000)
+        living = [client for client in self.clients if not client.gone]
+        if not living:
+            return
+        assert {client.state for client in living} == {"stable"}, "EventuallyStable"
+        assert {client.generation for client in living} == {self.generation}, "EventuallyStable"
+        work = [partition for client in living for partition in client.owned]
+        assert sorted(work) == list(range(PARTITIONS)), "EverythingIsAssignedOnce"
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_classic_group_keeps_its_invariants_and_settles(seed: int, tools: SimpleNamespace) -> None:
+    world = World(seed, tools)
+    for _ in range(250):
+        world.step()
+    world.calm_down()
