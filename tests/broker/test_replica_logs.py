@@ -1,0 +1,189 @@
+"""Log directories: clean and unclean starts, damage, faults, topics that come and go."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_maintenance import LogMaintenance
+from pykraft.broker.log_manager import LogManager
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import assign_offset, read_header
+from pykraft.log_store.checkpoint import read_offset_checkpoint
+from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.runtime.clock import SystemClock
+
+CONFIG = build_log_config({}, {})
+ID, OTHER_ID = b"a" * 16, b"b" * 16
+
+
+def manager(disk: Any, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
+    seen = faults if faults is not None else []
+    return LogManager(disk, dirs, CONFIG, SystemClock(), lambda what, error: seen.append(what))
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)]))
+        assign_offset(data, 0, log.log_end_offset, 3)
+        log.append(data, [read_header(data)], now_ms=0)
+
+
+def test_clean_stop_is_told_from_a_crash(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        assert logs.previous_broker_epoch is None
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        fill(opened.log, 5)
+        await logs.stop(77, {("t", 0): 4})
+        disk.crash(data_plane.rng(1))
+        again = manager(disk)
+        await again.start()
+        assert again.previous_broker_epoch == 77
+        reopened = again.logs[("t", 0)]
+        assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, ID)
+        assert not reopened.log.recovery_report.scanned_batches
+        again.abandon()
+        third = manager(disk)
+        await third.start()
+        assert third.previous_broker_epoch is None
+        assert third.logs[("t", 0)].log.log_end_offset == 5
+
+    data_plane.run(body)
+
+
+def test_damage_in_the_flushed_part_refuses_to_start_and_says_where(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        config = build_log_config({"segment.bytes": str(1 << 20)}, {})
+        (opened,) = await logs.open_or_create([("t", 0, ID, config)])
+        import dataclasses
+
+        opened.log.config = dataclasses.replace(config, segment_bytes=300)
+        fill(opened.log, 12)
+        logs.abandon()
+        disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
+        with pytest.raises(CorruptLogError, match="00000000000000000000"):
+            await manager(disk).start()
+
+    data_plane.run(body)
+
+
+def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        disk.make_dirs("/d/t-0")
+        logs = manager(disk)
+        await logs.start()
+        assert not disk.exists("/d/t-0") and not logs.logs
+        await logs.open_or_create([("t", 0, ID, CONFIG)])
+        logs.abandon()
+        disk.remove("/d/t-0/partition.metadata")
+        with pytest.raises(CorruptLogError, match="is missing"):
+            await manager(disk).start()
+
+    data_plane.run(body)
+
+
+def test_topic_of_the_same_name_gets_a_new_log(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        fill(opened.log, 3)
+        (same,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        assert same is opened
+        (new,) = await logs.open_or_create([("t", 0, OTHER_ID, CONFIG)])
+        assert new.log.log_end_offset == 0
+        await logs.set_aside([("t", 0)])
+        assert [name for name in disk.list("/d") if name.endswith("-stray")]
+        await manager(disk).start()
+
+    data_plane.run(body)
+
+
+def test_new_logs_go_to_the_emptiest_directory(data_plane: Any) -> None:
+    async def body() -> None:
+        logs = manager(MemoryDisk(), dirs=("/a", "/b"))
+        await logs.start()
+        opened = await logs.open_or_create([("t", index, ID, CONFIG) for index in range(4)])
+        assert [one.log_dir for one in opened] == ["/a", "/b", "/a", "/b"]
+
+    data_plane.run(body)
+
+
+def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        fill(opened.log, 5)
+        await logs.flush(("t", 0))
+        await logs.write_checkpoints({})
+        path = "/d/recovery-point-offset-checkpoint"
+        assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
+        opened.log.truncate_to(2)
+        logs.note_truncation(("t", 0))
+        assert read_offset_checkpoint(disk, path) == {("t", 0): 2}
+
+    data_plane.run(body)
+
+
+def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
+    async def body() -> None:
+        disk, faults = MemoryDisk(), []
+        logs = manager(disk, faults)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        fill(opened.log, 1)
+        disk.inject("flush", errno.EIO, path_part=".log")
+        with pytest.raises(OSError):
+            await logs.flush(("t", 0))
+        assert faults == ["/d/t-0"] and opened.log.recovery_point == 0
+
+    data_plane.run(body)
+
+
+def test_failed_append_is_told_to_the_client_and_halts_the_node(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            cluster.brokers[1].disk.inject("append", errno.ENOSPC, path_part=".log")
+            result = await client.produce(data_plane.batch(b"v"))
+            assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(cluster.brokers[1].faults) == 1
+            cluster.brokers[1].faults.clear()
+
+    data_plane.run(body)
+
+
+def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+            broker = cluster.brokers[1]
+            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            log = cluster.partition(1).log
+            await maintenance.flush_due()
+            assert log.recovery_point == 3
+            await maintenance.delete_old_segments()
+            assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+            assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert (await client.produce(data_plane.batch(b"w"))).base_offset == 3
+
+    data_plane.run(body)
