@@ -11,6 +11,7 @@ reads: the preferred read replica is always the leader.
 from __future__ import annotations
 
 from pykraft.broker.fetch_session import check_session
+from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
@@ -29,7 +30,6 @@ from pykraft.kafka_protocol.request_context import RequestContext
 
 _NONE = int(ErrorCode.NONE)
 _READ_COMMITTED = 1
-_LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Results = list[tuple[str | Uuid, list[FetchResult]]]
 
@@ -72,9 +72,9 @@ class FetchHandler:
         finally:
             replicas.end_request()
         if is_final or size >= request.min_bytes or request.max_wait_ms <= 0:
-            self.answer(header, request, topics, slot)
+            self.answer(header, request, connection.listener_name, topics, slot)
         else:
-            pending = _PendingFetch(self, header, request, slot, connection.connection_id)
+            pending = _PendingFetch(self, header, request, slot, connection)
             pending.park()
             if is_replica:
                 self.parked_followers[connection.connection_id] = pending
@@ -177,31 +177,33 @@ class FetchHandler:
         """With a hint at the leader where that is the question (KIP-951), and offsets where they are."""
         leader: tuple[int, int] | None = None
         high_watermark = log_start = -1
-        if error.code in _LEADER_HINTS:
-            image = self.replicas.metadata.image
-            known = (
-                image.topic_by_id(topic.topic_id)
-                if topic.topic_id is not None
-                else image.topic(topic.name or "")
+        if error.code in HINTED:
+            replicas = self.replicas
+            leader = find_leader(
+                replicas.metadata.image, topic.name, topic.topic_id, asked.partition, replicas.node_id
             )
-            if known is not None and 0 <= asked.partition < len(known.partitions):
-                registration = known.partitions[asked.partition]
-                if registration.has_leader and registration.leader != self.replicas.node_id:
-                    leader = (registration.leader, registration.leader_epoch)
         elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             partition = self.find(topic, asked)
             high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
         return FetchResult(asked.partition, int(error.code), high_watermark, log_start, leader=leader)
 
     def answer(
-        self, header: RequestHeader, request: FetchRequestView, topics: Results, slot: ResponseSlot
+        self,
+        header: RequestHeader,
+        request: FetchRequestView,
+        listener: str,
+        topics: Results,
+        slot: ResponseSlot,
     ) -> None:
+        leaders = [r.leader[0] for _, results in topics for r in results if r.leader is not None]
+        image = self.replicas.metadata.image
         slot.complete_framed(
             build_fetch_response(
                 header.api_version,
                 header.correlation_id,
                 topics,
                 read_committed=request.isolation_level == _READ_COMMITTED,
+                endpoints=find_endpoints(image, leaders, listener) if leaders else (),
             )
         )
 
@@ -209,7 +211,7 @@ class FetchHandler:
 class _PendingFetch:
     """A fetch that waits for data on any of its partitions."""
 
-    __slots__ = ("_connection_id", "_handler", "_header", "_partitions", "_request", "_slot", "bucket")
+    __slots__ = ("_connection", "_handler", "_header", "_partitions", "_request", "_slot", "bucket")
 
     def __init__(
         self,
@@ -217,9 +219,9 @@ class _PendingFetch:
         header: RequestHeader,
         request: FetchRequestView,
         slot: ResponseSlot,
-        connection_id: int,
+        connection: Connection,
     ) -> None:
-        self._connection_id = connection_id
+        self._connection = connection
         self._handler = handler
         self._header = header
         self._request = request
@@ -258,11 +260,13 @@ class _PendingFetch:
 
     def _finish(self, topics: Results) -> None:
         self._leave()
-        self._handler.answer(self._header, self._request, topics, self._slot)
+        listener = self._connection.listener_name
+        self._handler.answer(self._header, self._request, listener, topics, self._slot)
 
     def _leave(self) -> None:
         for waiters in self._partitions:
             waiters.pop(self, None)
-        if self._handler.parked_followers.get(self._connection_id) is self:
-            del self._handler.parked_followers[self._connection_id]
+        connection_id = self._connection.connection_id
+        if self._handler.parked_followers.get(connection_id) is self:
+            del self._handler.parked_followers[connection_id]
         self._handler.replicas.deadlines.remove(self)

@@ -9,6 +9,9 @@ sooner. Past the broker's lease acks=0 and 1 are refused. Transactions are not s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.validate import validate_client_batch
@@ -17,6 +20,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.produce_fast import (
+    NodeEndpoint,
     ProducePartition,
     ProduceResult,
     build_produce_response,
@@ -72,9 +76,7 @@ class ProduceHandler:
                         result, next_offset = self._append(partition, asked, acks, now_ms, version)
                     except KafkaError as error:
                         failed = True
-                        results.append(
-                            ProduceResult(asked.partition, int(error.code), error_message=error.message)
-                        )
+                        results.append(self._error(name, topic_id, asked.partition, error))
                         continue
                     if acks == ACKS_ALL and next_offset > partition.high_watermark:
                         if pending is None:
@@ -87,10 +89,17 @@ class ProduceHandler:
             if failed:
                 connection.close("a Produce request with acks=0 failed")
             slot.complete_without_response()
-        elif pending is not None:
-            pending.park(request.timeout_ms)
+            return
+        endpoints: Sequence[NodeEndpoint] = ()
+        if failed:
+            leaders = [r.leader[0] for _, results in topics for r in results if r.leader is not None]
+            endpoints = find_endpoints(replicas.metadata.image, leaders, connection.listener_name)
+        if pending is not None:
+            pending.park(request.timeout_ms, endpoints)
         else:
-            slot.complete_framed([build_produce_response(version, header.correlation_id, topics)])
+            slot.complete_framed(
+                [build_produce_response(version, header.correlation_id, topics, endpoints=endpoints)]
+            )
 
     def _refusal(self, acks: int) -> KafkaError | None:
         """Why nothing of a request with these acks can be taken; None if it can."""
@@ -103,6 +112,13 @@ class ProduceHandler:
         except KafkaError as error:
             return error
         return None
+
+    def _error(self, name: str | None, topic_id: Uuid | None, index: int, error: KafkaError) -> ProduceResult:
+        leader = None
+        if error.code in HINTED:
+            image = self._replicas.metadata.image
+            leader = find_leader(image, name, topic_id, index, self._replicas.node_id)
+        return ProduceResult(index, int(error.code), error_message=error.message, leader=leader)
 
     def _append(
         self, partition: Partition, asked: ProducePartition, acks: int, now_ms: int, version: int
@@ -127,7 +143,7 @@ class ProduceHandler:
 class _PendingProduce:
     """A request that waits until all of its batches are committed."""
 
-    __slots__ = ("_header", "_replicas", "_slot", "_topics", "_waiting", "bucket")
+    __slots__ = ("_endpoints", "_header", "_replicas", "_slot", "_topics", "_waiting", "bucket")
 
     def __init__(
         self, replicas: ReplicaManager, slot: ResponseSlot, header: RequestHeader, topics: Results
@@ -136,6 +152,7 @@ class _PendingProduce:
         self._slot = slot
         self._header = header
         self._topics = topics
+        self._endpoints: Sequence[NodeEndpoint] = ()
         self._waiting: dict[_PendingBatch, None] = {}
         self.bucket = -1
 
@@ -145,8 +162,9 @@ class _PendingProduce:
         self._waiting[batch] = None
         partition.wait_for_commit(next_offset, batch)
 
-    def park(self, timeout_ms: int) -> None:
+    def park(self, timeout_ms: int, endpoints: Sequence[NodeEndpoint]) -> None:
         """All batches are appended. Some may be committed already."""
+        self._endpoints = endpoints
         if not self._waiting:
             self._answer()
             return
@@ -168,8 +186,9 @@ class _PendingProduce:
 
     def _answer(self) -> None:
         if not self._slot.done and not self._slot.abandoned:
+            version, correlation_id = self._header.api_version, self._header.correlation_id
             self._slot.complete_framed(
-                [build_produce_response(self._header.api_version, self._header.correlation_id, self._topics)]
+                [build_produce_response(version, correlation_id, self._topics, endpoints=self._endpoints)]
             )
 
 

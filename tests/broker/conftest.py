@@ -161,13 +161,14 @@ class DataBroker:
 
     def __init__(self, node_id: int, controller: Controller, disk: Any, **config: Any) -> None:
         values: dict[str, Any] = {
+            "log_dirs": (f"/d{node_id}",),
             "replica_lag_time_max_ms": 500,
             "replica_fetch_backoff_ms": 50,
             "replica_fetch_wait_max_ms": 200,
             **config,
         }
         self.node_id = node_id
-        self.config = BrokerConfig(node_id, "cluster", (f"/d{node_id}",), (), **values)
+        self.config = BrokerConfig(node_id, "cluster", listeners=(), **values)
         self.controller = controller
         self.disk = disk
         self.lease = Lease(100 + node_id)

@@ -53,6 +53,36 @@ def test_large_batches_come_back_as_they_were(data_plane: Any, new_loop: Any) ->
     data_plane.run(body, new_loop)
 
 
+@LOOPS
+@pytest.mark.parametrize("way", ["copy", "sendfile", "transport"])
+def test_real_files_leave_by_every_way(
+    data_plane: Any, new_loop: Any, way: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pykraft.runtime.os_disk import OsDisk
+    from pykraft.runtime.tcp import StreamConnection, TransportSink
+
+    if way == "transport":
+        monkeypatch.setattr(StreamConnection, "_make_sink", lambda self: TransportSink(self._transport))
+
+    async def body() -> None:
+        disks = {1: OsDisk()}
+        async with data_plane.cluster(1, disks=disks, log_dirs=(str(tmp_path),)) as cluster:
+            cluster.brokers[1].runtime.sendfile = way == "sendfile"
+            await cluster.create(1, configs={"max.message.bytes": "10000000"})
+            client = await cluster.client(1)
+            values = [bytes([i]) * 900_000 for i in range(12)]
+            for value in values:
+                await client.produce(data_plane.batch(value))
+            for _ in range(3):
+                client.send_fetch(0, max_bytes=50_000_000)
+            await asyncio.sleep(0.05)
+            for _ in range(3):
+                response = await client.receive()
+                assert data_plane.values(response.responses[0].partitions[0].records) == values
+
+    data_plane.run(body, new_loop)
+
+
 def test_fetch_waits_for_data_and_for_min_bytes(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

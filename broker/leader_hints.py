@@ -1,0 +1,37 @@
+"""Where a client that asked the wrong broker should have gone (KIP-951). Pure look-ups in an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.produce_fast import NodeEndpoint
+from pykraft.metadata_log.image import MetadataImage
+
+#: Errors that mean: another broker leads, or leads by now.
+HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def find_leader(
+    image: MetadataImage, name: str | None, topic_id: Uuid | None, index: int, node_id: int
+) -> tuple[int, int] | None:
+    """(leader, leader epoch), unless there is none, it is fenced, or it is the broker that was asked."""
+    topic = image.topic_by_id(topic_id) if topic_id is not None else image.topic(name or "")
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None
+    partition = topic.partitions[index]
+    if partition.leader == node_id or not image.is_active(partition.leader):
+        return None
+    return partition.leader, partition.leader_epoch
+
+
+def find_endpoints(image: MetadataImage, leaders: Iterable[int], listener: str) -> list[NodeEndpoint]:
+    """Addresses of ``leaders`` for clients of ``listener``, by id."""
+    endpoints = []
+    for leader in sorted(set(leaders)):
+        broker = image.brokers.get(leader)
+        endpoint = broker.endpoint(listener) if broker is not None else None
+        if broker is not None and endpoint is not None:
+            endpoints.append(NodeEndpoint(leader, endpoint.host, endpoint.port, broker.rack))
+    return endpoints
