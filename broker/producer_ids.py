@@ -10,20 +10,38 @@ AllocateBlock = Callable[[], Awaitable[tuple[int, int]]]
 
 
 class ProducerIdAllocator:
-    """Hands out ids one by one; a new block is asked for when the last one is used up."""
+    """Hands out ids one by one; a new block is asked for when the last one is used up.
+
+    Whoever asks meanwhile waits for that block and shares its failure: while there is no controller, callers
+    must not queue up, each with a timeout of its own.
+    """
 
     def __init__(self, allocate_block: AllocateBlock) -> None:
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0
-        self._refill = asyncio.Lock()
+        self._refill: asyncio.Future[None] | None = None
 
     async def next_id(self) -> int:
         """An id nobody else has. Raises what the controller's refusal raised."""
         while self._next == self._end:
-            async with self._refill:
-                if self._next == self._end:
-                    start, length = await self._allocate_block()
-                    self._next, self._end = start, start + length
+            if self._refill is None:
+                await self._ask()
+            else:
+                await asyncio.shield(self._refill)
         self._next += 1
         return self._next - 1
+
+    async def _ask(self) -> None:
+        refill = self._refill = asyncio.get_running_loop().create_future()
+        try:
+            start, length = await self._allocate_block()
+            self._next, self._end = start, start + length
+        except Exception as error:
+            refill.set_exception(error)
+            refill.exception()  # perhaps nobody else waits for it
+            raise
+        finally:
+            self._refill = None
+            if not refill.done():
+                refill.set_result(None)

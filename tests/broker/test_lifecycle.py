@@ -1,0 +1,206 @@
+"""What a broker may do by what it has been told: registration, heartbeats, the lease, the metadata log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.records import Endpoint
+
+
+def acknowledge(lifecycle: BrokerLifecycle, sent_ms: int, **answer: Any) -> None:
+    told = {"is_caught_up": True, "is_fenced": False, "should_shut_down": False, "lease_ms": 9000} | answer
+    lifecycle.handle_heartbeat_answer(sent_ms, **told)
+
+
+def registration(epoch: int, *, fenced: bool = False, broker_id: int = 1) -> BrokerRegistration:
+    endpoints = (Endpoint("PLAINTEXT", f"h{broker_id}", 9092),)
+    return BrokerRegistration(broker_id, epoch, bytes(16), endpoints, fenced=fenced)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def running() -> BrokerLifecycle:
+    lifecycle = BrokerLifecycle()
+    lifecycle.handle_registered(10)
+    lifecycle.set_ready()
+    acknowledge(lifecycle, 1000)
+    return lifecycle
+
+
+def test_broker_is_fenced_and_without_lease_until_told_otherwise() -> None:
+    lifecycle = BrokerLifecycle()
+    assert lifecycle.is_fenced and not lifecycle.lease_valid(0)
+    lifecycle.handle_registered(10)
+    assert lifecycle.is_fenced and not lifecycle.lease_valid(0)
+    assert lifecycle.next_heartbeat(5).want_fence
+
+
+def test_states_are_passed_in_kafkas_order() -> None:
+    lifecycle = BrokerLifecycle()
+    lifecycle.handle_registered(10)
+    acknowledge(lifecycle, 1, is_caught_up=False, is_fenced=True)
+    assert lifecycle.state is BrokerState.STARTING
+    acknowledge(lifecycle, 2, is_fenced=True)
+    assert lifecycle.state is BrokerState.RECOVERY
+    lifecycle.set_ready()
+    assert not lifecycle.next_heartbeat(5).want_fence
+    acknowledge(lifecycle, 3)
+    assert lifecycle.state is BrokerState.RUNNING
+    lifecycle.begin_controlled_shutdown()
+    assert lifecycle.next_heartbeat(5).want_shut_down
+    acknowledge(lifecycle, 4, is_fenced=True, should_shut_down=True)
+    assert lifecycle.state is BrokerState.SHUTTING_DOWN
+    lifecycle.begin_controlled_shutdown()
+    assert lifecycle.state is BrokerState.SHUTTING_DOWN
+
+
+def test_answer_without_a_lease_extends_none(running: BrokerLifecycle) -> None:
+    acknowledge(running, 5000, lease_ms=0)
+    assert running.lease_valid(9999) and not running.lease_valid(10_000)
+
+
+def test_older_lease_that_ends_later_is_kept(running: BrokerLifecycle) -> None:
+    acknowledge(running, 3000, lease_ms=6000)
+    assert running.lease_valid(9999) and not running.lease_valid(10_000)
+
+
+def test_being_fenced_ends_the_lease_at_once(running: BrokerLifecycle) -> None:
+    acknowledge(running, 2000, is_fenced=True, lease_ms=0)
+    assert running.is_fenced and not running.lease_valid(2001)
+
+
+def test_fence_in_the_metadata_log_counts_before_any_heartbeat(running: BrokerLifecycle) -> None:
+    running.handle_registration_change(registration(10, fenced=True))
+    assert running.is_fenced and not running.lease_valid(1001)
+
+
+@pytest.mark.parametrize("found", [None, registration(11)])
+def test_another_incarnation_in_the_metadata_log_fences(
+    running: BrokerLifecycle, found: BrokerRegistration | None
+) -> None:
+    running.handle_registration_change(found)
+    assert running.is_fenced
+
+
+def test_metadata_log_never_unfences(running: BrokerLifecycle) -> None:
+    running.handle_stale_epoch()
+    running.handle_registration_change(registration(10))
+    assert running.is_fenced
+
+
+def test_own_unfencing_in_the_metadata_log_changes_nothing(running: BrokerLifecycle) -> None:
+    running.handle_registration_change(registration(10))
+    assert not running.is_fenced and running.lease_valid(1001)
+
+
+# --- the metadata cache ------------------------------------------------------------------------------------
+
+
+def image_of(*registrations: BrokerRegistration, offset: int = 1) -> MetadataImage:
+    brokers = EMPTY_IMAGE.brokers
+    for item in registrations:
+        brokers = brokers.set(item.id, item)
+    return MetadataImage(offset=offset, brokers=brokers)
+
+
+def test_cache_names_only_brokers_that_are_not_fenced() -> None:
+    image = image_of(registration(2, broker_id=2), registration(1), registration(3, fenced=True, broker_id=3))
+    cache = MetadataCache(1, "c", image)
+    assert [broker.id for broker in cache.brokers()] == [1, 2, 3]
+    assert cache.is_usable(2) and not cache.is_usable(3) and not cache.is_usable(4)
+    found = cache.endpoint(2, "PLAINTEXT")
+    assert found is not None and found.host == "h2"
+    assert cache.endpoint(2, "SSL") is None
+    assert cache.endpoint(3, "PLAINTEXT") is None and cache.endpoint(4, "PLAINTEXT") is None
+    partition = PartitionRegistration((1, 3, 4), (1,), 1, 0, 0)
+    assert cache.offline_replicas(partition) == [3, 4]
+
+
+def test_wait_ends_with_the_image_that_fits_and_others_go_on_waiting() -> None:
+    async def scenario() -> None:
+        cache = MetadataCache(1, "c", EMPTY_IMAGE)
+        first = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 1, 10_000))
+        second = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 2, 10_000))
+        gone = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 9, 10_000))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for offset in (1, 2):
+            image = image_of(registration(1), offset=offset)
+            cache.publish(MetadataDelta(cache.image, image), image)
+            assert await (first if offset == 1 else second)
+            assert second.done() is (offset == 2)
+        assert await cache.wait_until(lambda image: image.offset == 2, 0)
+        assert not await cache.wait_until(lambda image: image.offset == 3, 1)
+
+    asyncio.run(scenario())
+
+
+# --- producer ids ------------------------------------------------------------------------------------------
+
+
+def test_producer_ids_are_never_given_twice_however_many_ask_at_once() -> None:
+    async def scenario() -> None:
+        blocks = iter([(0, 3), (5000, 3), (9000, 3)])
+
+        async def allocate() -> tuple[int, int]:
+            await asyncio.sleep(0)
+            return next(blocks)
+
+        allocator = ProducerIdAllocator(allocate)
+        ids = await asyncio.gather(*(allocator.next_id() for _ in range(8)))
+        assert sorted(ids) == [0, 1, 2, 5000, 5001, 5002, 9000, 9001]
+
+    asyncio.run(scenario())
+
+
+def test_failed_allocation_fails_all_who_waited_for_it_and_the_next_one_tries_anew() -> None:
+    async def scenario() -> None:
+        calls = 0
+        outage_over = asyncio.Event()
+
+        async def allocate() -> tuple[int, int]:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                await outage_over.wait()
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no controller")
+            return 7000, 1000
+
+        allocator = ProducerIdAllocator(allocate)
+        waiting = [asyncio.ensure_future(allocator.next_id()) for _ in range(5)]
+        await asyncio.sleep(0)
+        outage_over.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, KafkaError) for outcome in outcomes)
+        assert calls == 1
+        assert await allocator.next_id() == 7000
+
+    asyncio.run(scenario())
+
+
+def test_caller_that_goes_away_leaves_the_others_unharmed() -> None:
+    async def scenario() -> None:
+        arrives = asyncio.Event()
+
+        async def allocate() -> tuple[int, int]:
+            await arrives.wait()
+            return 0, 1000
+
+        allocator = ProducerIdAllocator(allocate)
+        first = asyncio.ensure_future(allocator.next_id())
+        second = asyncio.ensure_future(allocator.next_id())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        arrives.set()
+        assert await second == 0
+
+    asyncio.run(scenario())

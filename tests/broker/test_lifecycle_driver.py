@@ -1,0 +1,441 @@
+"""The broker's registration, heartbeats and calls to the controller, against a scripted one, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from pykraft.broker.alter_partition import ControllerAlterPartition
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.lifecycle_driver import LifecycleDriver
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.rpc import RpcAddress, RpcFailure
+
+ONE, TWO = RpcAddress("controller", 1), RpcAddress("controller", 2)
+SESSION_MS = 9000
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop on which nothing takes time but waiting, and waiting takes none of ours."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        super().__init__(_Jump(self))
+
+    def time(self) -> float:
+        return self.now_s
+
+
+class _Jump(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        assert timeout is not None, "everybody waits for something that nobody will do"
+        self._loop.now_s += max(timeout, 0)
+        return super().select(0)
+
+
+class LoopClock:
+    def monotonic_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self.monotonic_ms()
+
+
+Answer = Callable[[Any], Any]
+
+
+class Controllers:
+    """The transport, and the scripted controllers behind it. An address without a script never answers."""
+
+    def __init__(self) -> None:
+        self.leader: RpcAddress | None = ONE
+        self.scripts: dict[RpcAddress, dict[str, Answer]] = {}
+        self.seen: list[tuple[int, RpcAddress, str, Any]] = []
+        self.latency_ms = 1
+
+    def send(
+        self,
+        to: RpcAddress,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        name = method.rpartition("/")[2]
+        request = getattr(pb, f"{name}Request").FromString(payload)
+        self.seen.append((round(loop.time() * 1000), to, name, request))
+
+        def answer() -> None:
+            script = self.scripts.get(to, {}).get(name)
+            told = None if script is None else script(request)
+            if told is None:
+                later = max(0, deadline_ms - self.latency_ms) / 1000
+                loop.call_later(later, on_reply, RpcFailure("DEADLINE_EXCEEDED"))
+            else:
+                on_reply(told if isinstance(told, RpcFailure) else told.SerializeToString())
+
+        loop.call_later(self.latency_ms / 1000, answer)
+
+    async def close(self) -> None: ...
+
+    def of(self, name: str) -> list[Any]:
+        return [request for _, _, method, request in self.seen if method == name]
+
+
+class World:
+    def __init__(self, **config: Any) -> None:
+        self.controllers = Controllers()
+        self.lifecycle = BrokerLifecycle()
+        self.metadata_offset = 0
+        self.clock = LoopClock()
+        self.channel = ControllerChannel(self.controllers, lambda: self.controllers.leader, self.clock)
+        self.driver = LifecycleDriver(
+            BrokerConfig(node_id=7, cluster_id="c", log_dirs=("/d",), listeners=(), **config),
+            self.lifecycle,
+            self.channel,
+            self.clock,
+            incarnation_id=Uuid(b"i" * 16),
+            endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),
+            log_dir_ids=(Uuid(b"d" * 16),),
+            metadata_offset=lambda: self.metadata_offset,
+            features={"metadata.version": (7, 30)},
+        )
+        self.beat: Answer = lambda request: pb.BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= 10,
+            is_fenced=request.want_fence or request.current_metadata_offset < 10,
+            lease_ms=SESSION_MS,
+        )
+        self.registered: Answer = lambda request: pb.RegisterBrokerResponse(broker_epoch=10)
+        self.controllers.scripts[ONE] = {
+            "RegisterBroker": lambda request: self.registered(request),
+            "BrokerHeartbeat": lambda request: self.beat(request),
+        }
+
+    async def start(self) -> asyncio.Task[None]:
+        """Register and get unfenced; the task that goes on heartbeating."""
+        await self.driver.register()
+        self.metadata_offset = 10
+        running = asyncio.ensure_future(self.driver.run())
+        await self.driver.caught_up.wait()
+        self.lifecycle.set_ready()
+        await self.driver.running.wait()
+        return running
+
+
+def in_virtual_time(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -> None:
+    async def main() -> None:
+        await scenario(World(**config))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+
+
+# --- registration ----------------------------------------------------------------------------------------
+
+
+def test_broker_registers_with_all_it_is_and_has() -> None:
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        (request,) = world.controllers.of("RegisterBroker")
+        assert (request.cluster_id, request.broker_id, request.incarnation_id) == ("c", 7, b"i" * 16)
+        assert request.endpoints[0].host == "h" and list(request.log_dirs) == [b"d" * 16]
+        assert request.features[0].max_level == 30 and not request.HasField("rack")
+        assert world.lifecycle.epoch == 10 and world.lifecycle.is_fenced
+
+    in_virtual_time(scenario)
+
+
+def test_registration_waits_out_the_session_of_a_killed_predecessor() -> None:
+    async def scenario(world: World) -> None:
+        lapses_ms = world.clock.monotonic_ms() + SESSION_MS
+
+        def registered(request: Any) -> Any:
+            if world.clock.monotonic_ms() < lapses_ms:
+                return pb.RegisterBrokerResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            return pb.RegisterBrokerResponse(broker_epoch=11)
+
+        world.registered = registered
+        await world.driver.register()
+        assert world.lifecycle.epoch == 11
+        assert world.clock.monotonic_ms() - lapses_ms < 500
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION])
+def test_refused_registration_is_not_tried_again(code: ErrorCode) -> None:
+    async def scenario(world: World) -> None:
+        world.registered = lambda request: pb.RegisterBrokerResponse(error_code=code, error_message="no")
+        with pytest.raises(KafkaError) as refusal:
+            await world.driver.register()
+        assert refusal.value.code is code and len(world.controllers.of("RegisterBroker")) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_registration_gives_up_when_its_time_is_over() -> None:
+    async def scenario(world: World) -> None:
+        world.controllers.leader = None
+        began_ms = world.clock.monotonic_ms()
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await world.driver.register()
+        assert 60_000 <= world.clock.monotonic_ms() - began_ms < 61_000
+
+    in_virtual_time(scenario)
+
+
+# --- heartbeats ------------------------------------------------------------------------------------------
+
+
+def test_broker_asks_to_be_unfenced_only_when_it_is_ready() -> None:
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        running = asyncio.ensure_future(world.driver.run())
+        await asyncio.sleep(1)
+        assert not world.driver.caught_up.is_set()
+        world.metadata_offset = 10
+        await asyncio.sleep(1)
+        assert world.driver.caught_up.is_set() and not world.driver.running.is_set()
+        assert all(beat.want_fence for beat in world.controllers.of("BrokerHeartbeat"))
+        world.lifecycle.set_ready()
+        await asyncio.sleep(1)
+        assert world.driver.running.is_set() and not world.lifecycle.is_fenced
+        running.cancel()
+
+    in_virtual_time(scenario)
+
+
+def test_lease_is_counted_from_when_the_heartbeat_was_sent() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        world.controllers.latency_ms = 700
+        await asyncio.sleep(10)
+        sent_ms = [at for at, _, name, _ in world.controllers.seen if name == "BrokerHeartbeat"][-1]
+        world.controllers.scripts.clear()
+        await asyncio.sleep(0.8)
+        assert world.lifecycle.lease_valid(sent_ms + SESSION_MS - 1)
+        assert not world.lifecycle.lease_valid(sent_ms + SESSION_MS)
+
+    in_virtual_time(scenario)
+
+
+def test_unanswered_heartbeat_is_soon_sent_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beat, world.beat = world.beat, lambda request: None
+        await asyncio.sleep(4.2)  # one heartbeat interval, and one attempt that nobody answers
+        world.beat = beat
+        sent_ms = world.clock.monotonic_ms()
+        await asyncio.sleep(2.3)
+        assert world.lifecycle.lease_valid(sent_ms + SESSION_MS - 1)
+
+    in_virtual_time(scenario)
+
+
+def test_paused_controller_is_left_as_soon_as_another_one_leads() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        world.controllers.scripts[TWO] = world.controllers.scripts.pop(ONE)
+        await asyncio.sleep(2)
+        world.controllers.leader = TWO
+        await asyncio.sleep(0.5)
+        assert world.controllers.seen[-1][1] == TWO
+
+    in_virtual_time(scenario)
+
+
+def test_fenced_broker_serves_nobody_until_it_is_unfenced_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beat, world.beat = (
+            world.beat,
+            lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True),
+        )
+        await asyncio.sleep(2.1)
+        assert world.lifecycle.is_fenced
+        assert not world.lifecycle.lease_valid(world.clock.monotonic_ms())
+        assert world.lifecycle.epoch == 10
+        world.beat = beat
+        await asyncio.sleep(0.1)
+        assert not world.lifecycle.is_fenced and world.lifecycle.state is BrokerState.RUNNING
+        assert len(world.controllers.of("RegisterBroker")) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_stale_epoch_fences_at_once_and_registers_anew() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beat = world.beat
+        others_session_ends_ms = world.clock.monotonic_ms() + SESSION_MS
+
+        def stale(request: Any) -> Any:
+            if request.broker_epoch == 10:
+                return pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return beat(request)
+
+        def registered(request: Any) -> Any:
+            if world.clock.monotonic_ms() < others_session_ends_ms:
+                return pb.RegisterBrokerResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            return pb.RegisterBrokerResponse(broker_epoch=20)
+
+        world.beat, world.registered = stale, registered
+        await asyncio.sleep(2.5)
+        assert world.lifecycle.is_fenced
+        assert not world.lifecycle.lease_valid(world.clock.monotonic_ms())
+        world.metadata_offset = 20
+        await asyncio.sleep(SESSION_MS / 1000)
+        assert world.lifecycle.epoch == 20 and not world.lifecycle.is_fenced
+
+    in_virtual_time(scenario)
+
+
+def test_controlled_shutdown_ends_when_the_controller_lets_the_broker_go() -> None:
+    async def scenario(world: World) -> None:
+        running = await world.start()
+        leads_until_ms = world.clock.monotonic_ms() + 300
+
+        def beat(request: Any) -> Any:
+            done = request.want_shut_down and world.clock.monotonic_ms() >= leads_until_ms
+            return pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=done, should_shut_down=done)
+
+        world.beat = beat
+        began_ms = world.clock.monotonic_ms()
+        await world.driver.shut_down(15_000)
+        assert 300 <= world.clock.monotonic_ms() - began_ms < 500
+        assert world.lifecycle.state is BrokerState.SHUTTING_DOWN and world.lifecycle.is_fenced
+        await running
+
+    in_virtual_time(scenario)
+
+
+def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        world.controllers.leader = None
+        began_ms = world.clock.monotonic_ms()
+        await world.driver.shut_down(15_000)
+        assert world.clock.monotonic_ms() - began_ms <= 15_001
+
+    in_virtual_time(scenario)
+
+
+# --- the channel -----------------------------------------------------------------------------------------
+
+
+def allocate(world: World, timeout_ms: int) -> Coroutine[Any, Any, Any]:
+    request = pb.AllocateProducerIdsRequest(broker_id=7, broker_epoch=10)
+    parse = pb.AllocateProducerIdsResponse.FromString
+    return world.channel.call("AllocateProducerIds", request, parse, timeout_ms)
+
+
+def test_call_follows_the_controller_through_an_election() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        controllers.scripts[ONE]["AllocateProducerIds"] = lambda request: pb.AllocateProducerIdsResponse(
+            error_code=ErrorCode.NOT_CONTROLLER
+        )
+        controllers.scripts[TWO] = {
+            "AllocateProducerIds": lambda request: pb.AllocateProducerIdsResponse(start=5, length=1000)
+        }
+        call = asyncio.ensure_future(allocate(world, 10_000))
+        await asyncio.sleep(0.3)
+        controllers.leader = None
+        await asyncio.sleep(1)
+        controllers.leader = TWO
+        await asyncio.sleep(0.1)
+        assert call.done() and call.result().start == 5
+
+    in_virtual_time(scenario)
+
+
+def test_refusal_is_raised_with_the_controllers_code_and_words() -> None:
+    async def scenario(world: World) -> None:
+        world.controllers.scripts[ONE]["AllocateProducerIds"] = lambda request: (
+            pb.AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, error_message="old")
+        )
+        with pytest.raises(KafkaError) as refusal:
+            await allocate(world, 10_000)
+        assert (refusal.value.code, refusal.value.message) == (ErrorCode.STALE_BROKER_EPOCH, "old")
+
+    in_virtual_time(scenario)
+
+
+def test_call_that_nobody_answers_times_out_and_says_why() -> None:
+    async def scenario(world: World) -> None:
+        began_ms = world.clock.monotonic_ms()
+        with pytest.raises(KafkaError, match="DEADLINE_EXCEEDED") as refusal:
+            await allocate(world, 7000)
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert 7000 <= world.clock.monotonic_ms() - began_ms < 7200
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_leaves_a_paused_controller_when_another_one_leads() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        controllers.scripts = {TWO: {"Forward": lambda request: pb.ForwardResponse(body=request.body)}}
+        began_ms = world.clock.monotonic_ms()
+        call = asyncio.ensure_future(
+            world.channel.forward(
+                19,
+                7,
+                b"body",
+                principal="p",
+                client_id="c",
+                client_address="a",
+                listener="l",
+                timeout_ms=30_000,
+            )
+        )
+        await asyncio.sleep(2.5)
+        controllers.leader = TWO
+        assert await call == b"body"
+        assert world.clock.monotonic_ms() - began_ms < 3000
+
+    in_virtual_time(scenario)
+
+
+def test_isr_proposal_travels_with_epochs_and_comes_back_as_an_answer() -> None:
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+
+        def alter(request: Any) -> Any:
+            result = pb.AlterPartitionPartitionResult(
+                index=3, leader=7, leader_epoch=4, isr=[7, 8], partition_epoch=6
+            )
+            return pb.AlterPartitionResponse(
+                topics=[
+                    pb.AlterPartitionTopicResult(topic_id=request.topics[0].topic_id, partitions=[result])
+                ]
+            )
+
+        world.controllers.scripts[ONE]["AlterPartition"] = alter
+        port = ControllerAlterPartition(7, world.lifecycle, world.channel)
+        answer = await port.alter_partition(Uuid(b"t" * 16), 3, 4, 5, [(7, 10), (8, 12)])
+        (request,) = world.controllers.of("AlterPartition")
+        sent = request.topics[0].partitions[0]
+        assert (request.broker_id, request.broker_epoch) == (7, 10)
+        assert (sent.index, sent.leader_epoch, sent.partition_epoch) == (3, 4, 5)
+        assert [(m.broker_id, m.broker_epoch) for m in sent.new_isr] == [(7, 10), (8, 12)]
+        assert answer.error is ErrorCode.NONE
+        assert (answer.leader, answer.leader_epoch, answer.isr, answer.partition_epoch) == (7, 4, (7, 8), 6)
+
+    in_virtual_time(scenario)
