@@ -116,10 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--lines", type=int, default=60, help="lines of trace to print with --seed")
     parser.add_argument("--directed", choices=sorted(DIRECTED), help="run this one schedule written by hand")
+    parser.add_argument("--no-directed", action="store_true", help="only schedules drawn from seeds")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _run_one(options.seed, options.lines)
     names = [options.directed] if options.directed else sorted(DIRECTED)
+    if options.no_directed:
+        names = []
     for name in names:
         try:
             run_directed(name)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -105,9 +105,10 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
     return lines[-1].partition(f"; {suite.marker}")[0]
 
 
-def run_suite(name: str, only: list[str]) -> tuple[int, int]:
+def run_suite(suite: Suite, name: str, only: list[str], by_chance: bool) -> tuple[int, int]:
     """(killed, planted), printing a line for each bug."""
-    suite = SUITES[name]
+    if by_chance:
+        suite = replace(suite, command=(*suite.command[:-1], "--no-directed", suite.command[-1]))
     with copied_package(suite) as directory:
         found = run(suite, directory, SEEDS_WITHOUT_A_BUG)
         if found is not None:
@@ -128,12 +129,13 @@ def run_suite(name: str, only: list[str]) -> tuple[int, int]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suite", choices=sorted(SUITES), action="append")
+    parser.add_argument("--by-chance", action="store_true", help="without the schedules written by hand")
     parser.add_argument("only", nargs="*", help="names of patches; all if none is given")
     options = parser.parse_args(arguments)
     killed = planted = 0
     try:
         for name in options.suite or sorted(SUITES):
-            counts = run_suite(name, options.only)
+            counts = run_suite(SUITES[name], name, options.only, options.by_chance)
             killed += counts[0]
             planted += counts[1]
     except (BrokenMutantError, subprocess.TimeoutExpired) as error:
