@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py [--tries 9]
 
-Prints every try, the median, and the ratio to starting the bare interpreter in the same run. Each try is a new
-process over the same data directory, ended with SIGTERM before the next.
+Prints every try, the median, and the ratio to starting the bare interpreter in the same run. Each try is a
+new process over the same data directory, ended with SIGTERM before the next.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class OffsetsTopicWriter:
         return self._replicas.high_watermark(OFFSETS_TOPIC, partition)
 
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
-        """Records from ``start_offset`` on, control batches left out, and the offset behind the last batch."""
+        """Records from ``start_offset`` on, without control batches, and the offset behind the last batch."""
         data, _ = await self._replicas.read(OFFSETS_TOPIC, partition, start_offset)
         records: list[Record] = []
         next_offset = start_offset

@@ -113,8 +113,8 @@ class RequestServer:
             response = api.error_response(request, version, error)
         except Exception:
             logger.exception("%s failed", api.key.name)
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
-            response = api.error_response(request, version, error)
+            bug = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
+            response = api.error_response(request, version, bug)
         if not slot.abandoned:
             slot.complete(
                 [encode_response_header(api.key, version, header.correlation_id), response.encode(version)]

@@ -27,7 +27,7 @@ def write_bootstrap_checkpoint(disk: Disk, directory: str, features: Mapping[str
 
 
 def read_bootstrap_checkpoint(disk: Disk, directory: str) -> dict[str, int]:
-    """The features in the file. :class:`ValueError` naming it if it is damaged, FileNotFoundError if missing."""
+    """The features in the file. :class:`ValueError` naming it if it is damaged."""
     path = f"{directory}/{FILE_NAME}"
     data = disk.read(path)
     try:

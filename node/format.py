@@ -3,7 +3,7 @@
 A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory
 also holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are
 part of the log rather than of the configuration, ``00000000000000000000-0000000000.checkpoint``, a snapshot
-with them (KIP-853). ``meta.properties`` is written last, so that a half-formatted directory counts as unformatted.
+with them (KIP-853). ``meta.properties`` is written last: a half-formatted directory counts as unformatted.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import AsyncExitStack
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import CorruptLogError
@@ -92,19 +93,20 @@ class Node:
         logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
 
     async def stop(self) -> None:
-        """Hand over and go; safe after a start that failed half-way."""
-        if self.broker is not None:
-            await self.broker.stop()
-        if self._controller is not None:
-            await self._controller.stop()
-        if self._quorum is not None:
-            await self._quorum.stop()
-        if self._server is not None:
-            await self._server.stop(_GRACE_MS)
-        if self._transport is not None:
-            await self._transport.close()
-        if self._log is not None:
-            self._log.close()
+        """Hand over and go; safe after a start that failed half-way. A part that fails does not keep the others."""
+        async with AsyncExitStack() as last_to_first:
+            if self._log is not None:
+                last_to_first.callback(self._log.close)
+            if self._transport is not None:
+                last_to_first.push_async_callback(self._transport.close)
+            if self._server is not None:
+                last_to_first.push_async_callback(self._server.stop, _GRACE_MS)
+            if self._quorum is not None:
+                last_to_first.push_async_callback(self._quorum.stop)
+            if self._controller is not None:
+                last_to_first.push_async_callback(self._controller.stop)
+            if self.broker is not None:
+                last_to_first.push_async_callback(self.broker.stop)
 
     def _voters(self) -> VoterSet:
         directory = f"{self.config.metadata_log_dir}/{METADATA_DIR_NAME}"
@@ -113,8 +115,8 @@ class Node:
         voters = read_bootstrap_voters(self._disk, directory)
         if voters is None:
             raise ConfigError(
-                "nothing says who the voters are: set controller.quorum.voters, or format with --standalone or"
-                " --initial-controllers"
+                "nothing says who the voters are: set controller.quorum.voters, or format with --standalone"
+                " or --initial-controllers"
             )
         if self.config.is_controller and voters.get(self.config.node_id) is None:
             raise ConfigError(f"node {self.config.node_id} is a controller but not among the initial voters")

@@ -79,7 +79,7 @@ class GrpcTransport:
             if channel is None:
                 channel = grpc.aio.insecure_channel(str(to), options=_CHANNEL_OPTIONS)
                 self._channels[to] = channel
-            call = channel.unary_unary(method)
+            call = channel.unary_unary(method, None, None)
             self._calls[to, method] = call
         return call
 
@@ -89,7 +89,7 @@ class GrpcTransport:
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)
         for channel in self._channels.values():
-            await channel.close()
+            await channel.close(None)
         self._channels.clear()
         self._calls.clear()
 
@@ -126,7 +126,7 @@ class GrpcServer:
             self._server = None
 
 
-class _Router(grpc.GenericRpcHandler):
+class _Router(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """Finds the handler of a method by its full name."""
 
     def __init__(self, handlers: dict[str, RpcHandler]) -> None:

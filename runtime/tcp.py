@@ -481,7 +481,7 @@ class StreamServer:
         return port
 
     async def bind(self) -> int:
-        """Take the address without listening: until :meth:`start_serving` peers are refused. Returns the port."""
+        """Take the address; peers are refused until :meth:`start_serving`. Returns the port."""
         loop = self._runtime.loop
         self._server = await loop.create_server(
             lambda: StreamConnection(self._runtime, self._accept, self._lost),

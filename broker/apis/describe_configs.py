@@ -90,7 +90,7 @@ def _topic_configs(
 ) -> list[DescribeConfigsResourceResult]:
     results = []
     for name, key in sorted(TOPIC_CONFIGS.items()):
-        layers = []
+        layers: list[tuple[str, str | None, ConfigSource]] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
         if name in broker_wide:

@@ -17,7 +17,6 @@ from pykraft.kafka_protocol.messages.find_coordinator import Coordinator, FindCo
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import TopicImage
 
-
 _GROUP = 0
 
 

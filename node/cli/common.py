@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
 from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.network import parse_bootstrap_servers
+
+_REACH_TIMEOUT_S = 5.0
+_REACH_RETRY_S = 0.1
 
 bootstrap_option = click.option(
     "--bootstrap-server", required=True, metavar="HOST:PORT,…", help="One or more brokers to start from."
@@ -20,11 +26,26 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 def admin_client(bootstrap_server: str) -> Iterator[AdminClient]:
     """An admin client; a malformed address is a usage error."""
     try:
+        _check_reachable(bootstrap_server)
         client = AdminClient(bootstrap_server)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with client:
         yield client
+
+
+def _check_reachable(bootstrap_server: str) -> None:
+    """The client itself would go on trying for a minute, in case the cluster is just starting."""
+    deadline = time.monotonic() + _REACH_TIMEOUT_S
+    while True:
+        for address in parse_bootstrap_servers(bootstrap_server):
+            with contextlib.suppress(OSError):
+                left = max(deadline - time.monotonic(), _REACH_RETRY_S)
+                socket.create_connection((address.host, address.port), timeout=left).close()
+                return
+        if time.monotonic() >= deadline:
+            raise click.ClickException(f"nobody listens at {bootstrap_server}")
+        time.sleep(_REACH_RETRY_S)
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import cast
 
 import click
 from confluent_kafka import (
@@ -20,6 +21,7 @@ from confluent_kafka import (
 
 from pykraft.node.cli.common import bootstrap_option, pairs
 
+_Headers = list[tuple[str, bytes | None]] | None
 _OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
@@ -78,8 +80,9 @@ def command(
             message = consumer.poll(-1 if timeout_ms is None else timeout_ms / 1000)
             if message is None:
                 break
-            if message.error() is not None:
-                raise click.ClickException(message.error().str())
+            failure = message.error()
+            if failure is not None:
+                raise click.ClickException(failure.str())
             sys.stdout.buffer.write(_line(message, printing))
             sys.stdout.buffer.flush()
             seen += 1
@@ -105,7 +108,7 @@ def _line(message: Message, printing: dict[str, str]) -> bytes:
         return printing.get(name, "false").lower() == "true"
 
     separator = printing.get("key.separator", "\t").encode()
-    parts = []
+    parts: list[bytes] = []
     if wants("print.timestamp"):
         kind, timestamp = message.timestamp()
         parts.append(
@@ -116,9 +119,17 @@ def _line(message: Message, printing: dict[str, str]) -> bytes:
     if wants("print.offset"):
         parts.append(f"Offset:{message.offset()}".encode())
     if wants("print.headers"):
-        headers = [name.encode() + b":" + (value or b"null") for name, value in message.headers() or []]
+        headers = [
+            name.encode() + b":" + _text(value) for name, value in cast(_Headers, message.headers()) or []
+        ]
         parts.append(b",".join(headers) or b"NO_HEADERS")
     if wants("print.key"):
-        parts.append(message.key() if message.key() is not None else b"null")
-    parts.append(message.value() if message.value() is not None else b"null")
+        parts.append(_text(message.key()))
+    parts.append(_text(message.value()))
     return separator.join(parts) + b"\n"
+
+
+def _text(value: bytes | str | None) -> bytes:
+    if value is None:
+        return b"null"
+    return value.encode() if isinstance(value, str) else value

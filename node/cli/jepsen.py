@@ -24,7 +24,7 @@ def command() -> None:
 @click.option("--out", "out_dir", default="out/jepsen", show_default=True, help="Where histories go.")
 def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str) -> None:
     """Run a workload under faults; exits 0 only if the run counts and shows no anomaly."""
-    # A tool of this layer's neighbour: imported on use, so that nothing else depends on it.
+    # The one import of node from above itself: see the layer contract in pyproject.toml.
     from pykraft.jepsen_like.runner import main
 
     sys.exit(main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir))
