@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages import create_topics, fetch, metadata, produce
+from pykraft.kafka_protocol.messages import create_topics, delete_topics, fetch, metadata, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
 GB = 1_000_000_000
@@ -81,10 +81,11 @@ class Node:
     port: int
     process: subprocess.Popen[bytes]
 
-    def cpu_s(self) -> float:
+    def cpu_s(self) -> tuple[float, float]:
+        """(in user mode, in the kernel) since it started."""
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
     def rss_mib(self) -> float:
         with open(f"/proc/{self.process.pid}/statm") as file:
@@ -187,6 +188,14 @@ def create_topic(nodes: list[Node], name: str, partitions: int, replication_fact
     return leaders
 
 
+def delete_topic(node: Node, name: str) -> None:
+    """So that the next measurement gets memory that is warm."""
+    topics = [delete_topics.DeleteTopicState(name=name)]
+    request = delete_topics.DeleteTopicsRequest(topics=topics, timeout_ms=30_000)
+    Client(node.port).call(request, 6, delete_topics.DeleteTopicsResponse)
+    time.sleep(0.5)
+
+
 def produced(client: Client, frame: bytes) -> bool:
     client.socket.sendall(frame)
     data = client.receive()
@@ -250,14 +259,20 @@ def in_parallel(jobs: list[Callable[[], int]]) -> list[int]:
 class Cost:
     """Of one measurement: the broker's CPU and the wall clock."""
 
-    cpu_s: float
+    user_s: float
+    kernel_s: float
     wall_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.kernel_s
 
 
 def measured(node: Node, work: Callable[[], Any]) -> Cost:
-    cpu, wall = node.cpu_s(), time.monotonic()
+    (user, kernel), wall = node.cpu_s(), time.monotonic()
     work()
-    return Cost(node.cpu_s() - cpu, time.monotonic() - wall)
+    user_after, kernel_after = node.cpu_s()
+    return Cost(user_after - user, kernel_after - kernel, time.monotonic() - wall)
 
 
 def raw_socket_rate(total_bytes: int) -> float:
@@ -305,6 +320,7 @@ def measure_single(node: Node, total_bytes: int, raw_rate: float) -> None:
         step = size // RECORD_BYTES
         jobs = [partial(replay_fetch, node.port, topic, index, len(batch), step, count) for index in (0, 1)]
         report(f"fetch   {label} at a time", measured(node, partial(in_parallel, jobs)), moved, raw_rate)
+        delete_topic(node, topic)
 
 
 def replay_produce(port: int, topic: str, index: int, batch: bytes, count: int) -> int:
@@ -327,6 +343,42 @@ def measure_requests(node: Node, count: int) -> None:
     cost = measured(node, lambda: pump(node.port, lambda _: frame, count, 20))
     print(f"  fetch 1 KiB, 1 partition     {cost.cpu_s / count * 1e6:8.1f} us CPU a request, "
           f"{count / cost.wall_s:9,.0f} requests/s")  # fmt: skip
+
+
+def measure_beside_bulk(node: Node, seconds: float) -> None:
+    """Latency of a small control request while two producers send 1 MiB batches as fast as they can."""
+    create_topic([node], "beside", 2, 1)
+    frames = [produce_frame("beside", index, batch_of(MIB), 1) for index in (0, 1)]
+    stop = threading.Event()
+
+    def load(frame: bytes) -> None:
+        client = Client(node.port)
+        while not stop.is_set():
+            for _ in range(3):
+                client.socket.sendall(frame)
+            for _ in range(3):
+                client.receive()
+
+    threads = [threading.Thread(target=load, args=(frame,)) for frame in frames]
+    for thread in threads:
+        thread.start()
+    request = frame_of(metadata.MetadataRequest(topics=[]), 9)
+    client = Client(node.port)
+    latencies = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        started = time.perf_counter()
+        client.socket.sendall(request)
+        client.receive()
+        latencies.append(time.perf_counter() - started)
+        time.sleep(0.002)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    delete_topic(node, "beside")
+    latencies.sort()
+    p50, p99 = latencies[len(latencies) // 2], latencies[int(len(latencies) * 0.99)]
+    print(f"  Metadata beside bulk produce p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
 
 
 def measure_acks_all(nodes: list[Node], count: int) -> None:
@@ -357,7 +409,8 @@ def measure_acks_all(nodes: list[Node], count: int) -> None:
 def report(label: str, cost: Cost, size_bytes: int, raw_rate: float) -> None:
     rate = size_bytes / cost.wall_s / GB
     print(
-        f"  {label:28} {cost.cpu_s / (size_bytes / GB):8.2f} CPU s/GB, {rate * 1000:7.0f} MB/s, "
+        f"  {label:28} {cost.cpu_s / (size_bytes / GB):8.2f} CPU s/GB "
+        f"({cost.user_s / (size_bytes / GB):.2f} user), {rate * 1000:7.0f} MB/s, "
         f"{rate / raw_rate:5.2f} of raw"
     )
 
@@ -380,6 +433,7 @@ def main() -> None:
         print("one broker:")
         measure_single(nodes[0], total, rate)
         measure_requests(nodes[0], 20_000 if options.quick else 200_000)
+        measure_beside_bulk(nodes[0], 1 if options.quick else 4)
         print(f"  memory of the broker         {nodes[0].rss_mib():8.0f} MiB")
         stop_cluster(nodes)
         nodes = start_cluster(f"{directory}/three", 3)
