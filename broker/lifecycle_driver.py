@@ -59,6 +59,7 @@ class LifecycleDriver:
         self._metadata_offset = metadata_offset
         self._features = features
         self._failed = False
+        self._was_fenced = True
         self._poke = asyncio.Event()
         self.caught_up = asyncio.Event()
         self.running = asyncio.Event()
@@ -126,6 +127,7 @@ class LifecycleDriver:
             return
 
     async def _heartbeat(self) -> None:
+        self._log_standing()  # the metadata log may have fenced it meanwhile
         beat = self._lifecycle.next_heartbeat(self._metadata_offset())
         sent_ms = self._clock.monotonic_ms()
         try:
@@ -153,7 +155,6 @@ class LifecycleDriver:
                 self._failed = True
             return
         self._failed = False
-        was_fenced = self._lifecycle.is_fenced
         self._lifecycle.handle_heartbeat_answer(
             sent_ms,
             is_caught_up=response.is_caught_up,
@@ -161,12 +162,20 @@ class LifecycleDriver:
             should_shut_down=response.should_shut_down,
             lease_ms=response.lease_ms,
         )
-        if response.should_shut_down:
-            logger.info("broker %d has handed over and is fenced", self._config.node_id)
-        elif response.is_fenced and not was_fenced:
-            logger.error("this broker has been fenced: it serves no client until it is unfenced")
-        elif was_fenced and not response.is_fenced:
-            logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
+        self._log_standing()
+
+    def _log_standing(self) -> None:
+        if self._lifecycle.is_fenced is not self._was_fenced:
+            self._was_fenced = self._lifecycle.is_fenced
+            if not self._was_fenced:
+                logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
+            elif self._lifecycle.state in (
+                BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+                BrokerState.SHUTTING_DOWN,
+            ):
+                logger.info("broker %d has handed over and is fenced", self._config.node_id)
+            else:
+                logger.error("this broker has been fenced: it serves no client until it is unfenced")
 
     async def _pause(self) -> None:
         """Until the next heartbeat is due, or at once when a shutdown is asked for."""

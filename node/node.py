@@ -93,7 +93,7 @@ class Node:
         logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
 
     async def stop(self) -> None:
-        """Hand over and go; safe after a start that failed half-way. A part that fails does not keep the others."""
+        """Hand over and go; safe after a start that failed half-way. A part that fails keeps no other."""
         async with AsyncExitStack() as last_to_first:
             if self._log is not None:
                 last_to_first.callback(self._log.close)

@@ -86,10 +86,14 @@ async def _serve(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[N
             # A node that cannot trust its disk or its own state must not write another byte.
             logger.critical("halting: %s", failures[0])
             os._exit(EXIT_FATAL)
-        await asyncio.gather(*(node.stop() for node in started))
-    if failures:
+        outcomes = await asyncio.gather(*(node.stop() for node in started), return_exceptions=True)
+        failures.extend(outcome for outcome in outcomes if outcome is not None)
+    if not failures:
+        return 0
+    if isinstance(failures[0], ConfigError | StartError):
         raise failures[0]
-    return 0
+    logger.critical("a node did not stop in order", exc_info=failures[0])
+    return EXIT_FATAL
 
 
 async def _until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.Event) -> None:
@@ -97,10 +101,13 @@ async def _until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.
     assert asyncio.iscoroutine(starting)
     start = asyncio.ensure_future(starting)
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([start, stopping], return_when=asyncio.FIRST_COMPLETED)
-    if start.done():
+    try:
+        await asyncio.wait([start, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # Also when another node refused to start: nothing may go on starting while it is being stopped.
         stopping.cancel()
+        if not start.done():
+            start.cancel()
+            await asyncio.wait([start])
+    if not start.cancelled():
         start.result()
-    else:
-        start.cancel()
-        await asyncio.gather(start, return_exceptions=True)

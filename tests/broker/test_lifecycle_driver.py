@@ -1,4 +1,4 @@
-"""The broker's registration, heartbeats and calls to the controller, against a scripted one, in virtual time."""
+"""The broker's registration, heartbeats and calls to the controller: a scripted one, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,104 @@
+"""Several nodes in one process: how they come up and go down together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykraft.node import run
+from pykraft.node.errors import StartError
+
+
+class FakeNode:
+    """Starts as its test wants, and notes what happens to it."""
+
+    made: list[FakeNode]
+
+    def __init__(self, config: Any, disk: Any, clock: Any, on_fatal: Any) -> None:
+        self.behaviour = config.behaviour
+        self.events: list[str] = []
+        self.stop_error: Exception | None = None
+        self.made.append(self)
+
+    async def start(self) -> None:
+        self.events.append("start")
+        try:
+            await self.behaviour(self)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            self.events.append("start ended")
+            raise
+
+    async def stop(self) -> None:
+        self.events.append("stop")
+        if self.stop_error is not None:
+            raise self.stop_error
+
+
+class FakeConfig:
+    def __init__(self, path: Path, behaviour: Any) -> None:
+        self.all_dirs = (str(path),)
+        self.behaviour = behaviour
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[FakeNode]:
+    FakeNode.made = []
+    monkeypatch.setattr(run, "Node", FakeNode)
+    return FakeNode.made
+
+
+async def wait_for_ever(node: FakeNode) -> None:
+    await asyncio.Event().wait()
+
+
+async def fail(node: FakeNode) -> None:
+    await asyncio.sleep(0)
+    raise StartError("the port is taken")
+
+
+def test_start_that_fails_ends_the_other_starts_before_anything_is_stopped(
+    nodes: list[FakeNode], tmp_path: Path
+) -> None:
+    configs: Any = [FakeConfig(tmp_path / "a", wait_for_ever), FakeConfig(tmp_path / "b", fail)]
+    with pytest.raises(StartError, match="the port is taken"):
+        run.run_nodes(configs)
+    assert nodes[0].events == ["start", "start ended", "stop"]
+    assert nodes[1].events == ["start", "stop"]
+
+
+def test_two_failing_starts_are_one_error(nodes: list[FakeNode], tmp_path: Path) -> None:
+    configs: Any = [FakeConfig(tmp_path / name, fail) for name in ("a", "b", "c")]
+    with pytest.raises(StartError, match="the port is taken"):
+        run.run_nodes(configs)
+    assert all(node.events[-1] == "stop" for node in nodes)
+
+
+def test_node_that_cannot_stop_does_not_keep_the_others_and_is_an_error(
+    nodes: list[FakeNode], tmp_path: Path
+) -> None:
+    async def come_up(node: FakeNode) -> None:
+        node.events.append("up")
+
+    def stop_at_once(ready: Any) -> None:
+        nodes[0].stop_error = OSError("disk gone")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    configs: Any = [FakeConfig(tmp_path / name, come_up) for name in ("a", "b")]
+    assert run.run_nodes(configs, stop_at_once) == run.EXIT_FATAL
+    assert [node.events for node in nodes] == [["start", "up", "stop"]] * 2
+
+
+def test_signal_during_the_start_ends_it_and_is_no_error(nodes: list[FakeNode], tmp_path: Path) -> None:
+    async def be_stopped(node: FakeNode) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    configs: Any = [FakeConfig(tmp_path / "a", be_stopped)]
+    assert run.run_nodes(configs, lambda ready: nodes[0].events.append("ready")) == 0
+    assert nodes[0].events == ["start", "start ended", "stop"]
