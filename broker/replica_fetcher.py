@@ -110,6 +110,7 @@ class _LeaderLink:
         self._retry_timer: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
         self._task = owner.runtime.loop.create_task(self._run())
+        self._task.add_done_callback(owner.replicas.task_done)
 
     # -- what to fetch ---------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class ReplicaManager:
         """
         self._loop = asyncio.get_running_loop()
         self._worker = self._loop.create_task(self._reconcile())
-        self._worker.add_done_callback(self._task_done)
+        self._worker.add_done_callback(self.task_done)
 
     async def stop(self) -> None:
         """Refuse whoever waits and stop working. Logs stay open; the log manager is stopped after."""
@@ -146,13 +146,14 @@ class ReplicaManager:
         assert self._loop is not None
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._task_done)
+        task.add_done_callback(self.task_done)
 
     async def sleep(self, duration_ms: int) -> None:
         """For tasks run by :meth:`spawn`."""
         await asyncio.sleep(duration_ms / 1000)
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
+    def task_done(self, task: asyncio.Task[None]) -> None:
+        """A background task has ended; if it failed, that is a bug and the node has to stop."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
