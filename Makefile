@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := broker group_coordinator jepsen_like kafka_client kafka_protocol log_store metadata_log node quorum runtime spark
 SEED ?= 1
+SEEDS ?= 500
 TIME_LIMIT ?= 60
 RUNS ?= 1
 
@@ -48,6 +49,12 @@ demo: setup java
 
 jepsen: setup
 	$(BIN)/pykraft jepsen run --workload append --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
+
+sim: setup
+	$(BIN)/python -m pykraft.jepsen_like.sim.quorum --seeds $(SEEDS)
+
+mutants: setup
+	$(BIN)/python tests/mutants/run_mutants.py
 
 bench: setup
 	$(BIN)/python benchmarks/data_path.py

@@ -36,7 +36,7 @@ ADAPTERS = {
     # Drivers: they own a pure core and step it from the event loop.
     "broker/controller_channel.py": EVENT_LOOP,
     "broker/lifecycle_driver.py": EVENT_LOOP,
-    "broker/log_manager.py": EVENT_LOOP,
+    "broker/log_manager.py": {"asyncio", "concurrent"},
     "broker/metadata_cache.py": EVENT_LOOP,
     "broker/producer_ids.py": EVENT_LOOP,
     "broker/replica_fetcher.py": EVENT_LOOP,
@@ -45,10 +45,7 @@ ADAPTERS = {
     "group_coordinator/runtime.py": EVENT_LOOP,
     "group_coordinator/service.py": EVENT_LOOP,
     "metadata_log/controller_driver.py": EVENT_LOOP,
-    "metadata_log/controller_rpc.py": EVENT_LOOP,
-    "quorum/client.py": EVENT_LOOP,
     "quorum/driver.py": EVENT_LOOP,
-    "quorum/rpc.py": EVENT_LOOP,
 }
 
 
