@@ -1,0 +1,4 @@
+"""The active controller's decisions: registration, fencing, topics, partitions, configs and the ISR.
+
+A handler returns records and an answer and changes nothing.
+"""
