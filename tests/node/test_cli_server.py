@@ -1,0 +1,108 @@
+"""``pykraft server start``: what it refuses, and how it starts and stops as a process."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+OTHER_CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+ServerFile = Callable[..., Path]
+Pykraft = Callable[..., Any]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def refusal(pykraft: Pykraft, *arguments: str) -> str:
+    """The last line a refused start prints: it exits 1, and without a traceback."""
+    result = pykraft("server", "start", *arguments)
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    last: str = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    return last
+
+
+def test_unformatted_directory_is_refused_with_the_command_to_run(
+    pykraft: Pykraft, server_file: ServerFile, tmp_path: Path
+) -> None:
+    said = refusal(pykraft, str(server_file(controller_quorum_voters="1@127.0.0.1:9093")))
+    assert str(tmp_path / "server-data") in said
+    assert "pykraft storage format" in said and "pykraft storage random-uuid" in said
+
+
+def test_directory_of_another_node_is_refused_with_the_command_to_run(
+    pykraft: Pykraft, server_file: ServerFile
+) -> None:
+    file = str(server_file(controller_quorum_voters="1@127.0.0.1:9093"))
+    assert pykraft("storage", "format", "-t", CLUSTER, "-c", file).returncode == 0
+    foreign = str(server_file(node_id="7", controller_quorum_voters="7@127.0.0.1:9093"))
+    said = refusal(pykraft, foreign)
+    assert "belongs to node 1" in said and "pykraft storage info" in said
+
+
+def test_directories_of_two_clusters_are_refused(
+    pykraft: Pykraft, server_file: ServerFile, tmp_path: Path
+) -> None:
+    voters = "1@127.0.0.1:9093"
+    for name, cluster in (("a", CLUSTER), ("b", OTHER_CLUSTER)):
+        file = str(server_file(name, controller_quorum_voters=voters))
+        assert pykraft("storage", "format", "-t", cluster, "-c", file).returncode == 0
+    both = server_file("c", controller_quorum_voters=voters, log_dirs=f"{tmp_path}/a-data,{tmp_path}/b-data")
+    said = refusal(pykraft, str(both))
+    assert CLUSTER in said and OTHER_CLUSTER in said and "pykraft storage info" in said
+
+
+def test_mistakes_in_the_configuration_are_said_in_one_line(
+    pykraft: Pykraft, server_file: ServerFile, tmp_path: Path
+) -> None:
+    assert "cannot read" in refusal(pykraft, str(tmp_path / "missing.properties"))
+    file = str(server_file(controller_quorum_voters="1@127.0.0.1:9093"))
+    assert "log.dirs" in refusal(pykraft, file, "--override", "log.dir_s=/nowhere")
+    assert pykraft("server", "start", file, "--override", "node.id").returncode == 2
+
+
+def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = taken.getsockname()[1]
+        file = str(
+            server_file(
+                controller_quorum_voters=f"1@127.0.0.1:{port}",
+                listeners=f"PLAINTEXT://127.0.0.1:{busy},CONTROLLER://127.0.0.1:{port}",
+            )
+        )
+        assert pykraft("storage", "format", "-t", CLUSTER, "-c", file).returncode == 0
+        assert str(busy) in refusal(pykraft, file)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_started_node_stops_cleanly_when_asked_and_starts_again(
+    pykraft: Pykraft, start_pykraft: Pykraft, server_file: ServerFile, port: int, number: signal.Signals
+) -> None:
+    file = str(
+        server_file(
+            controller_quorum_voters=f"1@127.0.0.1:{port}",
+            listeners=f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
+        )
+    )
+    assert pykraft("storage", "format", "-t", CLUSTER, "-c", file).returncode == 0
+    for _ in range(2):
+        with start_pykraft("server", "start", file) as running:
+            running.wait_for("is up")
+            assert running.stop(number) == 0, running.printed
+            assert "Traceback" not in running.printed
+            assert " ERROR " not in running.printed
