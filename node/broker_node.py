@@ -195,10 +195,14 @@ class BrokerNode:
     def _fault(self, what: str, error: BaseException) -> None:
         self._on_fatal(error)
 
-    async def stop(self) -> None:
-        """Hand over and close; safe after a start that failed half-way."""
+    async def hand_over(self) -> None:
+        """Have the controller move leaderships to others and let this broker go."""
         if self._driver is not None and self._lifecycle.state is BrokerState.RUNNING:
             await self._driver.shut_down(self._config.controlled_shutdown_timeout_ms)
+
+    async def stop(self) -> None:
+        """Hand over and close; safe after a start that failed half-way."""
+        await self.hand_over()
         for listener in self._listeners:
             await listener.stop_listening()
         self._publisher.end()

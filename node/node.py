@@ -92,6 +92,11 @@ class Node:
             await self.broker.start(self._transport, self._quorum)
         logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
 
+    async def hand_over(self) -> None:
+        """Give leaderships away, while there is a quorum to tell. :meth:`stop` does it too, if need be."""
+        if self.broker is not None:
+            await self.broker.hand_over()
+
     async def stop(self) -> None:
         """Hand over and go; safe after a start that failed half-way. A part that fails keeps no other."""
         async with AsyncExitStack() as last_to_first:

@@ -86,8 +86,10 @@ async def _serve(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[N
             # A node that cannot trust its disk or its own state must not write another byte.
             logger.critical("halting: %s", failures[0])
             os._exit(EXIT_FATAL)
-        outcomes = await asyncio.gather(*(node.stop() for node in started), return_exceptions=True)
-        failures.extend(outcome for outcome in outcomes if outcome is not None)
+        # No controller leaves before the last broker has handed over, or that one would wait in vain.
+        for steps in ([node.hand_over for node in started], [node.stop for node in started]):
+            outcomes = await asyncio.gather(*(step() for step in steps), return_exceptions=True)
+            failures.extend(outcome for outcome in outcomes if outcome is not None)
     if not failures:
         return 0
     if isinstance(failures[0], ConfigError | StartError):

@@ -23,6 +23,7 @@ class FakeNode:
         self.behaviour = config.behaviour
         self.events: list[str] = []
         self.stop_error: Exception | None = None
+        self.others_at_stop: list[list[str]] = []
         self.made.append(self)
 
     async def start(self) -> None:
@@ -34,7 +35,13 @@ class FakeNode:
             self.events.append("start ended")
             raise
 
+    async def hand_over(self) -> None:
+        await asyncio.sleep(0)
+        if "up" in self.events:
+            self.events.append("hand over")
+
     async def stop(self) -> None:
+        self.others_at_stop = [list(node.events) for node in self.made]
         self.events.append("stop")
         if self.stop_error is not None:
             raise self.stop_error
@@ -91,7 +98,17 @@ def test_node_that_cannot_stop_does_not_keep_the_others_and_is_an_error(
 
     configs: Any = [FakeConfig(tmp_path / name, come_up) for name in ("a", "b")]
     assert run.run_nodes(configs, stop_at_once) == run.EXIT_FATAL
-    assert [node.events for node in nodes] == [["start", "up", "stop"]] * 2
+    assert [node.events for node in nodes] == [["start", "up", "hand over", "stop"]] * 2
+
+
+def test_every_node_has_handed_over_before_any_stops(nodes: list[FakeNode], tmp_path: Path) -> None:
+    async def come_up(node: FakeNode) -> None:
+        node.events.append("up")
+
+    configs: Any = [FakeConfig(tmp_path / name, come_up) for name in ("a", "b", "c")]
+    assert run.run_nodes(configs, lambda ready: os.kill(os.getpid(), signal.SIGTERM)) == 0
+    for node in nodes:
+        assert all("hand over" in events for events in node.others_at_stop)
 
 
 def test_signal_during_the_start_ends_it_and_is_no_error(nodes: list[FakeNode], tmp_path: Path) -> None:
