@@ -10,7 +10,8 @@ from itertools import count
 
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
 from pykraft.kafka_protocol.framing import DEFAULT_MAX_REQUEST_BYTES
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime, StreamServer
+from pykraft.runtime.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.tcp_server import StreamServer
 
 _connection_ids = count(1)
 

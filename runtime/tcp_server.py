@@ -1,0 +1,150 @@
+"""Listening sockets: who may connect, how many, and for how long a connection may stay silent.
+
+Decides nothing about bytes. A connection over a limit is closed at once, with one log line for all that are
+refused between two sweeps.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pykraft.runtime.tcp import SessionFactory, StreamConnection, StreamRuntime, StreamSession
+
+if TYPE_CHECKING:
+    from asyncio import Future, Server, TimerHandle
+
+logger = logging.getLogger(__name__)
+
+
+class StreamServer:
+    """A listening socket and its connections: at most so many, and none that stays silent for too long."""
+
+    def __init__(
+        self,
+        runtime: StreamRuntime,
+        host: str | None,
+        port: int,
+        factory: SessionFactory,
+        *,
+        max_connections: int,
+        max_connections_per_ip: int,
+        idle_timeout_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._host = host
+        self._port = port
+        self._factory = factory
+        self._max_connections = max_connections
+        self._max_per_ip = max_connections_per_ip
+        # A connection is idle when it has been silent for all of the last ticks.
+        self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
+        self._idle_ticks = max(1, round(idle_timeout_ms / 1000 / self._sweep_s))
+        self._connections: dict[StreamConnection, str] = {}
+        self._per_ip: dict[str, int] = {}
+        self._server: Server | None = None
+        self._sweeper: TimerHandle | None = None
+        self._refused = 0
+        self._drained: Future[None] | None = None
+        self.port = port
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> int:
+        """Bind and listen; returns the port."""
+        port = await self.bind()
+        await self.start_serving()
+        return port
+
+    async def bind(self) -> int:
+        """Take the address; peers are refused until :meth:`start_serving`. Returns the port."""
+        loop = self._runtime.loop
+        self._server = await loop.create_server(
+            lambda: StreamConnection(self._runtime, self._accept, self._lost),
+            self._host,
+            self._port,
+            backlog=1024,
+            reuse_address=True,
+            start_serving=False,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    async def start_serving(self) -> None:
+        """Listen on the address that was bound."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = self._runtime.loop.call_later(self._sweep_s, self._sweep)
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; connections go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Stop listening and end all connections."""
+        await self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in list(self._connections):
+            connection.close()
+        if self._connections:
+            self._drained = self._runtime.loop.create_future()
+            await self._drained
+
+    def _accept(self, connection: StreamConnection) -> StreamSession:
+        address = connection.peer[0]
+        count = self._per_ip.get(address, 0)
+        self._per_ip[address] = count + 1
+        self._connections[connection] = address
+        if len(self._connections) > self._max_connections or count >= self._max_per_ip:
+            if self._refused == 0:
+                logger.warning(
+                    "refusing connections: %d open, %d from %s", len(self._connections) - 1, count, address
+                )
+            self._refused += 1
+            connection.close()
+            return _RefusedSession()
+        return self._factory(connection)
+
+    def _lost(self, connection: StreamConnection) -> None:
+        address = self._connections.pop(connection, None)
+        if address is not None:
+            left = self._per_ip[address] - 1
+            if left:
+                self._per_ip[address] = left
+            else:
+                del self._per_ip[address]
+        if self._drained is not None and not self._connections and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _sweep(self) -> None:
+        runtime = self._runtime
+        runtime.tick += 1
+        if self._refused:
+            logger.warning("refused %d connections", self._refused)
+            self._refused = 0
+        oldest = runtime.tick - self._idle_ticks
+        for connection in list(self._connections):
+            if connection.last_tick < oldest:
+                connection.close()
+            elif connection.last_tick < runtime.tick - 1:
+                connection.release_memory()
+        self._sweeper = runtime.loop.call_later(self._sweep_s, self._sweep)
+
+
+class _RefusedSession:
+    """Stands in for the session of a connection that is already being closed."""
+
+    need_bytes = 1
+    stalled = False
+
+    def receive(self, data: memoryview) -> int:
+        return len(data)
+
+    def connection_lost(self) -> None:
+        return
