@@ -24,6 +24,10 @@ from pykraft.kafka_protocol.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
 
+MAX_DECODED_BYTES = 2 << 20
+"""The largest request that is turned into objects: the smallest structs grow some sixty-fold when they are.
+Only Produce carries more, and it is never turned into objects."""
+
 
 class HotHandler(Protocol):
     """Answers one API without the general codec."""
@@ -65,6 +69,9 @@ class RequestServer:
             hot = self._hot.get(header.api_key)
             if hot is not None:
                 hot.handle(connection, context, header, frame[body_at:], slot)
+                return
+            if len(frame) > MAX_DECODED_BYTES:
+                connection.close(f"{api.key.name} request of {len(frame)} bytes")
                 return
             # Bytes behind the request are let be, as Kafka does: librdkafka leaves some after Metadata v13.
             body = bytes(frame[body_at:])

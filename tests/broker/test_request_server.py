@@ -1,0 +1,138 @@
+"""From frames to answers: what is refused, how, and what it costs the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from pykraft.broker.dispatch import Api
+from pykraft.broker.request_server import MAX_DECODED_BYTES, RequestServer
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import encode_request
+from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+class _Link:
+    """What a connection wrote, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def write(self, chunks: Sequence[Any]) -> None:
+        for chunk in chunks:
+            self.written += chunk
+
+    def close(self) -> None:
+        self.closed = True
+
+    def receive_more(self) -> None: ...
+
+
+async def _heartbeat(services: object, context: object, request: Any, version: int) -> HeartbeatResponse:
+    if request.group_id == "refused":
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if request.group_id == "bug":
+        raise ZeroDivisionError
+    return HeartbeatResponse(throttle_time_ms=7)
+
+
+def _heartbeat_error(request: Any, version: int, error: KafkaError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
+
+
+def _versions_error(request: Any, version: int, error: KafkaError) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=error.code, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
+    )
+
+
+APIS = (
+    Api(ApiKey.HEARTBEAT, 0, 4, _heartbeat, _heartbeat_error),
+    Api(ApiKey.API_VERSIONS, 0, 4, _heartbeat, _versions_error),
+)
+
+
+async def _send(*frames: bytes) -> _Link:
+    """Play frames to a server and wait until it has dealt with all of them."""
+    server = RequestServer(cast(BrokerServices, None), APIS, {})
+    link = _Link()
+    connection = Connection(link, server, connection_id=1, peer_address="::1", listener_name="PLAINTEXT")
+    data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+    connection.receive(memoryview(bytearray(data)))
+    while connection.pending_responses and not link.closed:
+        await asyncio.sleep(0)
+    await server.close()
+    return link
+
+
+def _beat(group_id: str, correlation_id: int) -> bytes:
+    return encode_request(HeartbeatRequest(group_id=group_id), 3, correlation_id, "client")
+
+
+def test_answers_carry_the_error_of_the_handler_and_come_in_order() -> None:
+    link = asyncio.run(_send(_beat("fine", 1), _beat("refused", 2)))
+    bodies = [
+        HeartbeatResponse(throttle_time_ms=7),
+        HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    expected = b"".join(
+        struct.pack(">ii", 4 + len(body.encode(3)), number) + body.encode(3)
+        for number, body in enumerate(bodies, 1)
+    )
+    assert bytes(link.written) == expected
+
+
+def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    link = asyncio.run(_send(_beat("bug", 1), _beat("fine", 2)))
+    size = struct.unpack_from(">i", link.written)[0]
+    first = HeartbeatResponse.decode(bytes(link.written[8 : 4 + size]), 3)
+    assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(link.written) > 4 + size
+    assert "HEARTBEAT failed" in caplog.text
+
+
+def test_bytes_behind_a_request_are_let_be() -> None:
+    link = asyncio.run(_send(_beat("fine", 1) + b"\0\0\0"))
+    assert link.written
+    assert not link.closed
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (struct.pack(">hhih", 999, 0, 1, -1), "unknown API 999"),
+        (struct.pack(">hhihb", 12, 9, 1, -1, 0), "HEARTBEAT version 9 is not served"),
+        (_beat("fine", 1)[:-8], "malformed request"),
+        (b"\0", "malformed request"),
+        (_beat("fine", 1) + bytes(MAX_DECODED_BYTES), "HEARTBEAT request of"),
+    ],
+)
+def test_what_cannot_be_answered_closes_the_connection_with_one_line(
+    frame: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        link = asyncio.run(_send(frame))
+    assert link.closed
+    (record,) = caplog.records
+    assert reason in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_a_newer_api_versions_is_answered_in_the_oldest_encoding() -> None:
+    frame = encode_request(ApiVersionsRequest(), 4, 5, "client")
+    newer = frame[:2] + struct.pack(">h", 99) + frame[4:]
+    link = asyncio.run(_send(newer))
+    assert struct.unpack_from(">i", link.written, 4)[0] == 5
+    response = ApiVersionsResponse.decode(bytes(link.written[8:]), 0)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(key.api_key, key.max_version) for key in response.api_keys] == [(18, 4)]
