@@ -8,11 +8,11 @@ replica and does nothing but call its log: no sockets, no clocks, no tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from pykraft.broker import producer_state
+from pykraft.broker.follower_batches import find_new_batches
 from pykraft.broker.isr import (
     FollowerProgress,
     IsrProposal,
@@ -29,8 +29,6 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import (
     BatchHeader,
     assign_offset,
-    crc_is_valid,
-    iter_headers,
     read_header,
     set_log_append_time,
 )
@@ -39,7 +37,6 @@ from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 
 NO_EPOCH = -1
-EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 
 
 class PartitionEvents(Protocol):
@@ -56,15 +53,6 @@ class AppendInfo(NamedTuple):
     next_offset: int
     log_append_time_ms: int
     is_duplicate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FoundOffset:
-    """An answer to ListOffsets; -1 where unknown."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
 
 
 class FetchWaiter(Protocol):
@@ -379,27 +367,6 @@ class Partition:
         """What a follower may copy from ``offset`` on: everything."""
         return self.log.read(offset, max_bytes, at_least_one=at_least_one)
 
-    def find_offset(self, timestamp: int, *, is_replica: bool) -> FoundOffset:
-        """ListOffsets: a sentinel (earliest, latest, …) or the first record at or after a time.
-
-        OFFSET_NOT_AVAILABLE while a new leader's high watermark is below what its predecessor may have shown.
-        """
-        log = self.log
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            start = log.log_start_offset
-            return FoundOffset(-1, start, log.epoch_cache.epoch_for_offset(start))
-        if timestamp == LATEST_TIERED:
-            return FoundOffset(-1, -1, -1)
-        if not is_replica and self.high_watermark < self.leader_epoch_start:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} has not yet found its high watermark")
-        end = log.log_end_offset if is_replica else self.high_watermark
-        if timestamp == LATEST:
-            return FoundOffset(-1, end, self.leader_epoch)
-        found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
-        if found is None or found.offset >= end:
-            return FoundOffset(-1, -1, -1)
-        return FoundOffset(*found)
-
     # -- follower --------------------------------------------------------------------------------------
 
     def append_as_follower(self, data: memoryview, now_ms: int) -> int:
@@ -408,22 +375,10 @@ class Partition:
         Offsets and epochs are the leader's. A batch that fails its checksum is refused (CORRUPT_MESSAGE)
         and nothing of ``data`` is kept.
         """
-        log = self.log
-        headers: list[BatchHeader] = []
-        start = end = 0
-        expected = log.log_end_offset
-        for position, header in iter_headers(data):
-            if not headers and header.next_offset <= expected:
-                start = end = position + header.size_bytes
-                continue
-            if header.base_offset < expected or not crc_is_valid(data, position, header):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self}: bad batch at {header.base_offset}")
-            headers.append(header)
-            expected = header.next_offset
-            end = position + header.size_bytes
+        headers, start, end = find_new_batches(data, self.log.log_end_offset)
         if not headers:
             return 0
-        log.append(data[start:end], headers, now_ms=now_ms)
+        self.log.append(data[start:end], headers, now_ms=now_ms)
         for header in headers:
             self.producers.replay(header)
         return end - start
@@ -470,8 +425,3 @@ def _replay_producers(log: Log) -> ProducerState:
     return producer_state.rebuild(
         log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
     )
-
-
-def partitions_by_name(partitions: Sequence[Partition]) -> list[Partition]:
-    """In an order that does not depend on how they are kept."""
-    return sorted(partitions, key=lambda partition: (partition.topic, partition.index))

@@ -1,21 +1,19 @@
 """All replicas on this broker: which there are, what role each has, and who waits for them.
 
 The metadata image says what should be here; a worker opens and deletes logs until it is so, and only then do
-partitions take part. ISR proposals go to the controller, one at a time per partition. Wake-ups (fetches that
-wait for data, high-watermark listeners) are collected and run once the request that caused them is done, so
-that nothing is called from within an append. Decides who may be served (lease and fencing); all that
-concerns one replica is decided in :mod:`pykraft.broker.partition`.
+partitions take part. Decides who may be served (lease and fencing); all that concerns one replica is decided
+in :mod:`pykraft.broker.partition`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.isr import IsrProposal
+from pykraft.broker.isr_proposals import IsrProposals
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager, TopicPartition
 from pykraft.broker.partition import Partition
@@ -27,7 +25,7 @@ from pykraft.broker.ports import (
     LeadershipListener,
     OnFault,
 )
-from pykraft.broker.purgatory import Deadlines, Waiting
+from pykraft.broker.wakeups import Wakeups
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
@@ -38,12 +36,7 @@ from pykraft.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-ISR_RETRY_MS = 500
 OPENED_PER_STEP = 16
-#: Answers after which a proposal is known not to have been applied.
-_REFUSED_FOR_GOOD = frozenset(
-    {ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST, ErrorCode.OPERATION_NOT_ATTEMPTED}
-)
 
 
 class FollowerFetchers(Protocol):
@@ -55,12 +48,6 @@ class FollowerFetchers(Protocol):
 
     def unfollow(self, partition: Partition) -> None: ...
     def brokers_changed(self, image: MetadataImage) -> None: ...
-
-
-class Wakeable(Protocol):
-    """A fetch that waits for data."""
-
-    def evaluate(self) -> None: ...
 
 
 class ReplicaManager:
@@ -82,7 +69,16 @@ class ReplicaManager:
         self.logs = logs
         self.metadata = metadata
         self.lease = lease
-        self._controller = controller
+        self._isr_proposals = IsrProposals(
+            config.node_id,
+            config.replica_lag_time_max_ms,
+            metadata,
+            lease,
+            controller,
+            clock,
+            self.spawn,
+            self._call_later,
+        )
         self._on_fault = on_fault
         self._fetchers: FollowerFetchers | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -94,14 +90,7 @@ class ReplicaManager:
         self._worker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.deadlines = Deadlines()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._woken: dict[Wakeable, None] = {}
-        self._moved: dict[Partition, None] = {}
-        self._in_request = False
-        self._wake_scheduled = False
-        self._high_watermark_listeners: dict[str, list[HighWatermarkListener]] = {}
+        self.wakeups = Wakeups(clock)
         self._leadership_listeners: list[LeadershipListener] = []
 
     # -- life ------------------------------------------------------------------------------------------
@@ -117,6 +106,7 @@ class ReplicaManager:
         delete logs of topics that it does not know yet.
         """
         self._loop = asyncio.get_running_loop()
+        self.wakeups.attach(self._loop)
         self._worker = self._loop.create_task(self._reconcile())
         self._worker.add_done_callback(self.task_done)
 
@@ -126,16 +116,15 @@ class ReplicaManager:
             self._worker.cancel()
         for task in list(self._tasks):
             task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.wakeups.close()
         for partition in self.partitions():
             partition.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.run_woken()
+        self.wakeups.run()
         await asyncio.gather(*self._tasks, *([self._worker] if self._worker else []), return_exceptions=True)
 
     def add_high_watermark_listener(self, callback: HighWatermarkListener, topic: str) -> None:
         """Call ``callback`` whenever a high watermark of ``topic`` has moved."""
-        self._high_watermark_listeners.setdefault(topic, []).append(callback)
+        self.wakeups.add_listener(callback, topic)
 
     def add_leadership_listener(self, callback: LeadershipListener) -> None:
         """Call ``callback`` when this broker begins to lead (its log open) or leads no more."""
@@ -147,6 +136,10 @@ class ReplicaManager:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self.task_done)
+
+    def _call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._loop.call_later(delay_ms / 1000, callback)
 
     async def sleep(self, duration_ms: int) -> None:
         """For tasks run by :meth:`spawn`."""
@@ -248,16 +241,7 @@ class ReplicaManager:
             return b"", end
         return await self.logs.run(lambda: piece.file.pread(piece.position, piece.size_bytes)), end
 
-    # -- waiting ---------------------------------------------------------------------------------------
-
-    def begin_request(self) -> None:
-        """Wake-ups wait until :meth:`end_request`."""
-        self._in_request = True
-
-    def end_request(self) -> None:
-        self._in_request = False
-        if self._woken or self._moved:
-            self.run_woken()
+    # -- events of partitions ----------------------------------------------------------------------------
 
     def log_grew(self, partition: Partition) -> None:
         for waiter in partition.replica_waiters:
@@ -266,52 +250,7 @@ class ReplicaManager:
     def high_watermark_moved(self, partition: Partition) -> None:
         for waiter in partition.consumer_waiters:
             waiter.wake()
-        if partition.topic in self._high_watermark_listeners:
-            self._moved[partition] = None
-            self._schedule_wake()
-
-    def wake(self, waiting: Wakeable) -> None:
-        """Evaluate ``waiting`` soon; many causes, one evaluation."""
-        self._woken[waiting] = None
-        self._schedule_wake()
-
-    def _schedule_wake(self) -> None:
-        if not self._in_request and not self._wake_scheduled and self._loop is not None:
-            self._wake_scheduled = True
-            self._loop.call_soon(self.run_woken)
-
-    def run_woken(self) -> None:
-        """Evaluate what was woken and tell listeners of moved high watermarks."""
-        self._wake_scheduled = False
-        while self._woken or self._moved:
-            woken, self._woken = self._woken, {}
-            moved, self._moved = self._moved, {}
-            for waiting in woken:
-                waiting.evaluate()
-            for partition in moved:
-                for listener in self._high_watermark_listeners[partition.topic]:
-                    listener(partition.topic, partition.index, partition.high_watermark)
-
-    def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
-        """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
-        self.deadlines.add(operation, deadline_ms)
-        self._arm_timer()
-
-    def _arm_timer(self) -> None:
-        due_ms = self.deadlines.next_ms
-        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        assert self._loop is not None
-        self._timer_ms = due_ms
-        delay_ms = max(0, due_ms - self.clock.monotonic_ms())
-        self._timer = self._loop.call_later(delay_ms / 1000, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        self.deadlines.expire(self.clock.monotonic_ms())
-        self._arm_timer()
+        self.wakeups.high_watermark_moved(partition)
 
     # -- metadata --------------------------------------------------------------------------------------
 
@@ -468,52 +407,10 @@ class ReplicaManager:
 
     def maybe_change_isr(self, partition: Partition) -> None:
         """Propose a new ISR if a follower has caught up or fallen behind."""
-        proposal = partition.next_proposal(
-            self.clock.monotonic_ms(), self.config.replica_lag_time_max_ms, self._is_eligible
-        )
-        if proposal is not None:
-            self.spawn(self._propose(partition, proposal))
+        self._isr_proposals.maybe_propose(partition)
 
     def check_lag(self) -> None:
         """Look for followers that have fallen behind; called from time to time."""
         for partition in self.partitions():
             if partition.is_leader:
-                self.maybe_change_isr(partition)
-
-    def _is_eligible(self, replica: int, broker_epoch: int) -> bool:
-        broker = self.metadata.image.brokers.get(replica)
-        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
-
-    async def _propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        members = [
-            (
-                replica,
-                self.lease.epoch if replica == self.node_id else proposal.broker_epochs.get(replica, -1),
-            )
-            for replica in proposal.new_isr
-        ]
-        try:
-            answer = await self._controller.alter_partition(
-                partition.topic_id,
-                partition.index,
-                proposal.leader_epoch,
-                proposal.partition_epoch,
-                members,
-            )
-            error = answer.error
-        except KafkaError as failure:
-            answer, error = None, failure.code
-        if answer is not None and error is ErrorCode.NONE:
-            logger.info("%s: ISR is now %s", partition, list(answer.isr))
-            partition.handle_isr_accepted(proposal, answer.isr, answer.partition_epoch)
-            self.maybe_change_isr(partition)
-            return
-        logger.info("%s: ISR %s refused: %s", partition, list(proposal.new_isr), error.name)
-        retry_ms = self.clock.monotonic_ms() + ISR_RETRY_MS
-        partition.handle_isr_refused(proposal, retry_ms, outcome_known=error in _REFUSED_FOR_GOOD)
-        assert self._loop is not None
-        self._loop.call_later(ISR_RETRY_MS / 1000 + 0.01, self._retry_isr, partition)
-
-    def _retry_isr(self, partition: Partition) -> None:
-        if self._partitions.get((partition.topic, partition.index)) is partition:
-            self.maybe_change_isr(partition)
+                self._isr_proposals.maybe_propose(partition)

@@ -64,13 +64,13 @@ class FetchHandler:
             waiting = self.parked_followers.pop(connection.connection_id, None)
             if waiting is not None:
                 waiting.expire()
-        replicas.begin_request()
+        replicas.wakeups.begin_request()
         try:
             if is_replica:
                 self._acknowledge(request)
             topics, size, is_final = self.read(request)
         finally:
-            replicas.end_request()
+            replicas.wakeups.end_request()
         if is_final or size >= request.min_bytes or request.max_wait_ms <= 0:
             self.answer(header, request, connection.listener_name, topics, slot)
         else:
@@ -241,10 +241,10 @@ class _PendingFetch:
                 waiters[self] = None
                 self._partitions.append(waiters)
         self._slot.on_abandon = self._leave
-        replicas.wait_until(self, replicas.clock.monotonic_ms() + self._request.max_wait_ms)
+        replicas.wakeups.wait_until(self, replicas.clock.monotonic_ms() + self._request.max_wait_ms)
 
     def wake(self) -> None:
-        self._handler.replicas.wake(self)
+        self._handler.replicas.wakeups.wake(self)
 
     def evaluate(self) -> None:
         """Something changed: answer if it is enough, else go on waiting."""
@@ -269,4 +269,4 @@ class _PendingFetch:
         connection_id = self._connection.connection_id
         if self._handler.parked_followers.get(connection_id) is self:
             del self._handler.parked_followers[connection_id]
-        self._handler.replicas.deadlines.remove(self)
+        self._handler.replicas.wakeups.deadlines.remove(self)

@@ -10,7 +10,7 @@ LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back
 from __future__ import annotations
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.partition import LATEST_TIERED
+from pykraft.broker.offset_lookup import LATEST_TIERED, find_offset
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -54,7 +54,7 @@ def _answer(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {asked.timestamp} has no meaning")
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
-        found = partition.find_offset(asked.timestamp, is_replica=replica_id >= 0)
+        found = find_offset(partition, asked.timestamp, is_replica=replica_id >= 0)
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:

@@ -58,7 +58,7 @@ class ProduceHandler:
         now_ms = replicas.clock.wall_ms()
         topics: Results = []
         failed = False
-        replicas.begin_request()
+        replicas.wakeups.begin_request()
         try:
             for name, topic_id, partitions in request.topics:
                 results: list[ProduceResult] = []
@@ -84,7 +84,7 @@ class ProduceHandler:
                         pending.add(partition, next_offset, results)
                     results.append(result)
         finally:
-            replicas.end_request()
+            replicas.wakeups.end_request()
         if acks == 0:
             if failed:
                 connection.close("a Produce request with acks=0 failed")
@@ -169,12 +169,12 @@ class _PendingProduce:
             self._answer()
             return
         deadline_ms = self._replicas.clock.monotonic_ms() + max(timeout_ms, 0)
-        self._replicas.wait_until(self, deadline_ms)
+        self._replicas.wakeups.wait_until(self, deadline_ms)
 
     def batch_done(self, batch: _PendingBatch) -> None:
         self._waiting.pop(batch, None)
         if not self._waiting and self.bucket >= 0:
-            self._replicas.deadlines.remove(self)
+            self._replicas.wakeups.deadlines.remove(self)
             self._answer()
 
     def expire(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.partition import EARLIEST, LATEST, MAX_TIMESTAMP, Partition
+from pykraft.broker.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
+from pykraft.broker.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
@@ -152,21 +153,21 @@ def test_new_leader_does_not_show_an_end_that_may_move_back() -> None:
     partition.append_as_follower(data, 0)
     partition.apply(state(1, epoch=1, version=1), 0)
     with pytest.raises(KafkaError) as refused:
-        partition.find_offset(LATEST, is_replica=False)
+        find_offset(partition, LATEST, is_replica=False)
     assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
-    assert partition.find_offset(EARLIEST, is_replica=False).offset == 0
+    assert find_offset(partition, EARLIEST, is_replica=False).offset == 0
     acknowledge(partition, 1, 2, 3)
-    assert partition.find_offset(LATEST, is_replica=False).offset == 1
-    assert partition.find_offset(MAX_TIMESTAMP, is_replica=False).offset == 0
-    assert partition.find_offset(1000, is_replica=False).offset == 0
-    assert partition.find_offset(1001, is_replica=False).offset == -1
+    assert find_offset(partition, LATEST, is_replica=False).offset == 1
+    assert find_offset(partition, MAX_TIMESTAMP, is_replica=False).offset == 0
+    assert find_offset(partition, 1000, is_replica=False).offset == 0
+    assert find_offset(partition, 1001, is_replica=False).offset == -1
 
 
 def test_uncommitted_records_are_found_by_no_consumer() -> None:
     partition = make()
     partition.apply(state(1), 0)
     append(partition)
-    assert partition.find_offset(0, is_replica=False).offset == -1
+    assert find_offset(partition, 0, is_replica=False).offset == -1
     assert partition.read_committed(0, 1000, at_least_one=True) is None
     assert partition.read_replica(0, 1000, at_least_one=True) is not None
 

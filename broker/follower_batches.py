@@ -1,0 +1,27 @@
+"""Which of the batches that a leader sent a follower may append."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
+
+
+def find_new_batches(data: memoryview, log_end_offset: int) -> tuple[list[BatchHeader], int, int]:
+    """Headers of the whole batches at or behind ``log_end_offset``, and where in ``data`` they lie.
+
+    Batches that end before are passed over, a partial one at the end is left for the next fetch. One that
+    overlaps what is there or fails its checksum is CORRUPT_MESSAGE for all.
+    """
+    headers: list[BatchHeader] = []
+    start = end = 0
+    expected = log_end_offset
+    for position, header in iter_headers(data):
+        if not headers and header.next_offset <= expected:
+            start = end = position + header.size_bytes
+            continue
+        if header.base_offset < expected or not crc_is_valid(data, position, header):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"bad batch at offset {header.base_offset}")
+        headers.append(header)
+        expected = header.next_offset
+        end = position + header.size_bytes
+    return headers, start, end

@@ -1,0 +1,109 @@
+"""Waking whoever waits, but never from within the change that woke them.
+
+Fetches that wait for data and listeners of high watermarks are collected while a request is handled and run
+when it is done, or in the next turn of the loop if no request caused them; many causes, one evaluation.
+Deadlines share one timer. Decides when; what a woken fetch does is its own business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pykraft.broker.partition import Partition
+from pykraft.broker.ports import HighWatermarkListener
+from pykraft.broker.purgatory import Deadlines, Waiting
+from pykraft.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+
+
+class Wakeable(Protocol):
+    """A fetch that waits for data."""
+
+    def evaluate(self) -> None: ...
+
+
+class Wakeups:
+    """The wake-ups of one broker. ``attach`` it to the loop before anybody waits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop: AbstractEventLoop | None = None
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+        self._woken: dict[Wakeable, None] = {}
+        self._moved: dict[Partition, None] = {}
+        self._in_request = False
+        self._is_scheduled = False
+        self._listeners: dict[str, list[HighWatermarkListener]] = {}
+        self.deadlines = Deadlines()
+
+    def attach(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def close(self) -> None:
+        """No deadline fires any more; what was woken is still run by :meth:`run`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add_listener(self, callback: HighWatermarkListener, topic: str) -> None:
+        self._listeners.setdefault(topic, []).append(callback)
+
+    def begin_request(self) -> None:
+        """Wake-ups wait until :meth:`end_request`."""
+        self._in_request = True
+
+    def end_request(self) -> None:
+        self._in_request = False
+        if self._woken or self._moved:
+            self.run()
+
+    def wake(self, waiting: Wakeable) -> None:
+        """Evaluate ``waiting`` soon."""
+        self._woken[waiting] = None
+        self._schedule()
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Tell the listeners of its topic soon."""
+        if partition.topic in self._listeners:
+            self._moved[partition] = None
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._in_request and not self._is_scheduled and self._loop is not None:
+            self._is_scheduled = True
+            self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Evaluate what was woken and tell listeners of moved high watermarks."""
+        self._is_scheduled = False
+        while self._woken or self._moved:
+            woken, self._woken = self._woken, {}
+            moved, self._moved = self._moved, {}
+            for waiting in woken:
+                waiting.evaluate()
+            for partition in moved:
+                for listener in self._listeners[partition.topic]:
+                    listener(partition.topic, partition.index, partition.high_watermark)
+
+    def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
+        """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
+        self.deadlines.add(operation, deadline_ms)
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        due_ms = self.deadlines.next_ms
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_ms = due_ms
+        delay_ms = max(0, due_ms - self._clock.monotonic_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self.deadlines.expire(self._clock.monotonic_ms())
+        self._arm_timer()
