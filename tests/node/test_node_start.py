@@ -1,0 +1,174 @@
+"""A real node in this process: starts that fail half-way leave nothing behind, and a second try works."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykraft.broker.log_manager import LogManager
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store import checkpoint
+from pykraft.log_store.log import LogConfig
+from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.node.config import ServerConfig, load_server_config
+from pykraft.node.dev_cluster import free_ports
+from pykraft.node.errors import StartError
+from pykraft.node.format import format_directories
+from pykraft.node.node import Node
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.os_disk import OsDisk
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 60
+
+
+def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> ServerConfig:
+    """A formatted combined node, alone in its cluster."""
+    broker, controller = free_ports(HOST, 2)
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "log.dirs": str(directory),
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "2",
+    } | dict(overrides or {})
+    config = load_server_config("\n".join(f"{key}={value}" for key, value in properties.items()))
+    format_directories(
+        OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0, ignore_formatted=True
+    )
+    return config
+
+
+def make_node(config: ServerConfig, fatal: list[BaseException]) -> Node:
+    return Node(config, OsDisk(), SystemClock(), fatal.append)
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    with socket.socket() as holder:
+        holder.bind((HOST, port))
+        holder.listen()
+        yield
+
+
+async def until_only_this_task_is_left() -> None:
+    """gRPC ends tasks of its own a little later."""
+    async with asyncio.timeout(5):
+        while asyncio.all_tasks() != {asyncio.current_task()}:
+            await asyncio.sleep(0)
+
+
+def run(scenario: Callable[[list[BaseException]], Coroutine[Any, Any, None]]) -> None:
+    """The scenario is given the list of fatal errors, which must stay empty."""
+
+    async def main() -> None:
+        fatal: list[BaseException] = []
+        async with asyncio.timeout(TIMEOUT_S):
+            await scenario(fatal)
+        assert fatal == []
+
+    asyncio.run(main())
+
+
+def broker_port(config: ServerConfig) -> int:
+    return config.broker_listeners[0].port
+
+
+def controller_port(config: ServerConfig) -> int:
+    assert config.controller_listener is not None
+    return config.controller_listener.port
+
+
+@pytest.mark.parametrize("port_of", [broker_port, controller_port])
+def test_taken_port_is_named_and_nothing_is_left_running(
+    tmp_path: Path, port_of: Callable[[ServerConfig], int]
+) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        config = make_config(tmp_path)
+        port = port_of(config)
+        node = make_node(config, fatal)
+        with taken(port), pytest.raises(StartError, match=str(port)):
+            await node.start()
+        await node.stop()
+        await until_only_this_task_is_left()
+        again = make_node(config, fatal)
+        await again.start()
+        await again.stop()
+        await until_only_this_task_is_left()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("turns", [1, 5, 20, 60, 200, 1000])
+def test_start_that_is_broken_off_anywhere_can_be_stopped_and_tried_again(tmp_path: Path, turns: int) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        config = make_config(tmp_path)
+        node = make_node(config, fatal)
+        start = asyncio.ensure_future(node.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        start.cancel()
+        await asyncio.wait([start])
+        await node.stop()
+        await until_only_this_task_is_left()
+        again = make_node(config, fatal)
+        await again.start()
+        await again.stop()
+        await until_only_this_task_is_left()
+
+    run(scenario)
+
+
+def lonely_config(directory: Path) -> ServerConfig:
+    """One of three voters, whose fellows never come."""
+    mine, other, third, broker = free_ports(HOST, 4)
+    return make_config(
+        directory,
+        {
+            "controller.quorum.voters": f"1@{HOST}:{mine},2@{HOST}:{other},3@{HOST}:{third}",
+            "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{mine}",
+        },
+    )
+
+
+async def start_in_vain(node: Node) -> None:
+    """Start a node that finds no controller, until it waits for one; then stop it."""
+    start = asyncio.ensure_future(node.start())
+    done, _ = await asyncio.wait([start], timeout=0.5)
+    assert not done
+    start.cancel()
+    await asyncio.wait([start])
+    async with asyncio.timeout(5):
+        await node.stop()
+    await until_only_this_task_is_left()
+
+
+def test_node_without_a_quorum_stops_at_once_when_its_start_is_broken_off(tmp_path: Path) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        await start_in_vain(make_node(lonely_config(tmp_path), fatal))
+
+    run(scenario)
+
+
+def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        config = lonely_config(tmp_path)
+        logs = LogManager(OsDisk(), [str(tmp_path)], LogConfig(), SystemClock(), lambda what, error: None)
+        await logs.start()
+        await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
+        await logs.stop(5, {("t", 0): 7})
+        await start_in_vain(make_node(config, fatal))
+        path = f"{tmp_path}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
+        assert checkpoint.read_offset_checkpoint(OsDisk(), path) == {("t", 0): 7}
+
+    run(scenario)
