@@ -1,6 +1,6 @@
 """The follower's side of Fetch, by hand: version 17, without a session, responses parsed in place.
 
-Version 17 names topics by id and carries the replica's broker epoch, by which a leader refuses what a previous
+Version 17 names topics by id and carries the broker epoch, by which a leader refuses what a previous
 incarnation sent. Record sets are views into the response frame and valid only while it is.
 """
 
