@@ -24,6 +24,7 @@ from pykraft.jepsen_like.history import HistoryWriter
 TICK_S = 0.02
 MAX_POLLED = 500
 PIPELINED_REQUESTS = 5
+SETTLE_TIMEOUT_S = 10.0
 FINAL_CHUNK = 5_000
 
 # The broker refused the record itself: it cannot be in the log.
@@ -120,10 +121,12 @@ class AppendWorkload:
         for thread in self._consumers:
             thread.join(15.0)
 
-    def final_read(self, timeout_s: float = 60.0) -> list[int]:
-        """Read every partition from the start up to the high watermark; partitions where that failed."""
-        deadline = Deadline(timeout_s)
-        return [p for p in range(self._config.partitions) if not self._read_partition(p, deadline)]
+    def final_read(self, timeout_s: float = 30.0) -> list[int]:
+        """Read every partition from the start up to the high watermark; partitions where that failed.
+
+        ``timeout_s`` is for each partition, so that one that is stuck does not hide the others.
+        """
+        return [p for p in range(self._config.partitions) if not self._read_partition(p, timeout_s)]
 
     # --- producers -----------------------------------------------------------------------------------------
 
@@ -248,13 +251,13 @@ class AppendWorkload:
             self._history.record("ok", name, op, key=key, records=records)
         return sum(map(len, by_key.values()))
 
-    def _read_partition(self, partition: int, deadline: Deadline) -> bool:
+    def _read_partition(self, partition: int, timeout_s: float) -> bool:
         """Read up to a high watermark that covers every acknowledged offset; False if it was not reached.
 
         A new leader may for a moment know only an older high watermark, so one that lies below an
-        acknowledgement is asked for again until the time is up; if it stays there, the checker tells what is
-        missing.
+        acknowledgement is asked for again for a while; if it stays there, the checker tells what is missing.
         """
+        deadline, settled = Deadline(timeout_s), Deadline(SETTLE_TIMEOUT_S)
         topic, name = self._config.topic, f"final-{partition}"
         consumer = self._new_consumer(name)
         position, end = 0, -1
@@ -264,7 +267,7 @@ class AppendWorkload:
             while not deadline.passed:
                 if position >= end:
                     end = max(end, self._high_watermark(consumer, partition))
-                    if position >= end >= self._end_offsets[partition]:
+                    if position >= end >= (0 if settled.passed else self._end_offsets[partition]):
                         break
                 asked_us = self._history.now_us()
                 messages = consumer.consume(FINAL_CHUNK, timeout=0.2)
@@ -273,8 +276,8 @@ class AppendWorkload:
                 position = max(offsets, default=position - 1) + 1
         finally:
             consumer.close()
-        key = f"{topic}-{partition}"
-        self._history.record("ok", name, "final-end", key=key, offset=max(position, 0))
+        if position >= end >= 0:
+            self._history.record("ok", name, "final-end", key=f"{topic}-{partition}", offset=position)
         return position >= end >= self._end_offsets[partition]
 
     def _high_watermark(self, consumer: Consumer, partition: int) -> int:
