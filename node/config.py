@@ -82,6 +82,8 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     if not isinstance(node_id, int):
         raise ConfigError("node.id is required")
     log_dirs = tuple(_list(values, "log.dirs")) or (str(values["log.dir"]),)
+    if len({path.rstrip("/") for path in log_dirs}) != len(log_dirs):
+        raise ConfigError("log.dirs names a directory twice")
     brokers, controller, inter_broker = _listeners(values, roles)
     voters = _static_voters(_list(values, "controller.quorum.voters"))
     _check_voters(voters, node_id, roles)

@@ -236,7 +236,7 @@ def test_proposal_of_a_former_leader_is_refused_by_its_epoch(cluster: Any) -> No
     assert result.error is ErrorCode.FENCED_LEADER_EPOCH
 
 
-# --- names that come back ------------------------------------------------------------------------------------
+# --- names that come back --------------------------------------------------------------------------------
 
 
 class Recorder:

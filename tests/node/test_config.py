@@ -68,6 +68,7 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"inter.broker.listener.name": "INSIDE"}, "INSIDE"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "host that clients can reach"),
         ({"log.segment.bytes": "ten"}, "not a number"),
+        ({"log.dirs": "/a,/b,/a/"}, "log.dirs names a directory twice"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(change: dict[str, str], message: str) -> None:
