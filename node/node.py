@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from pykraft.kafka_protocol.errors import KafkaError
@@ -47,6 +48,8 @@ class Node:
         self._disk = disk
         self._clock = clock
         self._on_fatal = on_fatal
+        # Metadata flushes must not queue behind the flushes of partitions.
+        self._flush_executor = ThreadPoolExecutor(1, thread_name_prefix="metadata-flush")
         self._transport: GrpcTransport | None = None
         self._server: GrpcServer | None = None
         self._quorum: QuorumNode | None = None
@@ -106,6 +109,7 @@ class Node:
                 last_to_first.push_async_callback(self._transport.close)
             if self._server is not None:
                 last_to_first.push_async_callback(self._server.stop, _GRACE_MS)
+            last_to_first.callback(self._flush_executor.shutdown, wait=False)
             if self._quorum is not None:
                 last_to_first.push_async_callback(self._quorum.stop)
             if self._controller is not None:
@@ -158,6 +162,7 @@ class Node:
             rng=random.Random(),
             listeners=listeners,
             on_fatal=self._on_fatal,
+            flush_executor=self._flush_executor,
         )
 
     def _make_controller(self, identity: NodeIdentity, voters: VoterSet) -> ControllerDriver:
