@@ -45,6 +45,10 @@ class BrokerLifecycle:
         self.epoch = -1
         self.is_fenced = True
 
+    @property
+    def is_registered(self) -> bool:
+        return self.epoch != -1
+
     def lease_valid(self, now_ms: int) -> bool:
         """Whether no controller can have fenced this broker yet."""
         return self._lease_end_ms is not None and now_ms < self._lease_end_ms

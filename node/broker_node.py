@@ -197,8 +197,17 @@ class BrokerNode:
 
     async def hand_over(self) -> None:
         """Have the controller move leaderships to others and let this broker go."""
-        if self._driver is not None and self._lifecycle.state is BrokerState.RUNNING:
-            await self._driver.shut_down(self._config.controlled_shutdown_timeout_ms)
+        await self._say_good_bye()
+
+    async def _say_good_bye(self) -> None:
+        """Hand over what is led here. Without it the next process waits until the session here has lapsed."""
+        if self._driver is None or not self._lifecycle.is_registered:
+            return
+        serves = self._lifecycle.state is BrokerState.RUNNING
+        config = self._config
+        await self._driver.shut_down(
+            config.controlled_shutdown_timeout_ms if serves else config.heartbeat_interval_ms
+        )
 
     async def stop(self) -> None:
         """Hand over and close; safe after a start that failed half-way."""

@@ -325,6 +325,24 @@ def test_controlled_shutdown_ends_when_the_controller_lets_the_broker_go() -> No
     in_virtual_time(scenario)
 
 
+def test_broker_that_never_served_says_good_bye_too() -> None:
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        running = asyncio.ensure_future(world.driver.run())
+        await asyncio.sleep(0.1)
+
+        def beat(request: Any) -> Any:
+            return pb.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=request.want_shut_down)
+
+        world.beat = beat
+        began_ms = world.clock.monotonic_ms()
+        await world.driver.shut_down(2000)
+        assert world.clock.monotonic_ms() - began_ms < 100
+        await running
+
+    in_virtual_time(scenario)
+
+
 def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed() -> None:
     async def scenario(world: World) -> None:
         await world.start()
