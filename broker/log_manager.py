@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
 STRAY_SUFFIX = "-stray"
+_CHECKPOINTS = (
+    checkpoint.RECOVERY_POINT_CHECKPOINT,
+    checkpoint.LOG_START_OFFSET_CHECKPOINT,
+    checkpoint.REPLICATION_OFFSET_CHECKPOINT,
+)
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 OnFault = Callable[[str, BaseException], None]
@@ -52,6 +57,7 @@ class OpenLog:
 class _LoadedDir:
     logs: list[OpenLog] = field(default_factory=list)
     broker_epoch: int | None = None
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     stray: list[str] = field(default_factory=list)
 
 
@@ -75,8 +81,10 @@ class LogManager:
         self._on_fault = on_fault
         self._executor = executor
         self.logs: dict[TopicPartition, OpenLog] = {}
-        #: Recovery points as they stand in the checkpoint files: what a crash would trust.
-        self._stored_recovery_points: dict[TopicPartition, int] = {}
+        #: What the checkpoint files say, by path: what a start after a crash would trust.
+        self._stored: dict[str, dict[TopicPartition, int]] = {}
+        #: Held while a file is written in the executor, so that an older version never comes last.
+        self._writing = asyncio.Lock()
         self._flushing: set[TopicPartition] = set()
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
@@ -95,9 +103,11 @@ class LogManager:
             job = partial(_load_dir, self._disk, log_dir, self._default_config, now_ms)
             loaded = await self.run(job)
             epochs.append(loaded.broker_epoch)
+            self._stored.update(loaded.checkpoints)
             for opened in loaded.logs:
                 self.logs[opened.topic_partition] = opened
-                self._stored_recovery_points[opened.topic_partition] = opened.log.recovery_point
+            for opened in loaded.logs:
+                self.note_truncation(opened.topic_partition)  # what recovery cut must not be promised either
         known = {epoch for epoch in epochs if epoch is not None}
         if len(known) == 1 and None not in epochs:
             self.previous_broker_epoch = known.pop()
@@ -141,6 +151,7 @@ class LogManager:
                 existing = None
             if existing is None:
                 log_dir = self._emptiest_dir()
+                await self._forget_namesake(log_dir, key)
                 path = f"{log_dir}/{topic}-{index}"
                 now_ms = self._clock.wall_ms()
                 job = partial(_create, self._disk, log_dir, path, config, topic_id, now_ms)
@@ -153,7 +164,6 @@ class LogManager:
         """Remove logs for good. Answers on their way keep the files they need."""
         for key in keys:
             opened = self.logs.pop(key, None)
-            self._stored_recovery_points.pop(key, None)
             if opened is not None:
                 while key in self._flushing:
                     await asyncio.sleep(0.001)
@@ -195,33 +205,32 @@ class LogManager:
         never flushed.
         """
         opened = self.logs.get(key)
-        if opened is None or self._stored_recovery_points.get(key, 0) <= opened.log.recovery_point:
+        if opened is None:
             return
-        try:
-            self._store_recovery_points(opened.log_dir)
-        except OSError as error:
-            self._on_fault(opened.log_dir, error)
-            raise
+        stored = self._stored.get(f"{opened.log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
+        if stored.get(key, 0) <= opened.log.recovery_point:
+            return
+        self._store_recovery_points(opened.log_dir)
 
     def _in_dir(self, log_dir: str) -> dict[TopicPartition, OpenLog]:
         return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
 
     def _store_recovery_points(self, log_dir: str) -> None:
+        """Not in the executor: a truncation must not be overtaken by an older, higher point."""
         points = {key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}
         path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
-        checkpoint.write_offset_checkpoint(self._disk, path, points)
-        self._stored_recovery_points.update(points)
+        try:
+            checkpoint.write_offset_checkpoint(self._disk, path, points)
+        except OSError as error:
+            self._on_fault(path, error)
+            raise
+        self._stored[path] = points
 
     async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Recovery points, log starts and high watermarks of every directory."""
         await self.write_high_watermarks(high_watermarks)
         for log_dir in self._dirs:
-            # Not in the executor: a truncation must not be overtaken by an older, higher point.
-            try:
-                self._store_recovery_points(log_dir)
-            except OSError as error:
-                self._on_fault(log_dir, error)
-                raise
+            self._store_recovery_points(log_dir)
             starts = {
                 key: one.log.log_start_offset
                 for key, one in self._in_dir(log_dir).items()
@@ -230,14 +239,43 @@ class LogManager:
             await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for log_dir in self._dirs:
-            here = self._in_dir(log_dir)
+        for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:
             offsets = {key: offset for key, offset in high_watermarks.items() if key in here}
-            await self._write(log_dir, checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
+            await self._write(log_dir, checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets, here)
 
-    async def _write(self, log_dir: str, name: str, offsets: dict[TopicPartition, int]) -> None:
-        path = f"{log_dir}/{name}"
+    async def _write(
+        self,
+        log_dir: str,
+        name: str,
+        offsets: dict[TopicPartition, int],
+        meant: Mapping[TopicPartition, OpenLog] | None = None,
+    ) -> None:
+        """Replace a file. ``meant`` are the logs that ``offsets`` are of (default: those of now)."""
+        meant = self._in_dir(log_dir) if meant is None else meant
+        async with self._writing:
+            # Deleted, and perhaps created anew under the same name, while this waited: not what is meant.
+            offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
+            await self._replace(f"{log_dir}/{name}", offsets)
+
+    async def _replace(self, path: str, offsets: dict[TopicPartition, int]) -> None:
         await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
+        self._stored[path] = offsets
+
+    async def _forget_namesake(self, log_dir: str, key: TopicPartition) -> None:
+        """Take what the files still say of an earlier log of this name out of them.
+
+        They go by name: after a crash the new log would be believed as durable, as committed and as far
+        deleted as the old one was.
+        """
+        if key in self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}):
+            self._store_recovery_points(log_dir)
+        for name in (checkpoint.LOG_START_OFFSET_CHECKPOINT, checkpoint.REPLICATION_OFFSET_CHECKPOINT):
+            path = f"{log_dir}/{name}"
+            async with self._writing:
+                stored = self._stored.get(path, {})
+                if key in stored:
+                    here = self._in_dir(log_dir)
+                    await self._replace(path, {k: offset for k, offset in stored.items() if k in here})
 
 
 def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _LoadedDir:
@@ -245,15 +283,10 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
     disk.make_dirs(log_dir)
     loaded = _LoadedDir(broker_epoch=checkpoint.read_clean_shutdown(disk, log_dir))
     is_clean = loaded.broker_epoch is not None
-    recovery_points = checkpoint.read_offset_checkpoint(
-        disk, f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
-    )
-    log_starts = checkpoint.read_offset_checkpoint(
-        disk, f"{log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}"
-    )
-    high_watermarks = checkpoint.read_offset_checkpoint(
-        disk, f"{log_dir}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
-    )
+    for name in _CHECKPOINTS:
+        path = f"{log_dir}/{name}"
+        loaded.checkpoints[path] = checkpoint.read_offset_checkpoint(disk, path)
+    recovery_points, log_starts, high_watermarks = loaded.checkpoints.values()
     if is_clean:
         checkpoint.remove_clean_shutdown(disk, log_dir)
     for name in disk.list(log_dir):

@@ -1,0 +1,152 @@
+"""Checkpoints are kept by topic name: what they say of a deleted topic must not count for its successor."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_manager import LogManager
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import assign_offset, read_header
+from pykraft.log_store.checkpoint import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+)
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.runtime.clock import SystemClock
+
+CONFIG = build_log_config({}, {})
+OLD_ID, NEW_ID = b"a" * 16, b"b" * 16
+KEY = ("t", 0)
+
+
+def manager(disk: Any, **options: Any) -> LogManager:
+    def fault(what: str, error: BaseException) -> None:
+        raise AssertionError(f"{what}: {error}")
+
+    return LogManager(disk, ("/d",), CONFIG, SystemClock(), fault, **options)
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)]))
+        assign_offset(data, 0, log.log_end_offset, 3)
+        log.append(data, [read_header(data)], now_ms=0)
+
+
+async def with_old_topic(disk: MemoryDisk) -> LogManager:
+    """A topic of 100 records, all of it flushed, committed and half of it deleted, and all that on record."""
+    logs = manager(disk)
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+    fill(opened.log, 100)
+    opened.log.advance_log_start(50)
+    await logs.flush(KEY)
+    await logs.write_checkpoints({KEY: 90})
+    return logs
+
+
+def stored(disk: MemoryDisk) -> dict[str, int]:
+    names = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
+    found = {name: read_offset_checkpoint(disk, f"/d/{name}").get(KEY) for name in names}
+    return {name: offset for name, offset in found.items() if offset is not None}
+
+
+def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = await with_old_topic(disk)
+        assert len(stored(disk)) == 3
+        await logs.delete([KEY])
+        (opened,) = await logs.open_or_create([("t", 0, NEW_ID, CONFIG)])
+        fill(opened.log, 120)
+        logs.abandon()  # kill -9 before the next checkpoint
+        again = manager(disk)
+        await again.start()
+        reopened = again.logs[KEY]
+        assert (reopened.log.log_start_offset, reopened.log.log_end_offset) == (0, 120)
+        assert reopened.high_watermark == 0
+        assert reopened.log.recovery_report.scanned_batches == 120  # nothing is trusted unseen
+
+    data_plane.run(body)
+
+
+def test_namesake_deleted_before_a_restart_is_forgotten_too(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = await with_old_topic(disk)
+        await logs.delete([KEY])
+        logs.abandon()
+        again = manager(disk)
+        await again.start()
+        (opened,) = await again.open_or_create([("t", 0, NEW_ID, CONFIG)])
+        fill(opened.log, 120)
+        again.abandon()
+        third = manager(disk)
+        await third.start()
+        assert third.logs[KEY].high_watermark == 0
+        assert third.logs[KEY].log.log_start_offset == 0
+        assert third.logs[KEY].log.recovery_report.scanned_batches == 120
+
+    data_plane.run(body)
+
+
+def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = await with_old_topic(disk)
+        logs.abandon()
+        disk.remove_tree("/d/t-0")
+        again = manager(disk)
+        await again.start()
+        (opened,) = await again.open_or_create([("t", 0, OLD_ID, CONFIG)])
+        assert (opened.log.log_start_offset, opened.high_watermark) == (0, 0)
+        assert not stored(disk)
+
+    data_plane.run(body)
+
+
+def test_high_watermarks_on_their_way_to_disk_do_not_reach_a_new_namesake(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 100)
+            writing = asyncio.create_task(logs.write_checkpoints({KEY: 90}))
+            recreating = asyncio.create_task(logs.open_or_create([("t", 0, NEW_ID, CONFIG)]))
+            await asyncio.gather(writing, recreating)
+            assert logs.logs[KEY].topic_id == NEW_ID
+            assert stored(disk).get(REPLICATION_OFFSET_CHECKPOINT, 0) == 0
+            assert stored(disk).get(RECOVERY_POINT_CHECKPOINT, 0) == 0
+            logs.abandon()
+
+    data_plane.run(body)
+
+
+def test_recovery_point_beyond_what_recovery_kept_is_lowered_before_anything_is_appended(
+    data_plane: Any,
+) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+        fill(opened.log, 100)
+        await logs.flush(KEY)
+        await logs.write_checkpoints({KEY: 90})
+        opened.log.truncate_to(60)
+        logs.abandon()  # kill -9 between the truncation and the word of it
+        again = manager(disk)
+        await again.start()
+        fill(again.logs[KEY].log, 60)
+        assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == 60
+        again.abandon()
+
+    data_plane.run(body)
