@@ -65,6 +65,10 @@ class RaftCore:
                 f"the log holds records of epoch {log.last_epoch}, but quorum-state knows epoch "
                 f"{election.epoch} only: the file was lost or replaced, and a vote may have been forgotten"
             )
+        if voters.ids == (local.id,) and not voters.is_voter(local):
+            raise ValueError(
+                f"the only voter is {voters.voters[0].key}, this directory is {local}: nobody to follow"
+            )
         placeholder = Unattached(now_ms)
         self.state = CoreState(config, cluster_id, local, voters, rng, election, log, placeholder)
         self.state.role = _initial_role(self.state, now_ms)

@@ -32,14 +32,19 @@ class Delivery:
     def __init__(self, log: CommittedLog, listeners: Sequence[QuorumListener]) -> None:
         self._log = log
         self._listeners = tuple(listeners)
-        self._pending: tuple[LeaderAndEpoch, int | None] | None = None
+        self._pending: tuple[tuple[LeaderAndEpoch, int | None], ...] = ()
         self._announced: LeaderAndEpoch | None = None
         self.delivered_offset = 0
         self.high_watermark = 0
 
     def leader_changed(self, leader: LeaderAndEpoch, after_offset: int | None) -> None:
-        """A later change replaces one that has not been announced yet."""
-        self._pending = (leader, after_offset)
+        """A later change replaces those not announced yet, except that winning does not hide having lost.
+
+        Else a leader that is elected again would hear of the new epoch without the end of the old one, and
+        take what others committed in between for its own.
+        """
+        due_at_once = tuple(pending for pending in self._pending if pending[1] is None)
+        self._pending = (*(due_at_once if after_offset is not None else ()), (leader, after_offset))
 
     @property
     def has_work(self) -> bool:
@@ -57,15 +62,14 @@ class Delivery:
         self.delivered_offset = next_offset
 
     def _may_announce(self) -> bool:
-        if self._pending is None:
+        if not self._pending:
             return False
-        after_offset = self._pending[1]
+        after_offset = self._pending[0][1]
         return after_offset is None or self.delivered_offset > after_offset
 
     def _announce(self) -> None:
-        assert self._pending is not None
-        leader, _ = self._pending
-        self._pending = None
+        (leader, _), *rest = self._pending
+        self._pending = tuple(rest)
         if leader != self._announced:
             self._announced = leader
             for listener in self._listeners:

@@ -20,6 +20,7 @@ def describe_quorum(state: CoreState, wall_minus_monotonic_ms: int, now_ms: int)
         else:
             voters.append(ReplicaProgress(voter.key, -1, -1, -1))
     if isinstance(role, Leader):
+        role.forget_silent_observers(now_ms - wall_minus_monotonic_ms)
         by_id = sorted(role.observers.values(), key=lambda progress: progress.key.id)
         observers = [_shown(progress, role, wall_minus_monotonic_ms) for progress in by_id]
     return QuorumDescription(

@@ -225,11 +225,11 @@ class QuorumNode:
                     self._effects.extend(core.step(self._events.popleft(), self._clock.monotonic_ms()))
                 else:
                     break
+            self._maybe_flush()
         except Exception as error:
             self._fail(error)
         finally:
             self._pumping = False
-        self._maybe_flush()
         self._maybe_deliver()
         self._arm_timer(core.next_deadline_ms)
         if core.state.shutting_down and core.has_handed_over:

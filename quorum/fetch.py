@@ -11,6 +11,7 @@ watermark is the leader's, capped by what is flushed here, and nothing below it 
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
@@ -75,11 +76,24 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
 
 
 def _progress_of(state: CoreState, role: Leader, request: FetchRequest, now_ms: int) -> FetchProgress:
-    if state.voters.is_voter(request.replica):
-        return role.progress[request.replica.id]
-    progress = role.observers.get(request.replica)
+    key = request.replica
+    if state.voters.is_voter(key):
+        return _progress_of_voter(role, key)
+    progress = role.observers.get(key)
     if progress is None:
-        progress = role.observers[request.replica] = FetchProgress(request.replica, 0, now_ms, now_ms)
+        role.forget_silent_observers(now_ms)
+        progress = role.observers[key] = FetchProgress(key, 0, now_ms, now_ms)
+    return progress
+
+
+def _progress_of_voter(role: Leader, key: ReplicaKey) -> FetchProgress:
+    """A voter given by id alone shows its directory by fetching; another disk under its id holds nothing."""
+    progress = role.progress[key.id]
+    if key.directory_id not in (ZERO_UUID, progress.key.directory_id):
+        if progress.key.directory_id != ZERO_UUID:
+            last_ms = progress.last_fetch_ms
+            progress = role.progress[key.id] = FetchProgress(key, 0, last_ms, role.elected_at_ms)
+        progress.key = key
     return progress
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pykraft.quorum.progress import FetchProgress
 from pykraft.quorum.voters import ReplicaKey
 
+OBSERVER_SESSION_MS = 300_000
+
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
@@ -75,6 +77,11 @@ class Leader:
     begin_at_ms: dict[int, int]
     observers: dict[ReplicaKey, FetchProgress] = field(default_factory=dict)
     parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
+
+    def forget_silent_observers(self, now_ms: int) -> None:
+        """A broker comes back under its old key, or never: nobody is remembered for ever."""
+        oldest_ms = now_ms - OBSERVER_SESSION_MS
+        self.observers = {k: p for k, p in self.observers.items() if p.last_fetch_ms > oldest_ms}
 
 
 @dataclass(slots=True)

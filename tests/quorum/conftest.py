@@ -289,6 +289,7 @@ class CoreBench:
         epoch_starts: Sequence[tuple[int, int]] = (),
         end_offset: int = 0,
         static: bool = False,
+        local: ReplicaKey | None = None,
     ) -> None:
         self.keys = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 10)}
         members = [self.keys[i] for i in range(1, voters + 1)]
@@ -299,7 +300,7 @@ class CoreBench:
         self.core = RaftCore(
             config=QuorumConfig(),
             cluster_id="c",
-            local=self.keys[node_id],
+            local=local or self.keys[node_id],
             voters=self.voters,
             rng=random.Random(1),
             election=election or ElectionState(),

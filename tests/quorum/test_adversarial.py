@@ -1,0 +1,135 @@
+"""Histories that were written to break the core or the delivery, and what must come of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.quorum.delivery import Delivery
+from pykraft.quorum.describe import describe_quorum
+from pykraft.quorum.events import Proposed, TimerFired
+from pykraft.quorum.listener import LeaderAndEpoch
+from pykraft.quorum.roles import OBSERVER_SESSION_MS, Leader
+from pykraft.quorum.voters import ReplicaKey
+
+
+def _lead_static(bench):
+    b = bench(static=True)
+    b.stand()
+    b.answer(b.vote_for(2))
+    b.flush()
+    assert isinstance(b.state.role, Leader)
+    return b
+
+
+def _described(b, wall_minus_monotonic_ms=0):
+    return describe_quorum(b.state, wall_minus_monotonic_ms, b.now_ms + wall_minus_monotonic_ms)
+
+
+def test_voter_given_by_id_alone_is_described_with_the_directory_it_fetches_from(bench):
+    b = _lead_static(bench)
+    assert [voter.key for voter in _described(b).voters][1:] == [ReplicaKey(2), ReplicaKey(3)]
+    b.fetch(2, 1, 1)
+    b.fetch(3, 1, 1, replica=ReplicaKey(3, ZERO_UUID))
+    assert [voter.key for voter in _described(b).voters] == [b.keys[1], b.keys[2], ReplicaKey(3)]
+    b.fetch(2, 1, 1, replica=ReplicaKey(2, ZERO_UUID))
+    assert _described(b).voters[1].key == b.keys[2]
+
+
+def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held(bench):
+    b = _lead_static(bench)
+    b.fetch(2, 1, 1)
+    b.step(Proposed(1, 3, "x"))
+    b.fetch(2, 4, 1)  # held by 2 alone: our own disk has not flushed it yet
+    b.fetch(2, 0, 0, replica=ReplicaKey(2, b.keys[8].directory_id))
+    b.flush()
+    assert b.state.high_watermark == 1
+    assert _described(b).voters[1].key == ReplicaKey(2, b.keys[8].directory_id)
+    b.fetch(3, 4, 1)
+    assert b.state.high_watermark == 4
+
+
+def test_observers_that_fell_silent_are_forgotten(bench):
+    b = bench()
+    b.lead()
+    b.fetch(4, 1, 1)
+    assert len(_described(b).observers) == 1
+    for _ in range(OBSERVER_SESSION_MS // 2_000 + 1):  # an outage of the observer only
+        b.step(TimerFired(), after_ms=2_000)
+        b.fetch(2, 1, 1)
+    assert isinstance(b.state.role, Leader)
+    assert _described(b).observers == ()
+    b.fetch(5, 1, 1)
+    assert list(b.state.role.observers) == [b.keys[5]]
+
+
+def test_lone_voter_on_another_disk_refuses_to_start_and_names_both(bench):
+    b = bench(voters=1)
+    with pytest.raises(ValueError, match=str(b.keys[1])):
+        bench(voters=1, local=ReplicaKey(1, b.keys[8].directory_id))
+
+
+def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress(bench):
+    """What it matches ends before our epoch begins, so it could commit nothing; but it is no news either."""
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1)
+    b.step(TimerFired(), after_ms=10_000)  # resigns
+    b.step(TimerFired(), after_ms=10_000)  # stands again
+    b.answer(b.vote_for(3))
+    role = b.state.role
+    assert isinstance(role, Leader) and b.state.epoch == 2
+    b.now_ms += 1
+    assert b.fetch(2, 1, 1, epoch=1).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert role.progress[2].end_offset == 0 and role.progress[2].last_fetch_ms == role.elected_at_ms
+
+
+class _Listener:
+    def __init__(self):
+        self.heard = []
+
+    def handle_commit(self, batches):
+        self.heard += [batch.base_offset for batch in batches]
+
+    def handle_leader_change(self, leader):
+        self.heard.append(leader)
+
+
+class _NoLog:
+    def iter_batches(self, start_offset, end_offset=None):
+        return iter(())
+
+
+def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first():
+    listener = _Listener()
+    delivery = Delivery(_NoLog(), [listener])
+    first, lost, again = LeaderAndEpoch(1, 5), LeaderAndEpoch(None, 6), LeaderAndEpoch(1, 7)
+    delivery.delivered_offset = delivery.high_watermark = 11
+    delivery.leader_changed(first, 10)
+    delivery.deliver_slice()
+    delivery.leader_changed(lost, None)
+    delivery.leader_changed(again, 20)
+    assert delivery.has_work
+    delivery.deliver_slice()
+    assert not delivery.has_work
+    delivery.delivered_offset = delivery.high_watermark = 21
+    delivery.deliver_slice()
+    assert listener.heard == [first, lost, again]
+
+
+def test_leadership_that_ended_before_it_was_committed_is_never_announced():
+    listener = _Listener()
+    delivery = Delivery(_NoLog(), [listener])
+    delivery.leader_changed(LeaderAndEpoch(None, 1), None)
+    delivery.leader_changed(LeaderAndEpoch(1, 1), 10)
+    delivery.leader_changed(LeaderAndEpoch(2, 2), None)
+    delivery.leader_changed(LeaderAndEpoch(None, 3), None)
+    delivery.leader_changed(LeaderAndEpoch(1, 4), 12)
+    delivery.leader_changed(LeaderAndEpoch(1, 5), 13)
+    while delivery.has_work:
+        delivery.deliver_slice()
+    delivery.delivered_offset = delivery.high_watermark = 14
+    while delivery.has_work:
+        delivery.deliver_slice()
+    assert listener.heard == [LeaderAndEpoch(None, 3), LeaderAndEpoch(1, 5)]
