@@ -75,10 +75,11 @@ class Killer:
             timer.join(RESTART_AFTER_S + 30.0)
         self.cluster.wait_in_sync(TOPIC, IN_SYNC_TIMEOUT_S)
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         for timer in self.timers:
             timer.cancel()
             timer.join(10.0)
+        self.probe.close()
 
     def _kill(self, node_id: int | None, what: str) -> None:
         if node_id is None:
@@ -191,7 +192,7 @@ def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Con
         produced = produce_rows(cluster.bootstrap_servers, TOPIC, rows, events, console)
         killer.wait_restarted()
     finally:
-        killer.cancel()
+        killer.close()
         observer.stop()
     console.print(f"{CONSUMERS} consumers read everything", highlight=False)
     received = consume_all(cluster.bootstrap_servers, TOPIC, PARTITIONS, produced.checksums, READ_TIMEOUT_S)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.checkers.self_test import PLANTS
+from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.runner import EXIT_COULD_NOT_RUN, RunError, main, run
 
@@ -25,9 +27,18 @@ def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
         yield cluster
 
 
-def test_killed_leader_is_replaced_and_comes_back_in_sync(cluster: ProcessCluster) -> None:
+@pytest.fixture
+def closing_probe(cluster: ProcessCluster) -> Iterator[Callable[[str], ClusterProbe]]:
+    """Makes probes that are closed when the test ends."""
+    with ExitStack() as opened:
+        yield lambda client_id: opened.enter_context(closing(cluster.probe(client_id)))
+
+
+def test_killed_leader_is_replaced_and_comes_back_in_sync(
+    cluster: ProcessCluster, closing_probe: Callable[[str], ClusterProbe]
+) -> None:
     cluster.create_topic("t", 3, configs={"min.insync.replicas": "2"})
-    probe = cluster.probe("test")
+    probe = closing_probe("test")
     busiest = cluster.busiest_broker(probe, "t")
     assert busiest is not None
     cluster.nodes[busiest].kill()
@@ -44,8 +55,10 @@ def test_killed_leader_is_replaced_and_comes_back_in_sync(cluster: ProcessCluste
     assert cluster.stop() == []
 
 
-def test_killed_controller_is_replaced(cluster: ProcessCluster) -> None:
-    probe = cluster.probe("test")
+def test_killed_controller_is_replaced(
+    cluster: ProcessCluster, closing_probe: Callable[[str], ClusterProbe]
+) -> None:
+    probe = closing_probe("test")
     first = cluster.active_controller(probe, 10)
     assert first is not None
     cluster.nodes[first].kill()
