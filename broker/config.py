@@ -34,6 +34,7 @@ class BrokerConfig:
 
     heartbeat_interval_ms: int = 2000
     initial_registration_timeout_ms: int = 60_000
+    controlled_shutdown_enable: bool = True
     controlled_shutdown_timeout_ms: int = 15_000
     controller_request_timeout_ms: int = 30_000
 
@@ -57,7 +58,6 @@ class BrokerConfig:
     file_delete_delay_ms: int = 60_000
 
     fetch_max_bytes: int = 57_671_680
-    max_fetch_sessions: int = 1000
     socket_request_max_bytes: int = 104_857_600
     max_connections: int = 2_147_483_647
     connections_max_idle_ms: int = 600_000

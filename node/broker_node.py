@@ -196,15 +196,14 @@ class BrokerNode:
         self._on_fatal(error)
 
     async def hand_over(self) -> None:
-        """Have the controller move leaderships to others and let this broker go."""
-        await self._say_good_bye()
+        """Have the controller move leaderships to others and let this broker go.
 
-    async def _say_good_bye(self) -> None:
-        """Hand over what is led here. Without it the next process waits until the session here has lapsed."""
-        if self._driver is None or not self._lifecycle.is_registered:
+        Without it the next process waits until the session here has lapsed.
+        """
+        config = self._config
+        if self._driver is None or not (self._lifecycle.is_registered and config.controlled_shutdown_enable):
             return
         serves = self._lifecycle.state is BrokerState.RUNNING
-        config = self._config
         await self._driver.shut_down(
             config.controlled_shutdown_timeout_ms if serves else config.heartbeat_interval_ms
         )

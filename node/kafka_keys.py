@@ -23,26 +23,24 @@ early.start.listeners eligible.leader.replicas.enable fetch.purgatory.purge.inte
 follower.replication.throttled.rate group.consumer.max.heartbeat.interval.ms
 group.consumer.max.session.timeout.ms group.consumer.migration.policy
 group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
-group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms
-group.coordinator.rebalance.protocols group.coordinator.threads group.share.delivery.count.limit
-group.share.enable group.share.heartbeat.interval.ms group.share.max.groups
-group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
+group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms group.coordinator.threads
+group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
 group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbeat.interval.ms
 group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
 group.share.partition.max.record.locks group.share.record.lock.duration.ms
 group.share.session.timeout.ms kafka.metrics.polling.interval.secs kafka.metrics.reporters
 leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
 leader.replication.throttled.rate log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
-log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
-log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
-log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
-log.dir.failure.timeout.ms log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms
-log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms log.roll.jitter.ms
+log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
-max.request.partition.size.limit message.max.bytes metadata.log.max.record.bytes.between.snapshots
-metadata.log.max.snapshot.interval.ms metadata.log.segment.min.bytes metadata.log.segment.ms
-metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
+max.incremental.fetch.session.cache.slots max.request.partition.size.limit
+metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
+metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
 offsets.load.buffer.size offsets.topic.compression.codec principal.builder.class
 producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
