@@ -79,9 +79,15 @@ class IsrState:
             return self
         return IsrState(isr, partition_epoch)
 
-    def answered(self, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
-        """The controller accepted the proposal in flight, and this is what holds now."""
-        return IsrState(isr, partition_epoch) if partition_epoch >= self.partition_epoch else self
+    def answered(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
+        """The controller accepted a proposal, and this is what held then.
+
+        The metadata log may have said so before, and another proposal may be in flight since: that one stays
+        open. An answer that moves no partition epoch settles nothing but its own proposal.
+        """
+        if partition_epoch > self.partition_epoch:
+            return IsrState(isr, partition_epoch)
+        return self.rejected() if self.pending is proposal else self
 
     def with_pending(self, proposal: IsrProposal) -> IsrState:
         assert self.pending is None, "one proposal at a time"

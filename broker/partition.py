@@ -301,9 +301,13 @@ class Partition:
             for replica in self.replicas
             if replica not in isr.committed and self._is_caught_up(replica, is_eligible)
         )
-        if not removed and not added and not isr.maybe_added:
-            return None
         new_isr = without(isr.committed, removed) + added
+        if new_isr == isr.committed:
+            if not isr.maybe_added or len(isr.committed) == 1:
+                return None
+            # An addition nobody answered holds the high watermark back until the partition epoch moves. The
+            # same members in another order make it move, and a late copy of that attempt void.
+            new_isr = (*isr.committed[1:], isr.committed[0])
         epochs = {
             replica: follower.broker_epoch
             for replica, follower in self.followers.items()
@@ -326,7 +330,7 @@ class Partition:
     def handle_isr_accepted(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> None:
         """The controller committed a proposal."""
         if proposal.leader_epoch == self.leader_epoch and self.is_leader:
-            self.isr = self.isr.answered(isr, partition_epoch)
+            self.isr = self.isr.answered(proposal, isr, partition_epoch)
             self._isr_changed()
 
     def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
@@ -372,13 +376,14 @@ class Partition:
     def append_as_follower(self, data: memoryview, now_ms: int) -> int:
         """Append the whole batches in ``data`` that are new; returns how many bytes.
 
-        Offsets and epochs are the leader's. A batch that fails its checksum is refused (CORRUPT_MESSAGE)
-        and nothing of ``data`` is kept.
+        Offsets and epochs are the leader's. A batch that fails its checksum, or is of an epoch that cannot
+        come next, is refused (CORRUPT_MESSAGE) and nothing of ``data`` is kept.
         """
-        headers, start, end = find_new_batches(data, self.log.log_end_offset)
+        log = self.log
+        headers, start, end = find_new_batches(data, log.log_end_offset, log.latest_epoch, self.leader_epoch)
         if not headers:
             return 0
-        self.log.append(data[start:end], headers, now_ms=now_ms)
+        log.append(data[start:end], headers, now_ms=now_ms)
         for header in headers:
             self.producers.replay(header)
         return end - start
@@ -413,7 +418,7 @@ class Partition:
         """Drop everything: the leader no longer has what would come next."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
-        self._truncated()
+        self.producers = ProducerState(complete=offset == 0)
 
     def _truncated(self) -> None:
         if not self.producers.truncate_to(self.log.log_end_offset):
