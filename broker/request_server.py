@@ -79,7 +79,9 @@ class RequestServer:
         except ProtocolError as error:
             connection.close(f"malformed request: {error.message}")
             return
-        task = asyncio.get_running_loop().create_task(self._answer(api, context, header, request, slot))
+        task = asyncio.get_running_loop().create_task(
+            self._answer(api, connection, context, header, request, slot)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -111,21 +113,34 @@ class RequestServer:
         slot.complete([encode_response_header(api.key, 0, header.correlation_id), response.encode(0)])
 
     async def _answer(
-        self, api: Api, context: RequestContext, header: RequestHeader, request: Message, slot: ResponseSlot
+        self,
+        api: Api,
+        connection: Connection,
+        context: RequestContext,
+        header: RequestHeader,
+        request: Message,
+        slot: ResponseSlot,
     ) -> None:
         version = header.api_version
         try:
-            response = await api.handle(self._services, context, request, version)
+            body = (await self._respond(api, context, request, version)).encode(version)
+        except Exception:
+            # Not even an error can be said: a closed connection is better than an answer that never comes.
+            logger.exception("no answer to %s version %d", api.key.name, version)
+            connection.close("internal error")
+            return
+        if not slot.abandoned:
+            slot.complete([encode_response_header(api.key, version, header.correlation_id), body])
+
+    async def _respond(self, api: Api, context: RequestContext, request: Message, version: int) -> Message:
+        try:
+            return await api.handle(self._services, context, request, version)
         except KafkaError as error:
-            response = api.error_response(request, version, error)
+            return api.error_response(request, version, error)
         except Exception:
             logger.exception("%s failed", api.key.name)
             bug = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
-            response = api.error_response(request, version, bug)
-        if not slot.abandoned:
-            slot.complete(
-                [encode_response_header(api.key, version, header.correlation_id), response.encode(version)]
-            )
+            return api.error_response(request, version, bug)
 
     async def close(self) -> None:
         """Drop the requests that are still being handled."""

@@ -61,23 +61,25 @@ async def _asked_topic(
     if version >= 12 and asked.topic_id != ZERO_UUID:
         topic = cache.image.topic_by_id(asked.topic_id)
         if topic is None:
-            return _missing(ErrorCode.UNKNOWN_TOPIC_ID, None, asked)
+            return _missing(ErrorCode.UNKNOWN_TOPIC_ID, asked, version)
         return _topic(cache, context.listener, topic)
     if asked.name is None:
-        return _missing(ErrorCode.INVALID_REQUEST, None, asked)
+        return _missing(ErrorCode.INVALID_REQUEST, asked, version)
     topic = cache.image.topic(asked.name)
     if topic is None and may_create:
         try:
             topic = await create_topic(services, context, asked.name)
         except KafkaError as error:
-            return _missing(error.code, asked.name, asked)
+            return _missing(error.code, asked, version)
     if topic is None:
-        return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, asked)
+        return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked, version)
     return _topic(cache, context.listener, topic)
 
 
-def _missing(code: ErrorCode, name: str | None, asked: MetadataRequestTopic) -> MetadataResponseTopic:
-    # Versions below 12 cannot carry a null name.
+def _missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+    name = None if version >= 12 and asked.topic_id != ZERO_UUID else asked.name
+    if name is None and version < 12:
+        name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
     return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
 
 
@@ -127,7 +129,7 @@ def _partition(
 def error_response(request: Message, version: int, error: KafkaError) -> Message:
     return MetadataResponse(
         error_code=error.code,
-        topics=[_missing(error.code, asked.name, asked) for asked in request.topics or []],
+        topics=[_missing(error.code, asked, version) for asked in request.topics or []],
     )
 
 

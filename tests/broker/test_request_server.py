@@ -43,6 +43,8 @@ async def _heartbeat(services: object, context: object, request: Any, version: i
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if request.group_id == "bug":
         raise ZeroDivisionError
+    if request.group_id == "unencodable":
+        return HeartbeatResponse(throttle_time_ms=1 << 40)
     return HeartbeatResponse(throttle_time_ms=7)
 
 
@@ -99,6 +101,13 @@ def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCapture
     assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(link.written) > 4 + size
     assert "HEARTBEAT failed" in caplog.text
+
+
+def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        link = asyncio.run(_send(_beat("unencodable", 1)))
+    assert link.closed
+    assert "no answer to HEARTBEAT version 3" in caplog.text
 
 
 def test_bytes_behind_a_request_are_let_be() -> None:
