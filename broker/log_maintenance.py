@@ -62,7 +62,7 @@ class LogMaintenance:
             except OSError as error:
                 self._replicas.storage_failed(partition, error)
                 return
-            partition.producers.expire(clock.wall_ms() - self._config.producer_id_expiration_ms)
+            partition.producers.expire(clock.monotonic_ms(), self._config.producer_id_expiration_ms)
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False
             await self._replicas.sleep(0)

@@ -28,13 +28,17 @@ class ProducedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id: its newest epoch and the last batches written in it, oldest first."""
+    """One producer id: its newest epoch and the last batches written in it, oldest first.
 
-    __slots__ = ("batches", "epoch")
+    ``idle_since_ms``: when it was first found silent, None if it has written since the last look.
+    """
+
+    __slots__ = ("batches", "epoch", "idle_since_ms")
 
     def __init__(self, epoch: int, batches: tuple[ProducedBatch, ...]) -> None:
         self.epoch = epoch
         self.batches = batches
+        self.idle_since_ms: int | None = None
 
 
 class ProducerState:
@@ -103,6 +107,7 @@ class ProducerState:
             self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, (batch,))
         else:
             entry.batches = (*entry.batches[1 - KEPT_BATCHES :], batch)
+            entry.idle_since_ms = None
 
     def truncate_to(self, end_offset: int) -> bool:
         """Forget batches at or after ``end_offset``; False if that cannot be done exactly.
@@ -119,13 +124,18 @@ class ProducerState:
                 return False
         return True
 
-    def expire(self, oldest_ms: int) -> None:
-        """Forget producers whose last batch is older than ``oldest_ms``."""
-        idle = [
-            producer_id
-            for producer_id, entry in self._producers.items()
-            if entry.batches[-1].timestamp_ms < oldest_ms
-        ]
+    def expire(self, now_ms: int, max_idle_ms: int) -> None:
+        """Forget producers that have been found silent for longer than ``max_idle_ms``.
+
+        By the clock of who looks, not by the timestamps of records: those may be of any age, and a retry of a
+        batch whose producer was forgotten would enter the log a second time.
+        """
+        idle = []
+        for producer_id, entry in self._producers.items():
+            if entry.idle_since_ms is None:
+                entry.idle_since_ms = now_ms
+            elif now_ms - entry.idle_since_ms > max_idle_ms:
+                idle.append(producer_id)
         for producer_id in idle:
             del self._producers[producer_id]
         if idle:

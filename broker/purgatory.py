@@ -58,8 +58,13 @@ class Deadlines:
     def expire(self, now_ms: int) -> None:
         """Call ``expire`` of every operation whose time has run out, in order of deadline."""
         while self._order and self._order[0] * BUCKET_MS <= now_ms:
-            for operation in list(self._buckets.pop(heappop(self._order))):
-                operation.expire()
+            bucket = self._buckets[self._order[0]]
+            for operation in list(bucket):
+                # Before, so that if it fails the others are still here to be expired.
+                if bucket.pop(operation, self) is not self:
+                    operation.expire()
+            if not bucket:
+                del self._buckets[heappop(self._order)]
 
 
 class OffsetWaiter(Protocol):

@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.fetch_follower import (
 from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, read_frame_size
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.log_store.interface import CorruptLogError
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
 
@@ -188,7 +189,7 @@ class _LeaderLink:
             except KafkaError as error:
                 logger.warning("fetching %s from %d: %s", followed.partition, self._leader_id, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
-            except OSError as error:
+            except (OSError, CorruptLogError) as error:
                 self._replicas.storage_failed(followed.partition, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
 
@@ -215,14 +216,17 @@ class _LeaderLink:
 
     def _handle_error(self, followed: _Followed, result: FollowerResult) -> None:
         partition = followed.partition
-        if (
-            result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            and result.log_start_offset > partition.log.log_end_offset
+        log = partition.log
+        # Beyond the leader's end is who has lost all behind a log start: there is nothing left to lose.
+        is_empty = log.log_start_offset == log.log_end_offset
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
+            result.log_start_offset > log.log_end_offset
+            or (is_empty and 0 <= result.log_start_offset < log.log_end_offset)
         ):
             logger.warning(
                 "%s: ends at %d, its leader starts at %d; starting over there",
                 partition,
-                partition.log.log_end_offset,
+                log.log_end_offset,
                 result.log_start_offset,
             )
             partition.restart_at(result.log_start_offset)

@@ -29,6 +29,7 @@ from pykraft.broker.wakeups import Wakeups
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
+from pykraft.log_store.interface import CorruptLogError
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import ConfigResourceType
@@ -153,7 +154,7 @@ class ReplicaManager:
             assert error is not None
             self._on_fault("replica manager", error)
 
-    def storage_failed(self, partition: Partition, error: OSError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         """A log can no longer be used."""
         self._on_fault(partition.log.directory, error)
 

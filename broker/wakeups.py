@@ -81,11 +81,19 @@ class Wakeups:
         while self._woken or self._moved:
             woken, self._woken = self._woken, {}
             moved, self._moved = self._moved, {}
-            for waiting in woken:
-                waiting.evaluate()
-            for partition in moved:
-                for listener in self._listeners[partition.topic]:
-                    listener(partition.topic, partition.index, partition.high_watermark)
+            try:
+                for waiting in list(woken):
+                    del woken[waiting]
+                    waiting.evaluate()
+                for partition in list(moved):
+                    del moved[partition]
+                    for listener in self._listeners[partition.topic]:
+                        listener(partition.topic, partition.index, partition.high_watermark)
+            except BaseException:
+                self._woken.update(woken)
+                self._moved.update(moved)
+                self._schedule()
+                raise
 
     def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
         """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
@@ -105,5 +113,7 @@ class Wakeups:
 
     def _expire(self) -> None:
         self._timer = None
-        self.deadlines.expire(self._clock.monotonic_ms())
-        self._arm_timer()
+        try:
+            self.deadlines.expire(self._clock.monotonic_ms())
+        finally:
+            self._arm_timer()

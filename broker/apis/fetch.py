@@ -27,6 +27,7 @@ from pykraft.kafka_protocol.fetch_fast import (
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.interface import CorruptLogError, LogSlice
 
 _NONE = int(ErrorCode.NONE)
 _READ_COMMITTED = 1
@@ -152,8 +153,7 @@ class FetchHandler:
                         is_final = True
                     elif left > 0 or total == 0:
                         limit = asked.max_bytes if asked.max_bytes < left else left
-                        read = partition.read_replica if is_replica else partition.read_committed
-                        records = read(asked.fetch_offset, max(limit, 0), at_least_one=total == 0)
+                        records = self._read_log(partition, asked.fetch_offset, limit, is_replica, total == 0)
                         if records is not None:
                             total += records.size_bytes
                             left -= records.size_bytes
@@ -172,6 +172,16 @@ class FetchHandler:
                     )
                 )
         return topics, total, is_final
+
+    def _read_log(
+        self, partition: Partition, offset: int, limit: int, is_replica: bool, at_least_one: bool
+    ) -> LogSlice | None:
+        read = partition.read_replica if is_replica else partition.read_committed
+        try:
+            return read(offset, max(limit, 0), at_least_one=at_least_one)
+        except (OSError, CorruptLogError) as error:
+            self.replicas.storage_failed(partition, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _error(self, topic: FetchTopic, asked: FetchPartition, error: KafkaError) -> FetchResult:
         """With a hint at the leader where that is the question (KIP-951), and offsets where they are."""

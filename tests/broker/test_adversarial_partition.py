@@ -143,3 +143,19 @@ def test_starting_over_behind_deleted_records_forgets_producers() -> None:
     # What 4 and 5 wrote between 1 and 50 is gone here; what they write next is none the less in order.
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=31).base_offset == 50
     assert append(partition, producer_id=5, producer_epoch=0, base_sequence=7).base_offset == 51
+
+
+def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_the_producers_were_looked_through() -> (
+    None
+):
+    partition = make()
+    partition.apply(state(1, isr=(1,)), 0)
+    ids = {"producer_id": 4, "producer_epoch": 0}
+    append(partition, base_sequence=0, **ids)  # its record is of the year 1970
+    day_ms = 86_400_000
+    partition.producers.expire(30_000 * day_ms, day_ms)
+    assert append(partition, base_sequence=0, **ids).is_duplicate
+    append(partition, base_sequence=1, **ids)
+    partition.producers.expire(30_001 * day_ms, day_ms)
+    partition.producers.expire(30_002 * day_ms, day_ms)
+    assert partition.producers.entry(4) is not None

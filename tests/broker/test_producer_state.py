@@ -90,6 +90,9 @@ def test_unknown_producer_starts_at_zero_unless_history_was_forgotten() -> None:
     else:
         raise AssertionError("accepted")
     state.replay(header(2, 0, 0, 0))
-    state.expire(10)
+    state.expire(1000, 10)
+    state.expire(1010, 10)
+    assert len(state) == 1 and state.complete
+    state.expire(1011, 10)
     assert len(state) == 0 and not state.complete
     assert state.check(header(1, 0, 5, 0)) is None
