@@ -1,4 +1,4 @@
-"""Three real controllers on a bad network, in virtual time: no lease is valid once its broker has been fenced."""
+"""Three real controllers on a bad network, in virtual time: a lease ends before its broker is fenced."""
 
 from __future__ import annotations
 
