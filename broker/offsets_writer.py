@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 
-OFFSETS_TOPIC = "__consumer_offsets"
+__all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter"]
 
 
 class OffsetsTopicWriter:

@@ -22,6 +22,7 @@ from pykraft.group_coordinator.classic_rebalance import (
 )
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
+from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.sessions import TimerKind
 from pykraft.group_coordinator.state import ShardState
@@ -57,6 +58,9 @@ def _check_request(request: JoinGroupRequest, call: Call) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is switched off.")
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
+    check_names(request.member_id, request.group_instance_id, request.protocol_type)
+    check_names(*(protocol.name for protocol in request.protocols))
     least, most = call.config.min_session_timeout_ms, call.config.max_session_timeout_ms
     if not least <= request.session_timeout_ms <= most:
         raise KafkaError(

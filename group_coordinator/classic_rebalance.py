@@ -24,6 +24,9 @@ from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGr
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.schema import Message
 
+_ABSENT_CHECK_MS = 1_000
+"""How often, at most, a group whose members are all static and away is looked at."""
+
 
 @dataclass(slots=True)
 class ClassicDraft:
@@ -129,7 +132,7 @@ def complete_join(draft: ClassicDraft) -> None:
     group = draft.group
     joined = [member for member in group.iter_members() if member.awaiting_join]
     if group.members and not joined:
-        draft.start_timer(TimerKind.JOIN_PHASE, group.rebalance_timeout_ms)
+        draft.start_timer(TimerKind.JOIN_PHASE, max(group.rebalance_timeout_ms, _ABSENT_CHECK_MS))
         return
     draft.cancel_timer(TimerKind.JOIN_PHASE)
     draft.change(generation=group.generation + 1, initial_delay_left_ms=None, new_member_added=False)

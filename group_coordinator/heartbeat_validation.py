@@ -6,6 +6,7 @@ All refusals of the consumer protocol that need no decision stand here; nothing 
 from __future__ import annotations
 
 from pykraft.group_coordinator.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember
+from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.records import Partitions
 from pykraft.group_coordinator.result import Call
 from pykraft.group_coordinator.subscription import check_regex
@@ -18,6 +19,7 @@ def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
     if "consumer" not in call.config.rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is switched off.")
     _require(bool(request.group_id.strip()), "GroupId can't be empty.")
+    check_names(request.group_id, request.member_id)
     _require(request.instance_id is None or bool(request.instance_id.strip()), "InstanceId can't be empty.")
     _require(request.rack_id is None or bool(request.rack_id.strip()), "RackId can't be empty.")
     epoch = request.member_epoch

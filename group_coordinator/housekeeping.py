@@ -33,9 +33,9 @@ def topics_gone(state: ShardState, topics: TopicsView) -> list[str]:
 
 
 def build_cleanup(
-    state: ShardState, call: Call, deleted_topics: Mapping[str, int] | None = None
+    state: ShardState, call: Call, deleted_topics: Mapping[str, ShardState] | None = None
 ) -> CoordinatorResult:
-    """Tombstones for offsets of ``deleted_topics`` (name and wall time), or else for what has expired."""
+    """Tombstones for offsets of ``deleted_topics`` (as of the state given), or else for what has expired."""
     if deleted_topics is not None:
         found = _of_deleted_topics(state, deleted_topics)
     else:
@@ -43,13 +43,14 @@ def build_cleanup(
     return CoordinatorResult(None, tuple(islice(found, MAX_BATCH_RECORDS)))
 
 
-def _of_deleted_topics(state: ShardState, deleted_topics: Mapping[str, int]) -> Iterator[GroupRecord]:
+def _of_deleted_topics(state: ShardState, deleted_topics: Mapping[str, ShardState]) -> Iterator[GroupRecord]:
     for group_id in sorted(state.offsets):
         topics = state.offsets[group_id]
         for topic in sorted(name for name in deleted_topics if name in topics):
-            for partition, value in sorted(topics[topic].items()):
+            before = deleted_topics[topic].group_offsets(group_id).get(topic)
+            for partition in sorted(topics[topic]):
                 # A later commit belongs to a new topic of the same name.
-                if value.commit_timestamp_ms <= deleted_topics[topic]:
+                if before is not None and before.get(partition) is topics[topic][partition]:
                     yield GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_sync import check_member
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
@@ -72,6 +73,7 @@ def _check_caller(state: ShardState, request: OffsetCommitRequest, call: Call) -
     """:class:`KafkaError` unless the caller may commit. A commit also counts as a sign of life."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
     epoch = request.generation_id_or_member_epoch
     match state.groups.get(request.group_id):
         case None:

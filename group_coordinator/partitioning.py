@@ -6,6 +6,8 @@ number that has none (the smallest) mapped to zero.
 
 from __future__ import annotations
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
 
 def java_string_hash(text: str) -> int:
     """``String.hashCode()``: a signed 32-bit integer."""

@@ -16,6 +16,9 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.schema import Message
 
 
@@ -39,6 +42,16 @@ class Completion:
 
     parked: Parked
     response: Message
+
+
+def build_superseded(parked: Parked) -> Message:
+    """The answer for a request in whose place a newer one of the same member waits."""
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    match parked.kind:
+        case ParkKind.JOIN:
+            return JoinGroupResponse(error_code=code, protocol_name="", member_id=parked.member_id)
+        case ParkKind.SYNC:
+            return SyncGroupResponse(error_code=code)
 
 
 Answer: TypeAlias = Message | Parked | None

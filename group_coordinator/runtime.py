@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.housekeeping import build_cleanup, topics_gone
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked
+from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, build_superseded
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
@@ -36,6 +36,23 @@ _LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
 _WAITING_CHECK_MS = 500
 
+FaultHandler = Callable[[str, BaseException], None]
+
+
+class Lease(Protocol):
+    """What the controller has granted this broker."""
+
+    def lease_valid(self, now_ms: int) -> bool:
+        """Whether nobody else can have been told to take over yet. ``now_ms`` is monotonic."""
+        ...
+
+
+class _NoLease:
+    """For a coordinator that nobody else can replace."""
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return True
+
 
 class _Waiting:
     """Somebody to be answered once the high watermark reaches ``offset``, or told off at the deadline."""
@@ -55,9 +72,10 @@ class HostedShard:
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.load_task: asyncio.Task[None] | None = None
-        self.parked: dict[Parked, list[asyncio.Future[object]]] = {}
+        self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[_Waiting] = deque()
-        self.deleted_topics: dict[str, int] = {}
+        # With the state of that moment: commits that came later belong to a new topic of the same name.
+        self.deleted_topics: dict[str, ShardState] = {}
         self.next_cleanup_ms = 0
 
     def release(self, high_watermark: int) -> None:
@@ -74,9 +92,8 @@ class HostedShard:
     def drop(self) -> None:
         if self.load_task is not None:
             self.load_task.cancel()
-        for futures in self.parked.values():
-            for future in futures:
-                _fail(future, ErrorCode.NOT_COORDINATOR)
+        for future in self.parked.values():
+            _fail(future, ErrorCode.NOT_COORDINATOR)
         for waiting in self.waiting:
             _fail(waiting.future, ErrorCode.NOT_COORDINATOR)
         self.parked.clear()
@@ -84,11 +101,21 @@ class HostedShard:
 
 
 class CoordinatorRuntime:
-    def __init__(self, config: GroupConfig, writer: PartitionWriter, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        writer: PartitionWriter,
+        clock: Clock,
+        lease: Lease | None = None,
+        on_fault: FaultHandler | None = None,
+    ) -> None:
         self.config = config
         self.topics = TopicsView()
         self._writer = writer
         self._clock = clock
+        self._lease = _NoLease() if lease is None else lease
+        self._on_fault = on_fault
+        self._lapsed = False
         self._hosted: dict[int, HostedShard] = {}
         self._timer_task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -97,7 +124,7 @@ class CoordinatorRuntime:
     def start(self) -> None:
         assert self._timer_task is None, "already started"
         self._timer_task = asyncio.create_task(self._run_timers(), name="group-coordinator-timers")
-        self._timer_task.add_done_callback(_report_bug)
+        self._timer_task.add_done_callback(self._report_bug)
 
     async def stop(self) -> None:
         for partition in sorted(self._hosted):
@@ -121,7 +148,7 @@ class CoordinatorRuntime:
         hosted.load_task = asyncio.create_task(
             self._load(hosted), name=f"load-__consumer_offsets-{partition}"
         )
-        hosted.load_task.add_done_callback(_report_bug)
+        hosted.load_task.add_done_callback(self._report_bug)
 
     def resign(self, partition: int) -> None:
         hosted = self._hosted.pop(partition, None)
@@ -146,8 +173,10 @@ class CoordinatorRuntime:
         now_ms = self._clock.monotonic_ms()
         shard.finish_loading(offset, self.config.consumer_session_timeout_ms, now_ms)
         hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
-        gone = topics_gone(shard.state, self.topics)
-        hosted.deleted_topics.update(dict.fromkeys(gone, self._clock.wall_ms()))
+        # Topics may have been deleted, and even made anew, during the load. All that was loaded is older: it
+        # was written before this broker was elected.
+        gone = {*topics_gone(shard.state, self.topics), *hosted.deleted_topics}
+        hosted.deleted_topics = dict.fromkeys(gone, shard.state)
         self._forget_deleted_topics(hosted)
         self._wake.set()
         log.info("loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
@@ -166,11 +195,11 @@ class CoordinatorRuntime:
             self.topics = TopicsView(image)
         if not delta.deleted_topics:
             return
-        deleted = {topic.name: self._clock.wall_ms() for topic in delta.deleted_topics.values()}
+        deleted = [topic.name for topic in delta.deleted_topics.values()]
         for partition in sorted(self._hosted):
             hosted = self._hosted[partition]
+            hosted.deleted_topics.update(dict.fromkeys(deleted, hosted.shard.state))
             if hosted.shard.loaded:
-                hosted.deleted_topics.update(deleted)
                 self._forget_deleted_topics(hosted)
 
     # ---- requests
@@ -204,6 +233,13 @@ class CoordinatorRuntime:
         return seen
 
     def _loaded(self, partition: int) -> HostedShard:
+        if not self._lease.lease_valid(self._clock.monotonic_ms()):
+            # Somebody else may coordinate by now: take newer commits, give partitions to others. What is
+            # written here waits for the replicas and could not do harm, but an answer without records could.
+            self._lapsed = True
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost touch with the controller."
+            )
         hosted = self._hosted.get(partition)
         if hosted is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This broker does not coordinate the group.")
@@ -220,14 +256,19 @@ class CoordinatorRuntime:
         return outcome
 
     def _park(self, hosted: HostedShard, key: Parked) -> asyncio.Future[object]:
+        """Wait under ``key``. An older request of the same member has been given up by its client."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        hosted.parked.setdefault(key, []).append(future)
+        older = hosted.parked.get(key)
+        if older is not None and not older.done():
+            older.set_result(build_superseded(key))
+        hosted.parked[key] = future
         return future
 
     def _settle(self, hosted: HostedShard, outcome: Outcome) -> None:
         """Answer those who were parked, now or at the offset of the outcome."""
         for completion in outcome.completions:
-            for future in hosted.parked.pop(completion.parked, []):
+            future = hosted.parked.pop(completion.parked, None)
+            if future is not None:
                 self._answer_at(hosted, outcome.offset, future, completion.response)
 
     async def _at(self, hosted: HostedShard, offset: int | None, answer: object) -> object:
@@ -265,10 +306,16 @@ class CoordinatorRuntime:
     def tick(self) -> None:
         """Let everything that is due at this moment happen."""
         now_ms = self._clock.monotonic_ms()
+        leads = self._lease.lease_valid(now_ms)
         for partition in sorted(self._hosted):
             hosted = self._hosted[partition]
             if not hosted.shard.loaded:
                 continue
+            if not leads:
+                hosted.give_up_waiting(now_ms)
+                continue
+            if self._lapsed:
+                hosted.shard.restart_sessions(self.config.consumer_session_timeout_ms, now_ms)
             for outcome in hosted.shard.expire(self._timer_call(), now_ms=now_ms):
                 self._settle(hosted, outcome)
             hosted.give_up_waiting(now_ms)
@@ -276,12 +323,15 @@ class CoordinatorRuntime:
             if hosted.next_cleanup_ms <= now_ms:
                 hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
                 self._clean_up(hosted)
+        self._lapsed = not leads
 
     def _next_wake_ms(self, now_ms: int) -> int:
         wake_ms = now_ms + _IDLE_WAIT_MS
         for hosted in self._hosted.values():
             if not hosted.shard.loaded:
                 continue
+            if self._lapsed:
+                return min(wake_ms, now_ms + _WAITING_CHECK_MS)
             deadline_ms = hosted.shard.deadlines.next_deadline_ms()
             if deadline_ms is not None:
                 wake_ms = min(wake_ms, deadline_ms)
@@ -316,6 +366,16 @@ class CoordinatorRuntime:
             log.warning("cleaning up __consumer_offsets-%d: %s", hosted.shard.partition, error)
             return False
 
+    def _report_bug(self, task: asyncio.Task[None]) -> None:
+        """A background task never ends by itself: if it does, that is a bug, and the owner must know."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self._on_fault is not None:
+            self._on_fault(task.get_name(), error)
+        else:
+            context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(context)
+
 
 async def _replay_in_slices(shard: Shard, records: Sequence[Record]) -> None:
     """Fold without holding the event loop for long."""
@@ -327,10 +387,3 @@ async def _replay_in_slices(shard: Shard, records: Sequence[Record]) -> None:
 def _fail(future: asyncio.Future[object], code: ErrorCode) -> None:
     if not future.done():
         future.set_exception(KafkaError(code))
-
-
-def _report_bug(task: asyncio.Task[None]) -> None:
-    """A background task never ends by itself: if it does, that is a bug, and the loop's owner must know."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

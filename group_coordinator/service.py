@@ -18,9 +18,9 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import build_commit_error, handle_offset_commit
-from pykraft.group_coordinator.partitioning import partition_for_key
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.result import Call, CoordinatorResult
-from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.runtime import CoordinatorRuntime, FaultHandler, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -63,15 +63,23 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Message)
 
 _JOIN_NULL_PROTOCOL_VERSION = 7
+_MEMBER_ID_PREFIX_CHARS = 255
 
 
 class GroupCoordinatorService:
     """The coordinator of every group whose ``__consumer_offsets`` partition this broker leads."""
 
-    def __init__(self, config: GroupConfig, writer: PartitionWriter, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        writer: PartitionWriter,
+        clock: Clock,
+        rng: Random,
+        lease: Lease | None = None,
+        on_fault: FaultHandler | None = None,
+    ) -> None:
         self.config = config
-        self.num_partitions = config.offsets_topic_num_partitions
-        self._runtime = CoordinatorRuntime(config, writer, clock)
+        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault)
         self._clock = clock
         self._rng = rng
 
@@ -84,6 +92,11 @@ class GroupCoordinatorService:
 
     def partition_for(self, group_id: str) -> int:
         return partition_for_key(group_id, self.num_partitions)
+
+    @property
+    def num_partitions(self) -> int:
+        """How many partitions the offsets topic has; as configured as long as it does not exist."""
+        return self._runtime.topics.partition_count(OFFSETS_TOPIC) or self.config.offsets_topic_num_partitions
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition: load it. Requests meanwhile: COORDINATOR_LOAD_IN_PROGRESS."""
@@ -162,7 +175,7 @@ class GroupCoordinatorService:
     def _new_member_id(self, ctx: RequestContext, request: Message) -> str:
         match request:
             case JoinGroupRequest(member_id=""):
-                prefix = request.group_instance_id or ctx.client_id
+                prefix = (request.group_instance_id or ctx.client_id)[:_MEMBER_ID_PREFIX_CHARS]
                 text = self._random_uuid().hex()
                 return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             case ConsumerGroupHeartbeatRequest(member_id=""):

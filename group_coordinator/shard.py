@@ -109,10 +109,14 @@ class Shard:
         self._timeline.set(end_offset, self._loading)
         self._loading = EMPTY_STATE
         self._pending_offset = end_offset
-        for change in timers_after_load(self.state, consumer_session_timeout_ms):
-            self.deadlines.apply(change, now_ms)
+        self.restart_sessions(consumer_session_timeout_ms, now_ms)
         self.advance(self._known_high_watermark())
         self.loaded = True
+
+    def restart_sessions(self, consumer_session_timeout_ms: int, now_ms: int) -> None:
+        """Nobody could be heard until now: every member gets a full session."""
+        for change in timers_after_load(self.state, consumer_session_timeout_ms):
+            self.deadlines.apply(change, now_ms)
 
     def advance(self, high_watermark: int) -> None:
         self._timeline.commit(high_watermark)
@@ -146,6 +150,8 @@ class Shard:
         """Let every timer that has run out take effect."""
         outcomes = []
         for key, epoch in self.deadlines.pop_expired(now_ms):
+            if key in self.deadlines:
+                continue  # one that ran out before it has set it anew
             try:
                 outcome = self.apply(
                     lambda state, key=key, epoch=epoch: handle_timer(state, key, epoch, call),  # type: ignore[misc]

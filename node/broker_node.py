@@ -101,7 +101,12 @@ class BrokerNode:
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
         self._groups = GroupCoordinatorService(
-            group_config(self._server_config), OffsetsTopicWriter(self._replicas), clock, random.Random()
+            group_config(self._server_config),
+            OffsetsTopicWriter(self._replicas),
+            clock,
+            random.Random(),
+            lease=self._lifecycle,
+            on_fault=self._fault,
         )
         self._join_groups_to_replicas(self._replicas, self._groups)
         services = BrokerServices(
