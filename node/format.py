@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
+from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
@@ -62,6 +63,16 @@ def standalone_voters(config: ServerConfig, directory_id: Uuid) -> VoterSet:
     return VoterSet([Voter(ReplicaKey(config.node_id, directory_id), address)])
 
 
+def read_directory(disk: Disk, path: str) -> MetaProperties | None:
+    """What formatting left in a directory, None if nothing. :class:`ConfigError` if it cannot be read."""
+    try:
+        return read_meta_properties(disk, path)
+    except CorruptCheckpointError as error:
+        raise ConfigError(f"{error}; restore the file, or empty the directory and format it anew") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
 def format_directories(
     disk: Disk,
     config: ServerConfig,
@@ -75,7 +86,7 @@ def format_directories(
     ignore_formatted: bool = False,
 ) -> list[FormattedDirectory]:
     """Format every directory of ``config``; all or nothing is checked before anything is written."""
-    found = {path: read_meta_properties(disk, path) for path in config.all_dirs}
+    found = {path: read_directory(disk, path) for path in config.all_dirs}
     for path, properties in found.items():
         if properties is None:
             continue
@@ -100,22 +111,18 @@ def format_directories(
         if properties is not None:
             done.append(FormattedDirectory(path, properties.directory_id, skipped=True))
             continue
-        disk.make_dirs(path)
-        if path == metadata_dir:
-            write_bootstrap_checkpoint(disk, path, features)
-            if initial_voters is not None:
-                log_dir = f"{path}/{METADATA_DIR_NAME}"
-                write_bootstrap_voters(disk, log_dir, initial_voters, now_ms)
-        write_meta_properties(
-            disk,
-            path,
-            MetaProperties(
-                version=1,
-                cluster_id=cluster_id,
-                node_id=config.node_id,
-                directory_id=directory_ids[path],
-            ),
+        identity = MetaProperties(
+            version=1, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_ids[path]
         )
+        try:
+            disk.make_dirs(path)
+            if path == metadata_dir:
+                write_bootstrap_checkpoint(disk, path, features)
+                if initial_voters is not None:
+                    write_bootstrap_voters(disk, f"{path}/{METADATA_DIR_NAME}", initial_voters, now_ms)
+            write_meta_properties(disk, path, identity)
+        except OSError as error:
+            raise ConfigError(f"cannot format {path}: {error.strerror}") from error
         done.append(FormattedDirectory(path, directory_ids[path], skipped=False))
     return done
 
@@ -136,7 +143,7 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
     directory_ids: dict[str, Uuid] = {}
     cluster_id = ""
     for path in config.all_dirs:
-        properties = read_meta_properties(disk, path)
+        properties = read_directory(disk, path)
         if properties is None:
             raise ConfigError(
                 f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties`"

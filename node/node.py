@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.interface import CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log import controller_rpc
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
@@ -38,6 +38,14 @@ from pykraft.runtime.tasks import FatalHandler
 logger = logging.getLogger(__name__)
 
 _GRACE_MS = 200
+_REFUSALS = (
+    CorruptLogError,
+    CorruptCheckpointError,
+    QuorumStateError,
+    BootstrapError,
+    OSError,
+    ValueError,
+)
 
 
 class Node:
@@ -65,7 +73,7 @@ class Node:
         """
         try:
             await self._start()
-        except (CorruptLogError, QuorumStateError, BootstrapError, OSError, ValueError) as error:
+        except _REFUSALS as error:
             if isinstance(error, ConfigError):
                 raise
             raise StartError(f"node {self.config.node_id} does not start: {error}") from error

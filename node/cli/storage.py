@@ -8,10 +8,14 @@ from pathlib import Path
 import click
 
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
-from pykraft.log_store.meta_properties import read_meta_properties
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.node.format import FormattedDirectory, format_directories, parse_initial_controllers
+from pykraft.node.format import (
+    FormattedDirectory,
+    format_directories,
+    parse_initial_controllers,
+    read_directory,
+)
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
@@ -125,7 +129,11 @@ def info(context: click.Context, config_path: str) -> None:
         if not disk.is_dir(path):
             problems.append(f"{path} is not a directory.")
             continue
-        properties = read_meta_properties(disk, path)
+        try:
+            properties = read_directory(disk, path)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
         if properties is None:
             problems.append(f"{path} is not formatted.")
         else:

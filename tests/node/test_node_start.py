@@ -24,6 +24,7 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.properties import ConfigError
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 60
@@ -172,3 +173,37 @@ def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> 
         assert checkpoint.read_offset_checkpoint(OsDisk(), path) == {("t", 0): 7}
 
     run(scenario)
+
+
+def test_damaged_meta_properties_are_refused_by_name(tmp_path: Path) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        config = make_config(tmp_path)
+        (tmp_path / "meta.properties").write_text("nonsense")
+        node = make_node(config, fatal)
+        with pytest.raises(ConfigError, match=r"meta\.properties.*format"):
+            await node.start()
+        await node.stop()
+
+    run(scenario)
+
+
+def test_damaged_checkpoint_is_refused_by_name_and_left_for_inspection(tmp_path: Path) -> None:
+    async def scenario(fatal: list[BaseException]) -> None:
+        config = make_config(tmp_path)
+        path = tmp_path / checkpoint.REPLICATION_OFFSET_CHECKPOINT
+        path.write_text("nonsense")
+        node = make_node(config, fatal)
+        with pytest.raises(StartError, match=checkpoint.REPLICATION_OFFSET_CHECKPOINT):
+            await node.start()
+        await node.stop()
+        await until_only_this_task_is_left()
+        assert path.read_text() == "nonsense"
+
+    run(scenario)
+
+
+def test_directory_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(ConfigError, match="file"):
+            make_config(tmp_path / place)
