@@ -89,6 +89,16 @@ class History:
         self.committed: list[StoredBatch] = []
         self.commit_epochs: list[int] = []
         self.acknowledged: dict[object, StoredBatch] = {}
+        self.lost_disks = 0
+
+    def replica(self, node_id: int) -> ReplicaView:
+        return next(replica for replica in self.replicas if replica.id == node_id)
+
+    def forget(self, node_id: int) -> None:
+        """Its disk was replaced: under the old id comes somebody else, and one copy of everything is gone."""
+        self.lost_disks += 1
+        self.epochs.pop(node_id, None)
+        self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node_id}
 
     @property
     def committed_end_offset(self) -> int:
@@ -213,8 +223,42 @@ class CommittedIsDurable(Invariant):
             if replica.is_voter and replica.durable_end_offset >= last.end_offset:
                 held = replica.batches
                 holders += len(held) > index and held[index] == last
-        if holders < history.majority:
+        if holders < history.majority - history.lost_disks:
             self.fail(f"committed {last} is durable on {holders} voters only")
+
+
+class CountedIsHeld(Invariant):
+    """What a leader counts for a voter was fetched in its own epoch, and is on that voter's disk.
+
+    Looked at when it changes. A voter that has gone on to a later epoch owes this leader nothing any more.
+    """
+
+    name = "a leader counts what is held"
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int, int], int] = {}
+
+    def after_step(self, replica: ReplicaView, history: History) -> None:
+        state = replica.core_state
+        role, epoch = state.role, state.election.epoch
+        if not isinstance(role, Leader):
+            return
+        for node_id, progress in role.progress.items():
+            key = (replica.id, epoch, node_id)
+            if progress.end_offset != self._seen.get(key, 0):
+                self._seen[key] = progress.end_offset
+                self._check(replica, epoch, progress.end_offset, history.replica(node_id))
+
+    def _check(self, leader: ReplicaView, epoch: int, end_offset: int, voter: ReplicaView) -> None:
+        durable_epoch = voter.durable_election.epoch
+        if durable_epoch > epoch or end_offset == 0:
+            return
+        if durable_epoch < epoch:
+            self.fail(f"{leader.id} counts {voter.id} in epoch {epoch}, which that has not heard of")
+        index = leader.batch_index(end_offset) - 1
+        held = voter.batches
+        if voter.durable_end_offset < end_offset or held[index] != leader.batches[index]:
+            self.fail(f"{leader.id} counts {end_offset} for {voter.id}, which holds something else")
 
 
 class MonotonicEpoch(Invariant):
@@ -313,6 +357,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LeaderCompleteness,
     StateMachineSafety,
     CommittedIsDurable,
+    CountedIsHeld,
     MonotonicEpoch,
     MonotonicHighWatermark,
     VoteDurable,

@@ -1,8 +1,9 @@
 """Runs seeded schedules against the Raft core: ``python -m pykraft.jepsen_like.sim.quorum --seeds 500``.
 
-A schedule counts once it has stepped enough events and seen a leader change after a commit. It ends by
-healing everything and demanding progress: one leader, a new value committed on every replica, equal logs.
-A violation prints one line that reproduces it.
+A schedule counts once it has stepped enough events and seen a leader change after a commit. Half of them
+then leave a minority broken for good and demand that the others get on. All end by healing everything and
+demanding progress: one leader, a new value committed on every replica, equal logs. A violation prints one
+line that reproduces it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pykraft.quorum.invariants import InvariantViolation
 
 MIN_EVENTS = 2_000
 MAX_VIRTUAL_MS = 600_000
-PROGRESS_WITHIN_MS = 5_000
+PROGRESS_WITHIN_MS = 2_000
 _COMMAND = "reproduce: python -m pykraft.jepsen_like.sim.quorum"
 
 
@@ -52,6 +53,9 @@ def run_schedule(seed: int, *, min_events: int = MIN_EVENTS, log: list[str] | No
 
     if not cluster.run_until(has_enough, MAX_VIRTUAL_MS):
         raise InvariantViolation("the schedule qualifies", f"{cluster.events} events, no leader change")
+    if rng.random() < 0.5:
+        nemesis.leave_a_majority(rng)
+        demand_progress_of_majority(cluster)
     nemesis.stop()
     demand_progress(cluster)
     history = cluster.checker.history
@@ -91,6 +95,18 @@ def demand_progress(cluster: SimCluster) -> None:
     if not cluster.run_until(committed, limit_ms):
         raise InvariantViolation("progress", f"offset {end_offset - 1} did not commit on every replica")
     cluster.checker.check_everything(replicas)
+
+
+def demand_progress_of_majority(cluster: SimCluster) -> None:
+    """While a minority is dead, deaf or mute for good, the client is answered all the same."""
+    acknowledged = cluster.checker.history.acknowledged
+    wanted = len(acknowledged) + 5
+
+    def answered() -> bool:
+        return len(acknowledged) >= wanted
+
+    if not cluster.run_until(answered, cluster.scheduler.now_ms + PROGRESS_WITHIN_MS):
+        raise InvariantViolation("progress", "a healthy majority is held up by the rest")
 
 
 def run_directed(name: str) -> SimCluster:

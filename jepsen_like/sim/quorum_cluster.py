@@ -45,6 +45,7 @@ class ClusterOptions:
     max_flush_ms: int = 4
     max_fetch_batches: int = 1000
     proposal_gap_ms: int = 10
+    static_voters: bool = False
 
 
 class SimCluster:
@@ -60,7 +61,8 @@ class SimCluster:
         keys = [
             ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, options.voters + options.observers + 1)
         ]
-        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in keys[: options.voters]])
+        named = [ReplicaKey(key.id) if options.static_voters else key for key in keys[: options.voters]]
+        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
         self.checker = Checker(History(self.voters.majority))
         self.replicas = {key.id: SimReplica(self, key) for key in keys}
         self.checker.history.replicas = list(self.replicas.values())

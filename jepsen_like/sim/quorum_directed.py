@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
 from pykraft.jepsen_like.sim.quorum_replica import SimReplica
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.events import TimerFired
 from pykraft.quorum.invariants import InvariantViolation
 from pykraft.quorum.roles import Candidate, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.voters import ReplicaKey
 
 
 def run_out_timer(replica: SimReplica) -> None:
@@ -135,8 +137,70 @@ def late_vote() -> SimCluster:
     return cluster
 
 
+def replaced_disk() -> SimCluster:
+    """A value is on 1 and 2; then 2 comes back with an empty disk of another directory id, while 1 is down.
+
+    3 lacks the value, and must not be elected: the vote it needs would be that of a disk which is no voter.
+    """
+    cluster = SimCluster(11, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    everybody = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+    cluster.links.partition([3], [1, 2])
+    cluster.propose(one)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 2 for r in (one, two)), "the value on 1 and 2")
+    one.crash()
+    two.crash()
+    two.replace_disk(ReplicaKey(2, Uuid(b"2" * 16)))
+    cluster.links.heal()
+    two.start()
+    three_leads = cluster.run_until(lambda: three.leads, cluster.scheduler.now_ms + 2000)
+    assert not three_leads, "3 was elected by a disk that is no voter"
+    one.start()
+    return cluster
+
+
+def strangers_fetch() -> SimCluster:
+    """Under the id of voter 2 a replaced disk fetches; while 3 is down that completes no majority."""
+    cluster = SimCluster(13, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    reach(cluster, lambda: one.core.state.high_watermark == 1, "a start")
+    three.crash()
+    two.crash()
+    two.replace_disk(ReplicaKey(2, Uuid(b"2" * 16)))
+    two.start()
+    cluster.propose(one)
+    reach(cluster, lambda: two.durable_end_offset == 2, "the value on the stranger's disk")
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 50)
+    assert one.core.state.high_watermark == 1, "a disk that is no voter completed a majority"
+    return cluster
+
+
+def equal_halves() -> SimCluster:
+    """Four voters, cut in two halves: neither may elect a leader or commit."""
+    cluster = SimCluster(12, ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1))
+    one, two, three, _ = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    reach(cluster, lambda: two.core.state.high_watermark == 1, "a start")
+    cluster.links.partition([1, 2], [3, 4])
+    cluster.propose(one)
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 1000)
+    run_out_timer(three)
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 1000)
+    assert cluster.leader() is None and cluster.checker.history.committed_end_offset == 1
+    return cluster
+
+
 DIRECTED: dict[str, Callable[[], SimCluster]] = {
+    "equal-halves": equal_halves,
     "figure-8": figure_8,
     "late-vote": late_vote,
+    "replaced-disk": replaced_disk,
+    "strangers-fetch": strangers_fetch,
     "vote-is-remembered": vote_is_remembered,
 }

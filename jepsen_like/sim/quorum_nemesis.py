@@ -32,6 +32,7 @@ def draw_options(rng: random.Random) -> ClusterOptions:
         max_flush_ms=rng.choice((1, 4, 4, 20)),
         max_fetch_batches=rng.choice((1, 1, 3, 1000)),
         proposal_gap_ms=rng.choice((2, 5, 10)),
+        static_voters=rng.choice((False, False, True)),
     )
 
 
@@ -81,6 +82,24 @@ class QuorumNemesis:
 
     def start(self) -> None:
         self.cluster.scheduler.after(1 + self.rng.randrange(2 * self.gap_ms), self._turn)
+
+    def leave_a_majority(self, rng: random.Random) -> None:
+        """Heal a majority of voters; leave the other replicas dead, deaf or mute, and do nothing more."""
+        self.stop()
+        cluster = self.cluster
+        ids = list(cluster.replicas)
+        voters = list(cluster.voters.ids)
+        rng.shuffle(voters)
+        spared = voters[: cluster.voters.majority]
+        for replica in cluster.replicas.values():
+            if replica.id not in spared:
+                match rng.randrange(3):
+                    case 0:
+                        replica.crash()
+                    case 1:
+                        cluster.links.cut(ids, [replica.id])
+                    case 2:
+                        cluster.links.cut([replica.id], ids)
 
     def stop(self) -> None:
         """Undo everything: perfect links, whole fetches, every replica running and awake."""

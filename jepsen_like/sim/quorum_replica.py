@@ -127,6 +127,16 @@ class SimReplica:
         self.durable_end_offset = self.batches[-1].end_offset if self.batches else 0
         self.cluster.checker.storage_shrank()
 
+    def replace_disk(self, key: ReplicaKey) -> None:
+        """Come back, when started, with an empty disk of another directory id."""
+        assert not self.alive and key.id == self.id
+        self.key = key
+        self.is_voter = self.cluster.voters.is_voter(key)
+        self._drop_from(0)
+        self.durable_election = ElectionState()
+        self.durable_end_offset = 0
+        self.cluster.checker.history.forget(self.id)
+
     def _drop_from(self, index: int) -> None:
         for batch in self.batches[index:]:
             del self._index_of[batch.base_offset]
