@@ -261,10 +261,13 @@ def test_unknown_api_closes_the_connection(single: ProcessCluster, api_key: int)
         assert peer.receive() is None
 
 
-@every_version
+@pytest.mark.parametrize(
+    # The exception is answered in version 0: see below.
+    "api_key",
+    sorted({key for key, _ in SERVED} - {ApiKey.API_VERSIONS}),
+    ids=lambda api_key: api_key.name,
+)
 def test_version_that_is_not_served_closes_the_connection(single: ProcessCluster, api_key: ApiKey) -> None:
-    if api_key is ApiKey.API_VERSIONS:
-        pytest.skip("answered in version 0, as another test checks")
     versions = [version for key, version in SERVED if key is api_key]
     for version in {min(versions) - 1, max(versions) + 1, 32767, -32768}:
         with Peer(single) as peer:
@@ -344,6 +347,46 @@ def test_well_formed_nonsense_is_answered(single: ProcessCluster, generator: Any
         for _ in range(3):
             body = values.message(request_class(api_key), version).encode(version)
             expect_sane_outcome(single, api_key, version, body)
+
+
+def test_nonsense_about_topics_and_groups_that_exist_is_answered(
+    single: ProcessCluster, fresh: Callable[[str], str], generator: Any
+) -> None:
+    topic, group, member = fresh("victim"), fresh("group"), "m"
+    single.create_topic(topic, 2, 1)
+    words = [topic, group, member, "", "range", "uniform", "consumer", "retention.ms", "100", "1"]
+    with Peer(single) as peer:
+        (described,) = peer.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    blobs = [
+        bytes(batch(b"a", b"b")),
+        bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0)),
+        b"",
+    ]
+
+    class Near(generator):  # type: ignore[misc]
+        """Values that mostly mean something here."""
+
+        def _scalar(self, kind: str, name: str) -> object:
+            known: dict[str, list[object]] = {
+                "string": [*words],
+                "uuid": [described.topic_id, bytes(16)],
+                "records": [*blobs],
+                **{kind: [-2, -1, 0, 0, 1, 1, 2, 100] for kind in ("int8", "int16", "int32", "int64")},
+            }
+            if kind in known and self._rng.random() < 0.9:
+                return self._rng.choice(known[kind])
+            return super()._scalar(kind, name)
+
+    rng = random.Random(SEED)
+    values = Near(f"{SEED} near")
+    for _ in range(2000):
+        api_key, version = rng.choice(SERVED)
+        request = values.message(request_class(api_key), version)
+        for wait in ("timeout_ms", "max_wait_ms", "rebalance_timeout_ms"):
+            if hasattr(request, wait):
+                setattr(request, wait, rng.choice([-1, 0, 5]))
+        if api_key is not ApiKey.DELETE_TOPICS:
+            expect_sane_outcome(single, api_key, version, request.encode(version))
 
 
 @pytest.mark.parametrize(
