@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 OTHER_CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
