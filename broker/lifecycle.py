@@ -43,11 +43,8 @@ class BrokerLifecycle:
         self._ready = False
         self.state = BrokerState.STARTING
         self.epoch = -1
+        self.is_registered = False
         self.is_fenced = True
-
-    @property
-    def is_registered(self) -> bool:
-        return self.epoch != -1
 
     def lease_valid(self, now_ms: int) -> bool:
         """Whether no controller can have fenced this broker yet."""
@@ -56,11 +53,18 @@ class BrokerLifecycle:
     def handle_registered(self, epoch: int) -> None:
         """The controller took the registration: a new incarnation begins fenced."""
         self.epoch = epoch
+        self.is_registered = True
         self._fence()
 
     def handle_stale_epoch(self) -> None:
-        """Another incarnation holds this id: nothing may be served until registered again."""
+        """Another incarnation holds this id: nothing may be served until registered again.
+
+        There is nothing left to hand over either. The epoch is kept: whoever is shown it refuses it.
+        """
+        self.is_registered = False
         self._fence()
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            self.state = BrokerState.SHUTTING_DOWN
 
     def handle_registration_change(self, registration: BrokerRegistration | None) -> None:
         """The metadata log says something new about this broker's id; it may know before any heartbeat does.

@@ -149,7 +149,8 @@ class LifecycleDriver:
             if error.code is ErrorCode.STALE_BROKER_EPOCH:
                 logger.error("the controller no longer knows epoch %d of this broker", beat.broker_epoch)
                 self._lifecycle.handle_stale_epoch()
-                await self.register()
+                if self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
+                    await self.register()
             else:
                 logger.warning("heartbeat failed: %s", error)
                 self._failed = True

@@ -73,12 +73,20 @@ def _check(
     ids = [member.broker_id for member in change.new_isr]
     if broker_id not in ids or len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas):
         return ErrorCode.INVALID_REQUEST
-    if not all(_is_eligible(image, member) for member in change.new_isr):
+    if not all(_is_eligible(image, partition, member) for member in change.new_isr):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
 
-def _is_eligible(image: MetadataImage, member: IsrMember) -> bool:
-    """Registered, active, and still the process the leader counted (KIP-903)."""
+def _is_eligible(image: MetadataImage, partition: PartitionRegistration, member: IsrMember) -> bool:
+    """Registered, active, and still the process the leader counted (KIP-903).
+
+    The leader may leave open (-1) which process it means only where it takes nobody in: a member that has not
+    fetched from it yet. Had that one restarted, the partition epoch would have moved.
+    """
     broker = image.brokers.get(member.broker_id)
-    return broker is not None and broker.is_active and member.broker_epoch in (-1, broker.epoch)
+    if broker is None or not broker.is_active:
+        return False
+    if member.broker_epoch == -1:
+        return member.broker_id in partition.isr
+    return member.broker_epoch == broker.epoch

@@ -343,6 +343,19 @@ def test_broker_that_never_served_says_good_bye_too() -> None:
     in_virtual_time(scenario)
 
 
+def test_broker_whose_id_was_taken_has_nothing_to_hand_over() -> None:
+    async def scenario(world: World) -> None:
+        running = await world.start()
+        world.beat = lambda request: pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        began_ms = world.clock.monotonic_ms()
+        await world.driver.shut_down(15_000)
+        assert world.clock.monotonic_ms() - began_ms < 100
+        await running
+        assert not world.lifecycle.is_registered and len(world.controllers.of("RegisterBroker")) == 1
+
+    in_virtual_time(scenario)
+
+
 def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed() -> None:
     async def scenario(world: World) -> None:
         await world.start()

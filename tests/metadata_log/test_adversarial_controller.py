@@ -86,6 +86,15 @@ def test_leader_cannot_bring_back_an_incarnation_that_is_gone(cluster: Any) -> N
     assert cluster.partition("t").isr == (1,)
 
 
+def test_nobody_joins_an_isr_without_saying_which_process_it_is(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    cluster.silence(2)
+    cluster.heartbeat(2)
+    members = [(1, epoch_of(cluster, 1)), (2, -1), (3, -1)]
+    assert propose(cluster, "t", members).error is ErrorCode.INELIGIBLE_REPLICA
+    assert propose(cluster, "t", [(1, -1), (3, -1)]).error is ErrorCode.NONE
+
+
 def test_predecessor_that_still_runs_is_told_so_by_its_next_heartbeat(cluster: Any) -> None:
     old_epoch = epoch_of(cluster, 2)
     cluster.silence(2)

@@ -57,7 +57,8 @@ def test_isr_change_raises_the_partition_epoch_and_not_the_leader_epoch(leader: 
 
 def test_isr_can_grow_back(leader: Leader) -> None:
     leader.propose(1)
-    assert leader.propose(1, 3).isr == (1, 3)
+    epoch = leader.cluster.image.brokers[3].epoch
+    assert leader.propose(1, IsrMember(3, epoch)).isr == (1, 3)
 
 
 def test_proposing_the_present_isr_writes_nothing(leader: Leader) -> None:
