@@ -126,7 +126,7 @@ class _Recovery:
         bad = scan.bad
         if bad is None:
             return False
-        if not bad.is_torn:
+        if not bad.is_torn and not scan.has_unwritten_page():
             if not is_newest:
                 raise CorruptLogError(segment.path, bad.position, bad.reason)
             if scan.is_followed_by_intact_batch():

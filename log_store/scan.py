@@ -25,11 +25,14 @@ SCAN_READ_AHEAD_BYTES = 64 * 1024
 SCAN_BLOCK_BYTES = 1 << 20
 MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 PAGE_BYTES = 4096
+#: So many zeros at the end of a file, reaching into a bad batch, are not the end of its last record.
+ZERO_TAIL_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BadBatch:
-    """Why a scan stopped. ``is_torn``: the file ends inside the batch, or holds only zeros from there on."""
+    """Why a scan stopped. ``is_torn``: the file ends inside the batch, or holds only zeros from some point of
+    it on."""
 
     position: int
     reason: str
@@ -125,24 +128,49 @@ class CheckedScan:
         left = self._end - self.position
         if header is None or (header.magic == MAGIC and header.batch_length + LOG_OVERHEAD_BYTES > left):
             return True
-        return header.batch_length == 0 and not self._file.pread(self.position, left).strip(b"\0")
+        # Of a write that a power loss cut short any part may be there; the file may keep its new length.
+        size = max(header.size_bytes, HEADER_BYTES)
+        written = self._written_bytes()
+        return written == 0 or (written < size and left - written >= ZERO_TAIL_BYTES)
+
+    def _written_bytes(self) -> int:
+        """How far behind the current position the last byte stands that is not zero."""
+        end = self._end
+        while end > self.position:
+            begin = max(self.position, end - SCAN_BLOCK_BYTES)
+            block = self._file.pread(begin, end - begin).rstrip(b"\0")
+            if block:
+                return begin + len(block) - self.position
+            end = begin
+        return 0
+
+    def has_unwritten_page(self) -> bool:
+        """Whether the bad batch holds a page of zeros: the file system had not yet written that part."""
+        header = self._bad_header()
+        if header is None:
+            return False
+        content = self._file.pread(self.position, header.size_bytes)
+        first_page = -self.position % PAGE_BYTES
+        return any(
+            not content[at : at + PAGE_BYTES].strip(b"\0")
+            for at in range(first_page, len(content) - PAGE_BYTES + 1, PAGE_BYTES)
+        )
+
+    def _bad_header(self) -> BatchHeader | None:
+        """The header of the bad batch if its length is one that the file has."""
+        self._block = b""
+        header, _ = self._check()
+        if header is None or not HEADER_BYTES <= header.size_bytes <= self._end - self.position:
+            return None
+        return header
 
     def is_followed_by_intact_batch(self) -> bool:
         """Whether the bad batch is an island: of full length, with a good one right behind it.
 
-        A write cut short leaves nothing behind it, so this is damage to data that was once whole, except
-        where a page of zeros shows that the file system had not yet written that part.
+        A write cut short leaves nothing behind it, so this is damage to data that was once whole.
         """
-        self._block = b""
-        header, _ = self._check()
-        if header is None or not HEADER_BYTES <= header.size_bytes <= self._end - self.position:
-            return False
-        content = self._file.pread(self.position, header.size_bytes)
-        first_page = -self.position % PAGE_BYTES
-        if any(
-            not content[at : at + PAGE_BYTES].strip(b"\0")
-            for at in range(first_page, len(content) - PAGE_BYTES + 1, PAGE_BYTES)
-        ):
+        header = self._bad_header()
+        if header is None:
             return False
         # The damage may lie in the header, so of its offsets only that there is one is believed.
         after = CheckedScan(self._file, self.position + header.size_bytes, self.next_offset + 1, self.epoch)
