@@ -147,6 +147,10 @@ def check_member(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ClassicMember:
     """The member, if it is one, is not fenced, and is at the group's generation."""
+    if not member_id:
+        # librdkafka goes on like this for a moment after its session ran out. It has no identity that another
+        # could have taken over; told that it is fenced, as Kafka tells it, a static consumer would die.
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member has no id yet.")
     if instance_id is not None:
         owner_id = group.static_member_id(instance_id)
         if owner_id is None:

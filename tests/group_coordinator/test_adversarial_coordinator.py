@@ -274,6 +274,28 @@ def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_lat
     world(scenario)
 
 
+def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced(world: Any) -> None:
+    """librdkafka forgets its member id when its session ran out, and heartbeats once more before it joins."""
+
+    async def scenario(w: World) -> None:
+        await w.lead()
+        join = w.join(version=5, group_instance_id="i")
+        await w.settle()
+        w.pass_time(1)
+        member = (await join).member_id
+        assert (await w.sync(member, 1)).error_code == 0
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
+        assert (await w.send(beat, 3)).error_code == unknown
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
+        assert (await w.send(sync, 3)).error_code == unknown
+        lost = {"generation_id_or_member_epoch": 1, "member_id": "", "group_instance_id": "i"}
+        assert await w.commit(1, **lost) == unknown
+        assert (await w.join(version=5, group_instance_id="i")).error_code == 0
+
+    world(scenario)
+
+
 def test_member_that_did_not_rejoin_is_out_after_the_join_phase(world: Any) -> None:
     async def scenario(w: World) -> None:
         await w.lead()
