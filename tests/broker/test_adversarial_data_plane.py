@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from pykraft.broker.replica_fetcher import _Followed
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
+from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
+from pykraft.kafka_protocol.messages import produce
 
 
 def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
@@ -44,8 +49,6 @@ def test_one_expiry_that_fails_does_not_keep_others_waiting_for_ever(data_plane:
             raise RuntimeError("planted")
 
     async def body() -> None:
-        import asyncio
-
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             wakeups = cluster.brokers[1].replicas.wakeups
@@ -59,5 +62,74 @@ def test_one_expiry_that_fails_does_not_keep_others_waiting_for_ever(data_plane:
                 async with asyncio.timeout(5):
                     await client.receive()
             assert len(seen) == 1
+
+    data_plane.run(body)
+
+
+def test_what_a_diverging_follower_asks_for_acknowledges_nothing(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            asked = FetchPartition(0, 1, 3, 0, 0, 1000)  # everything, but written in epoch 0
+            client.writer.write(
+                build_follower_fetch(
+                    1,
+                    "broker-2",
+                    replica_id=2,
+                    replica_epoch=102,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1000,
+                    topics=[(data_plane.topic_id, [asked])],
+                )
+            )
+            await client.reader.readexactly(4)
+            partition = cluster.partition(1)
+            assert partition.followers[2].log_end_offset == -1
+            assert partition.high_watermark == 0
+
+    data_plane.run(body)
+
+
+def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            follower = cluster.partition(2)
+            link = cluster.brokers[2].fetchers._links[1]
+            result = FetchResult(0, 0, 1, 0, data_plane.batch(b"of another epoch"))
+            chunks = build_fetch_response(17, 1, [(data_plane.topic_id, [result])])
+            frame = memoryview(b"".join(bytes(chunk) for chunk in chunks))[4:]
+            link.handle_response({(data_plane.topic_id, 0): _Followed(follower)}, frame)
+            assert (follower.log.log_end_offset, follower.high_watermark) == (0, 0)
+
+    data_plane.run(body)
+
+
+def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            second = data_plane.Registration((1, 2, 3), (1, 2, 3), 1, 1, 1)
+            cluster.controller.set_partition(second)
+            client = await cluster.client(1)
+            data = [produce.PartitionProduceData(index=0, records=data_plane.batch(b"v"))]
+            topics = [produce.TopicProduceData(name="t", partition_data=data * 2)]
+            request = produce.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
+            client.send(request, 9, produce.ProduceResponse)
+            partition = cluster.partition(1)
+            await data_plane.until(lambda: len(partition.committed_waiters) == 2)
+            answer = asyncio.ensure_future(client.receive())
+            for offset in (1, 2):
+                assert not answer.done()
+                for replica in (2, 3):
+                    partition.handle_follower_fetch(replica, offset, 100, 0)
+                with_time_to_answer = asyncio.wait([answer], timeout=0.1 if offset == 1 else 5)
+                await with_time_to_answer
+            assert [r.error_code for r in answer.result().responses[0].partition_responses] == [0, 0]
 
     data_plane.run(body)

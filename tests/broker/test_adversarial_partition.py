@@ -159,3 +159,72 @@ def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_the_producers
     partition.producers.expire(30_001 * day_ms, day_ms)
     partition.producers.expire(30_002 * day_ms, day_ms)
     assert partition.producers.entry(4) is not None
+
+
+def test_new_leader_knows_where_epochs_end_that_it_never_saw() -> None:
+    partition = make(1)
+    partition.apply(state(2, epoch=1, version=1), 0)
+    partition.append_as_follower(memoryview(stored(0, 1)), 0)
+    partition.apply(state(1, epoch=7, version=2), 0)
+    end = partition.check_follower(2, 3, 5)  # led in epoch 5, and nobody else heard of it
+    assert end is not None and (end.epoch, end.end_offset) == (1, 1)
+
+
+def test_follower_of_an_incarnation_that_is_not_registered_does_not_join() -> None:
+    partition = make()
+    partition.apply(state(1, isr=(1, 2)), 0)
+    acknowledge(partition, 0, 2, 3)
+    assert partition.next_proposal(0, 500, lambda replica, epoch: (replica, epoch) != (3, 7)) is None
+    assert partition.next_proposal(0, 500, always) is not None
+
+
+def test_image_of_an_older_leader_epoch_changes_nothing() -> None:
+    partition = make()
+    partition.apply(state(1, epoch=3, version=5), 0)
+    assert not partition.apply(state(2, epoch=2, version=4), 0)
+    assert partition.is_leader and partition.leader_epoch == 3
+
+
+def test_answer_older_than_the_log_changes_nothing() -> None:
+    partition = make()
+    partition.apply(state(1, isr=(1, 2)), 0)
+    acknowledge(partition, 0, 2, 3)
+    proposal = partition.next_proposal(0, 500, always)
+    assert proposal is not None
+    partition.apply(state(1, version=2, isr=(1, 3)), 0)  # added, and 2 fenced since
+    partition.handle_isr_accepted(proposal, (1, 2, 3), 1)
+    assert (partition.isr.committed, partition.isr.partition_epoch) == ((1, 3), 2)
+
+
+def test_leader_counts_no_offset_beyond_its_own_end() -> None:
+    partition = make()
+    partition.apply(state(1), 0)
+    with pytest.raises(KafkaError) as refused:
+        acknowledge(partition, 1, 2)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    acknowledge(partition, 0, 3)
+    append(partition)
+    acknowledge(partition, 1, 3)
+    assert partition.high_watermark == 0
+
+
+def test_leader_elected_again_counts_only_what_followers_ask_for_from_now_on() -> None:
+    partition = make()
+    partition.apply(state(1), 0)
+    for _ in range(3):
+        append(partition)
+    acknowledge(partition, 3, 2)
+    acknowledge(partition, 1, 3)
+    partition.apply(state(2, epoch=1, version=1), 0)
+    partition.apply(state(1, epoch=2, version=2), 0)
+    acknowledge(partition, 3, 3)
+    assert partition.high_watermark == 1  # 2 may have been truncated in the meantime
+    acknowledge(partition, 3, 2)
+    assert partition.high_watermark == 3
+
+
+def test_state_rebuilt_from_a_log_without_its_beginning_takes_unknown_producers_as_they_come() -> None:
+    log = Log.open(MemoryDisk(), "t-0", LogConfig(), now_ms=0, log_start_offset=5)
+    partition = Partition("t", b"i" * 16, 0, 1, log, Events())  # type: ignore[arg-type]
+    partition.apply(state(1), 0)
+    assert append(partition, producer_id=4, producer_epoch=0, base_sequence=9).base_offset == 5

@@ -1,0 +1,621 @@
+"""Three brokers and one partition: every kind of restart, idempotent producers, retention, recreation.
+
+What :mod:`test_partition_simulation` does not see: the checkpoint files (these are real log managers),
+orderly stops, kills, power losses and wiped disks, retention, a topic deleted and created anew under its
+name, retries of idempotent batches at whoever leads, answers read from a leader's files only after it was
+deposed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pytest
+
+from pykraft.broker.isr import IsrProposal
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.log_store.interface import LogConfig, LogSlice
+from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.image import PartitionRegistration
+
+T = TypeVar("T")
+NODES = (1, 2, 3)
+KEY = ("t", 0)
+LAG_MS = 300
+CONFIG = LogConfig(segment_bytes=700, min_insync_replicas=2, retention_bytes=1600, retention_ms=-1)
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """Run what only looks asynchronous."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits for something")
+
+
+class Logs(LogManager):
+    async def run(self, job: Any) -> Any:
+        return job()
+
+
+class Clock:
+    def wall_ms(self) -> int:
+        return 1
+
+    def monotonic_ms(self) -> int:
+        return 1
+
+
+class Silent:
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+
+@dataclass(eq=False)
+class Batch:
+    """One batch of an idempotent producer, sent until it is acknowledged."""
+
+    producer: int
+    sequence: int
+    is_open: bool = False
+    offset: int = -1
+    acknowledged: bool = False
+
+    @property
+    def value(self) -> bytes:
+        return b"%d-%d" % (self.producer, self.sequence)
+
+    def offset_committed(self) -> None:
+        self.is_open, self.acknowledged = False, True
+
+    def offset_refused(self, error_code: int) -> None:
+        self.is_open = False
+
+
+@dataclass(eq=False)
+class LateAnswer:
+    """A leader's answer still in its output queue: the bytes are read when they leave."""
+
+    follower: Partition
+    epoch: int
+    piece: LogSlice
+    high_watermark: int
+    log_start: int
+
+
+@dataclass
+class Node:
+    node_id: int
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    logs: Logs | None = None
+    partition: Partition | None = None
+    topic_id: bytes = b""
+    epoch: int = 0
+    #: After a power loss a tail may be back whose truncation was lost: nothing is known until it has fetched.
+    is_synced: bool = True
+    lost_power: bool = False
+    inbox: list[tuple[bytes, PartitionRegistration]] = field(default_factory=list)
+
+    @property
+    def replica(self) -> Partition:
+        assert self.partition is not None
+        return self.partition
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now_ms = 1000
+        self.generation = 0
+        self.next_epoch = 1
+        self.fenced: set[int] = set()
+        self.epochs = dict.fromkeys(NODES, 0)
+        self.counts: dict[str, int] = {}
+        self.nodes = {n: Node(n) for n in NODES}
+        self.next_producer = 0
+        self.start_topic()
+        for node in self.nodes.values():
+            self.start(node)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # -- the controller --------------------------------------------------------------------------------
+
+    def start_topic(self) -> None:
+        """Create the topic, or delete it and create it anew."""
+        self.generation += 1
+        self.topic_id = b"%016d" % self.generation
+        active = [n for n in NODES if n not in self.fenced]
+        self.state = PartitionRegistration(NODES, tuple(active), active[0], 0, 0)
+        self.proposals: list[tuple[int, int, Partition, IsrProposal]] = []
+        self.late_fetches: list[tuple[bytes, int, int, int, int, int]] = []
+        self.late_answers: list[LateAnswer] = []
+        self.batches: list[Batch] = []
+        self.producers = [self.next_producer, self.next_producer + 1]
+        self.next_producer += 2
+        self.next_sequence = dict.fromkeys(self.producers, 0)
+        self.consumed: dict[int, bytes] = {}
+        self.tell()
+
+    def tell(self) -> None:
+        for node in self.nodes.values():
+            node.inbox.append((self.topic_id, self.state))
+
+    def change(self, **fields: Any) -> None:
+        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
+        self.tell()
+
+    def fence(self, node_id: int) -> None:
+        self.fenced.add(node_id)
+        isr = tuple(n for n in self.state.isr if n != node_id) or self.state.isr
+        if self.state.leader == node_id:
+            self.elect(isr)
+        elif isr != self.state.isr:
+            self.change(isr=isr)
+
+    def elect(self, isr: tuple[int, ...] | None = None) -> None:
+        isr = self.state.isr if isr is None else isr
+        candidates = [n for n in isr if n not in self.fenced]
+        leader = self.rng.choice(candidates) if candidates else -1
+        self.count("elect")
+        self.change(isr=isr, leader=leader, leader_epoch=self.state.leader_epoch + 1)
+
+    def unfence(self, node_id: int) -> None:
+        self.fenced.discard(node_id)
+        if self.state.leader == -1 and node_id in self.state.isr:
+            self.elect()
+
+    def decide(self, leader: int, leader_epoch: int, proposal: IsrProposal) -> tuple[ErrorCode, Any]:
+        state = self.state
+        if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, None
+        if proposal.partition_epoch < state.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION, None
+        for member in proposal.new_isr:
+            claimed = proposal.broker_epochs.get(member, -1)
+            if member in self.fenced or claimed not in (-1, self.epochs[member]):
+                return ErrorCode.INELIGIBLE_REPLICA, None
+        if proposal.new_isr != state.isr:
+            self.count("isr")
+            self.change(isr=proposal.new_isr)
+        return ErrorCode.NONE, self.state
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def start(self, node: Node) -> None:
+        """A new incarnation: it registers (and so leaves the ISR if others are there), then opens its log."""
+        self.fence(node.node_id)
+        node.epoch = self.epochs[node.node_id] = self.next_epoch
+        self.next_epoch += 1
+
+        def fault(what: str, error: BaseException) -> None:
+            raise AssertionError(f"{what}: {error}")
+
+        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
+        try:
+            now(node.logs.start())
+        except CorruptLogError:
+            # A power loss may zero too little of a rolled segment to be told from damage: start it empty.
+            assert node.lost_power
+            self.count("refused")
+            node.disk = MemoryDisk()
+            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
+            now(node.logs.start())
+        node.inbox.clear()
+        self.open(node, self.topic_id)
+        node.inbox.append((self.topic_id, self.state))
+        self.unfence(node.node_id)
+
+    def open(self, node: Node, topic_id: bytes) -> None:
+        assert node.logs is not None
+        (opened,) = now(node.logs.open_or_create([(*KEY, topic_id, CONFIG)]))  # type: ignore[list-item]
+        node.topic_id = topic_id
+        node.partition = Partition(
+            "t",
+            topic_id,  # type: ignore[arg-type]
+            0,
+            node.node_id,
+            opened.log,
+            Silent(),
+            producers=opened.producers,
+            high_watermark=opened.high_watermark,
+        )
+
+    def end(self, node: Node, how: str) -> None:
+        """Orderly stop, kill, loss of power or of the whole disk; the last two only beside a full copy."""
+        others = [n for n in self.state.isr if n != node.node_id and self.nodes[n].partition is not None]
+        others = [n for n in others if self.nodes[n].topic_id == self.topic_id and self.nodes[n].is_synced]
+        if how in ("power", "wipe") and not others:
+            how = "kill"
+        self.count(how)
+        assert node.logs is not None
+        partition = node.replica
+        for waiter in partition.committed_waiters.pop_all():
+            waiter.offset_refused(ErrorCode.NETWORK_EXCEPTION)
+        if how == "stop":
+            now(node.logs.stop(node.epoch, {KEY: partition.high_watermark}))
+        elif how == "power":
+            node.disk.crash(self.rng, zero_tails=True)
+        elif how == "wipe":
+            node.disk = MemoryDisk()
+        else:
+            node.logs.abandon()
+        node.partition = node.logs = None
+        node.lost_power = how == "power"
+        node.is_synced = how in ("stop", "kill") and node.is_synced
+        self.fence(node.node_id)
+
+    def apply_metadata(self, node: Node) -> None:
+        if node.partition is None or not node.inbox:
+            return
+        topic_id, registration = node.inbox.pop(0)
+        if topic_id != node.topic_id:
+            node.replica.leader_id = None
+            node.replica.refuse_waiters(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if self.rng.random() < 0.5:
+                assert node.logs is not None
+                now(node.logs.delete([KEY]))
+            self.open(node, topic_id)
+            node.is_synced = True
+        node.replica.apply(registration, self.now_ms)
+
+    def eligible(self, replica: int, epoch: int) -> bool:
+        return replica not in self.fenced and epoch in (-1, self.epochs[replica])
+
+    # -- what goes on ----------------------------------------------------------------------------------
+
+    def produce(self, node: Node) -> None:
+        """Each producer sends what is not acknowledged, oldest first, three at most; then something new."""
+        if node.topic_id != self.topic_id:
+            return
+        for producer in self.producers:
+            waiting = [b for b in self.batches if b.producer == producer and not b.acknowledged]
+            if len(waiting) < 3:
+                waiting.append(Batch(producer, self.next_sequence[producer]))
+                self.next_sequence[producer] += 1
+                self.batches.append(waiting[-1])
+            for position, batch in enumerate(waiting):
+                if not batch.is_open and not self.send(node.replica, batch, is_oldest=position == 0):
+                    break
+
+    def send(self, partition: Partition, batch: Batch, *, is_oldest: bool) -> bool:
+        data = bytearray(
+            encode_batch(
+                [RecordInput(None, batch.value, (), 1)],
+                producer_id=batch.producer,
+                producer_epoch=0,
+                base_sequence=batch.sequence,
+            )
+        )
+        try:
+            partition.require_leader()
+            info = partition.append_as_leader(memoryview(data), read_header(data), 1, all_acks=True)
+        except KafkaError as error:
+            if error.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH):
+                assert not is_oldest or self.is_stale(partition), f"OldestIsInSequence: {error}"
+            return False
+        if info.is_duplicate:
+            self.count("duplicate")
+        batch.is_open, batch.offset = True, info.base_offset
+        if partition.high_watermark >= info.next_offset:
+            batch.offset_committed()
+        else:
+            partition.wait_for_commit(info.next_offset, batch)
+        return True
+
+    def is_stale(self, partition: Partition) -> bool:
+        return partition.topic_id != self.topic_id or partition.leader_epoch < self.state.leader_epoch
+
+    def fetch(self, node: Node) -> None:
+        partition = node.replica
+        leader_id = partition.leader_id
+        if leader_id is None or partition.is_leader:
+            return
+        log = partition.log
+        request = (
+            node.topic_id,
+            node.node_id,
+            node.epoch,
+            partition.leader_epoch,
+            log.log_end_offset,
+            log.latest_epoch,
+        )
+        fate = self.rng.random()
+        if fate < 0.08:
+            self.late_fetches.append(request)
+            return
+        answer = self.serve(self.nodes[leader_id], request)
+        if fate < 0.16 or answer is None:
+            return
+        restart, diverging, piece, high_watermark, log_start = answer
+        assert node.logs is not None
+        if restart or diverging is not None:
+            if restart:
+                partition.restart_at(log_start)
+                self.count("restart_at")
+            else:
+                partition.truncate_to_divergence(*diverging)
+                self.count("truncate")
+            node.logs.note_truncation(KEY)
+            return
+        if piece is not None and fate < 0.3:
+            self.late_answers.append(
+                LateAnswer(partition, partition.leader_epoch, piece, high_watermark, log_start)
+            )
+            return
+        if piece is not None:
+            partition.append_as_follower(memoryview(piece.file.pread(piece.position, piece.size_bytes)), 1)
+        partition.follow(high_watermark, log_start)
+        node.is_synced = True
+
+    def deliver_answer(self) -> None:
+        if not self.late_answers:
+            return
+        late = self.late_answers.pop(self.rng.randrange(len(self.late_answers)))
+        partition = late.follower
+        is_here = any(node.partition is partition for node in self.nodes.values())
+        if not is_here or partition.leader_epoch != late.epoch or partition.is_leader:
+            return
+        try:
+            data = late.piece.file.pread(late.piece.position, late.piece.size_bytes)
+        except OSError:
+            return  # the leader is gone
+        if len(data) < late.piece.size_bytes:
+            return  # it had to close the connection
+        try:
+            partition.append_as_follower(memoryview(data), 1)
+        except KafkaError:
+            self.count("late answer refused")
+            return
+        partition.follow(late.high_watermark, late.log_start)
+
+    def serve(self, leader: Node, request: tuple[bytes, int, int, int, int, int]) -> Any:
+        topic_id, replica, incarnation, epoch, offset, last_epoch = request
+        if leader.partition is None or leader.topic_id != topic_id:
+            return None
+        partition = leader.replica
+        try:
+            partition.require_leader(epoch)
+            end = partition.check_follower(replica, offset, last_epoch)
+            if end is not None:
+                return False, (end.epoch, end.end_offset), None, 0, 0
+            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms)
+            piece = partition.read_replica(offset, self.rng.choice((80, 300, 5000)), at_least_one=True)
+        except KafkaError as error:
+            start = partition.log.log_start_offset
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and offset < start:
+                return True, None, None, 0, start
+            return None
+        return False, None, piece, partition.high_watermark, partition.log.log_start_offset
+
+    def consume(self, node: Node) -> None:
+        partition = node.replica
+        if not partition.is_leader or node.topic_id != self.topic_id:
+            return
+        log = partition.log
+        offset = self.rng.randrange(log.log_start_offset, log.log_end_offset + 1)
+        piece = partition.read_committed(offset, 400, at_least_one=True)
+        if piece is not None:
+            for offset, value in values_of(piece.file.pread(piece.position, piece.size_bytes)):
+                assert self.consumed.setdefault(offset, value) == value, "ConsistentRead"
+
+    def maintain(self, node: Node) -> None:
+        """One of the jobs of log maintenance."""
+        logs, partition = node.logs, node.replica
+        assert logs is not None
+        job = self.rng.randrange(4)
+        if job == 0:
+            now(logs.flush(KEY))
+        elif job == 1:
+            now(logs.write_checkpoints({KEY: partition.high_watermark}))
+        elif job == 2:
+            now(logs.write_high_watermarks({KEY: partition.high_watermark}))
+        else:
+            # No broker keeps what a producer may still repeat, once it is deleted and the broker restarted.
+            limit = min([partition.high_watermark, *(b.offset for b in self.batches if not b.acknowledged)])
+            if node.topic_id == self.topic_id and partition.log.delete_old_segments(1, limit_offset=limit):
+                self.count("retention")
+            if partition.log.log_start_offset > 0:
+                partition.producers.complete = False
+
+    def isr_work(self, node: Node) -> None:
+        proposal = node.replica.next_proposal(self.now_ms, LAG_MS, self.eligible)
+        if proposal is not None and node.topic_id == self.topic_id:
+            self.proposals.append((node.node_id, node.epoch, node.replica, proposal))
+
+    def deliver_proposal(self) -> None:
+        if not self.proposals:
+            return
+        at = self.rng.randrange(len(self.proposals))
+        leader, incarnation, partition, proposal = self.proposals[at]
+        fate = self.rng.random()
+        if fate < 0.15:  # no answer, and the request still on its way
+            partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
+            return
+        self.proposals.pop(at)
+        error, state = self.decide(leader, incarnation, proposal)
+        if fate < 0.3:
+            partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
+        elif error is ErrorCode.NONE:
+            partition.handle_isr_accepted(proposal, state.isr, state.partition_epoch)
+        else:
+            known = error is ErrorCode.INELIGIBLE_REPLICA
+            partition.handle_isr_refused(proposal, self.now_ms, outcome_known=known)
+
+    # -- steps and invariants --------------------------------------------------------------------------
+
+    def step(self) -> None:
+        rng = self.rng
+        self.now_ms += rng.randrange(30)
+        node = self.nodes[rng.choice(NODES)]
+        if node.partition is None:
+            if rng.random() < 0.3:
+                self.start(node)
+            return
+        action = rng.random()
+        if action < 0.40:
+            self.fetch(node)
+        elif action < 0.52:
+            self.produce(node)
+        elif action < 0.70:
+            self.apply_metadata(node)
+        elif action < 0.75:
+            self.consume(node)
+        elif action < 0.80:
+            self.isr_work(node)
+        elif action < 0.87:
+            self.deliver_proposal()
+        elif action < 0.90:
+            self.deliver_answer()
+        elif action < 0.91 and self.late_fetches:
+            self.serve(node, self.late_fetches.pop(rng.randrange(len(self.late_fetches))))
+        elif action < 0.955:
+            self.maintain(node)
+        elif action < 0.965:
+            self.elect()
+        elif action < 0.978:
+            self.end(node, rng.choice(("stop", "kill", "kill", "power", "power", "wipe")))
+        elif action < 0.979 and len(self.fenced) < 2:
+            self.count("recreate")
+            self.start_topic()
+        else:
+            while node.inbox:
+                self.apply_metadata(node)
+
+    def check(self) -> None:
+        for node in self.nodes.values():
+            if node.partition is not None:
+                partition = node.replica
+                log = partition.log
+                assert log.log_start_offset <= partition.high_watermark <= log.log_end_offset, "Bounds"
+
+    def check_logs(self) -> None:
+        here = {
+            n: node.replica
+            for n, node in self.nodes.items()
+            if node.partition is not None and node.topic_id == self.topic_id and node.is_synced
+        }
+        logs = {n: log_values(partition.log) for n, partition in here.items()}
+        highest = max((p.high_watermark for p in here.values()), default=0)
+        for a, first in here.items():
+            for b, second in here.items():
+                begin = max(first.log.log_start_offset, second.log.log_start_offset)
+                end = min(first.high_watermark, second.high_watermark)
+                assert between(logs[a], begin, end) == between(logs[b], begin, end), "LogMatching"
+        for member in self.state.isr:
+            if member in here and member not in self.fenced:
+                log = here[member].log
+                assert log.log_end_offset >= highest, f"StrongIsr: {member} ends below {highest}"
+                for batch in self.batches:
+                    if batch.acknowledged and batch.offset >= log.log_start_offset:
+                        found = logs[member].get(batch.offset)
+                        assert found == batch.value, f"AckedValueNotLost: {batch.value!r}, {found!r}"
+        for n, partition in here.items():
+            committed = between(logs[n], 0, partition.high_watermark)
+            in_order([committed[offset] for offset in sorted(committed)], self.producers)
+
+    def heal(self) -> None:
+        for node in self.nodes.values():
+            if node.partition is None:
+                self.start(node)
+        self.late_fetches.clear()
+        self.late_answers.clear()
+        target = len(self.batches) + 5
+        for _ in range(4000):
+            self.now_ms += 10
+            for node in self.nodes.values():
+                while node.inbox:
+                    self.apply_metadata(node)
+                self.fetch(node)
+                self.deliver_answer()
+                self.isr_work(node)
+                self.deliver_proposal()
+                if len(self.batches) < target or any(not b.acknowledged for b in self.batches):
+                    self.produce(node)
+            replicas = [node.replica for node in self.nodes.values()]
+            if (
+                len(self.batches) >= target
+                and all(batch.acknowledged for batch in self.batches)
+                and set(self.state.isr) == set(NODES)
+                and len({(p.log.log_end_offset, p.high_watermark) for p in replicas}) == 1
+                and replicas[0].high_watermark == replicas[0].log.log_end_offset
+            ):
+                return
+        raise AssertionError("no progress after healing")
+
+
+def values_of(data: bytes) -> list[tuple[int, bytes]]:
+    return [
+        (record.offset, record.value or b"")
+        for position, header in iter_headers(data)
+        for record in decode_batch(data[position : position + header.size_bytes])
+    ]
+
+
+def log_values(log: Log) -> dict[int, bytes]:
+    found = [pair for _, data in log.iter_batches(log.log_start_offset) for pair in values_of(data)]
+    return {offset: value for offset, value in found if offset >= log.log_start_offset}
+
+
+def between(values: dict[int, bytes], begin: int, end: int) -> dict[int, bytes]:
+    return {offset: value for offset, value in values.items() if begin <= offset < end}
+
+
+def in_order(values: Sequence[bytes], producers: Sequence[int]) -> None:
+    for producer in producers:
+        sequences = [int(v.split(b"-")[1]) for v in values if v.startswith(b"%d-" % producer)]
+        expected = list(range(sequences[0], sequences[0] + len(sequences))) if sequences else []
+        assert sequences == expected, f"ExactlyOnceInOrder: {producer} wrote {sequences}"
+
+
+def run(seed: int, steps: int = 1500) -> World:
+    world = World(seed)
+    for number in range(steps):
+        world.step()
+        world.check()
+        if number % 20 == 0:
+            world.check_logs()
+    world.check_logs()
+    world.heal()
+    world.check_logs()
+    return world
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_every_batch_is_there_once_and_in_order_whatever_brokers_suffer(block: int) -> None:
+    totals: dict[str, int] = {}
+    acknowledged = 0
+    for seed in range(block * 20, block * 20 + 20):
+        try:
+            world = run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        acknowledged += sum(batch.acknowledged for batch in world.batches)
+        for name, count in world.counts.items():
+            totals[name] = totals.get(name, 0) + count
+    assert acknowledged > 20 * 200, acknowledged
+    assert totals.get("refused", 0) <= 2, totals
+    wanted = (
+        "elect",
+        "isr",
+        "stop",
+        "kill",
+        "power",
+        "wipe",
+        "recreate",
+        "duplicate",
+        "truncate",
+        "retention",
+    )
+    assert all(totals.get(name, 0) >= 4 for name in wanted), totals
