@@ -27,11 +27,17 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class Suite:
-    """``packages`` are copied; ``command`` must exit 1 and print ``marker`` when it finds a bug."""
+    """``packages`` are copied; ``command`` must exit 1 and print ``marker`` when it finds a bug.
+
+    ``seeds``: how many to try on a planted bug, and on a copy without one. ``directed``: what leaves out the
+    schedules written by hand, if there are any.
+    """
 
     packages: tuple[str, ...]
     command: tuple[str, ...]
     marker: str
+    seeds: tuple[str, str] = ("200", "20")
+    directed: tuple[str, ...] = ()
 
 
 SUITES = {
@@ -39,10 +45,15 @@ SUITES = {
         ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
         ("-m", "pykraft.jepsen_like.sim.quorum", "--seeds"),
         "reproduce: ",
+        directed=("--no-directed",),
+    ),
+    "quorum_nodes": Suite(
+        ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
+        ("-m", "pykraft.jepsen_like.sim.quorum_nodes", "--seeds"),
+        "reproduce: ",
+        seeds=("12", "2"),
     ),
 }
-SEEDS_FOR_A_MUTANT = "200"
-SEEDS_WITHOUT_A_BUG = "20"
 
 
 class BrokenMutantError(Exception):
@@ -108,9 +119,9 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
 def run_suite(suite: Suite, name: str, only: list[str], by_chance: bool) -> tuple[int, int]:
     """(killed, planted), printing a line for each bug."""
     if by_chance:
-        suite = replace(suite, command=(*suite.command[:-1], "--no-directed", suite.command[-1]))
+        suite = replace(suite, command=(*suite.command[:-1], *suite.directed, suite.command[-1]))
     with copied_package(suite) as directory:
-        found = run(suite, directory, SEEDS_WITHOUT_A_BUG)
+        found = run(suite, directory, suite.seeds[1])
         if found is not None:
             raise BrokenMutantError(f"the checker complains without a planted bug: {found}")
     patches = [p for p in sorted((MUTANTS / name).glob("*.patch")) if not only or p.stem in only]
@@ -119,7 +130,7 @@ def run_suite(suite: Suite, name: str, only: list[str], by_chance: bool) -> tupl
         began = perf_counter()
         with copied_package(suite) as directory:
             apply(patch, directory)
-            found = run(suite, directory, SEEDS_FOR_A_MUTANT)
+            found = run(suite, directory, suite.seeds[0])
         killed += found is not None
         verdict = "SURVIVED" if found is None else f"killed: {found}"
         print(f"{name}/{patch.stem} ({perf_counter() - began:.1f} s) {verdict[:160]}", flush=True)

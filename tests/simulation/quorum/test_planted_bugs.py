@@ -1,4 +1,4 @@
-"""Whether the simulation would notice: every bug in tests/mutants/quorum is planted and must be found."""
+"""Whether the simulations would notice: every bug in tests/mutants/quorum* is planted and must be found."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_every_planted_bug_is_found():
-    planted = len(list((MUTANTS / "quorum").glob("*.patch")))
+@pytest.mark.parametrize("suite", ["quorum", "quorum_nodes"])
+def test_every_planted_bug_is_found(suite):
+    planted = len(list((MUTANTS / suite).glob("*.patch")))
     assert planted >= 8
-    done = _run("--suite", "quorum")
+    done = _run("--suite", suite)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{planted}/{planted} killed"
 
 
 @pytest.mark.slow
 def test_every_patch_says_which_bug_it_plants():
-    for patch in (MUTANTS / "quorum").glob("*.patch"):
+    for patch in MUTANTS.glob("quorum*/*.patch"):
         assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
