@@ -8,6 +8,7 @@ answered is soon sent again, because the lease runs down.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -27,6 +28,11 @@ _FAST_HEARTBEAT_MS = 20
 
 _RETRY_MS = 100
 """The pause after a heartbeat that failed, and between attempts to register."""
+
+
+_NO_CONTROLLER_MS = 5000
+"""For how long a broker that wants to go waits without a word from any controller: longer than an election
+takes. The last node of a cluster that is being stopped has no quorum left to tell."""
 
 
 class LifecycleDriver:
@@ -59,6 +65,7 @@ class LifecycleDriver:
         self._metadata_offset = metadata_offset
         self._features = features
         self._failed = False
+        self._answered_ms = 0
         self._was_fenced = True
         self._poke = asyncio.Event()
         self.caught_up = asyncio.Event()
@@ -77,14 +84,22 @@ class LifecycleDriver:
         self.stopped.set()
 
     async def shut_down(self, timeout_ms: int) -> None:
-        """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over."""
+        """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over.
+
+        Gives up earlier when no controller has answered for some seconds.
+        """
+        began_ms = self._clock.monotonic_ms()
         self._lifecycle.begin_controlled_shutdown()
         self._poke.set()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self.stopped.wait()
-        except TimeoutError:
-            logger.warning("controlled shutdown did not finish in %d ms", timeout_ms)
+        while not self.stopped.is_set():
+            heard_ms = max(began_ms, self._answered_ms)
+            until_ms = min(began_ms + timeout_ms, heard_ms + _NO_CONTROLLER_MS)
+            if until_ms <= (now_ms := self._clock.monotonic_ms()):
+                logger.warning("gave up the controlled shutdown after %d ms", now_ms - began_ms)
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((until_ms - now_ms) / 1000):
+                    await self.stopped.wait()
 
     async def register(self) -> None:
         """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time."""
@@ -156,6 +171,7 @@ class LifecycleDriver:
                 self._failed = True
             return
         self._failed = False
+        self._answered_ms = self._clock.monotonic_ms()
         self._lifecycle.handle_heartbeat_answer(
             sent_ms,
             is_caught_up=response.is_caught_up,

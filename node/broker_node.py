@@ -208,6 +208,8 @@ class BrokerNode:
         config = self._config
         if self._driver is None or not (self._lifecycle.is_registered and config.controlled_shutdown_enable):
             return
+        if self._lifecycle.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
+            return  # asked for before: done, or given up
         serves = self._lifecycle.state is BrokerState.RUNNING
         await self._driver.shut_down(
             config.controlled_shutdown_timeout_ms if serves else config.heartbeat_interval_ms
