@@ -208,8 +208,10 @@ class TurnBudget:
     def _end_turn(self) -> None:
         self._armed = False
         self._spent = 0
-        for _ in range(min(RESUMED_PER_TURN, len(self._waiting))):
-            self._waiting.popleft()()
-        if self._waiting and not self._armed:
-            self._armed = True
-            self._call_soon(self._end_turn)
+        try:
+            for _ in range(min(RESUMED_PER_TURN, len(self._waiting))):
+                self._waiting.popleft()()
+        finally:  # also if one fails: the others wait for nobody else to come by
+            if self._waiting and not self._armed:
+                self._armed = True
+                self._call_soon(self._end_turn)

@@ -384,7 +384,12 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         if self._end > self._start:
             self._runtime.budget.spend(min(self._end - self._start, CALLBACK_BYTES))
-            self._process()
+            try:
+                self._process()
+            except BaseException:
+                # As the event loop does when it calls: a session that failed is not there to go on.
+                self.close()
+                raise
         self._sync_reading()
 
     # -- sending -----------------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ class _PendingProduce:
         if not self._waiting:
             self._answer()
             return
+        self._slot.on_abandon = self._abandon
         deadline_ms = self._replicas.clock.monotonic_ms() + max(timeout_ms, 0)
         self._replicas.wakeups.wait_until(self, deadline_ms)
 
@@ -179,10 +180,21 @@ class _PendingProduce:
 
     def expire(self) -> None:
         """The batches are in the log and may yet be committed; the client is told that nobody knows."""
-        for batch in list(self._waiting):
+        for batch in self._waiting:
             batch.fail(ErrorCode.REQUEST_TIMED_OUT)
-        self._waiting.clear()
+        self._forget_batches()
         self._answer()
+
+    def _abandon(self) -> None:
+        """The client is gone."""
+        self._replicas.wakeups.deadlines.remove(self)
+        self._forget_batches()
+
+    def _forget_batches(self) -> None:
+        """What waits on in a partition, perhaps for long, keeps no request and no connection alive."""
+        for batch in self._waiting:
+            batch.request = None
+        self._waiting.clear()
 
     def _answer(self) -> None:
         if not self._slot.done and not self._slot.abandoned:
@@ -195,19 +207,21 @@ class _PendingProduce:
 class _PendingBatch:
     """One batch of a waiting request."""
 
-    __slots__ = ("_index", "_request", "_results")
+    __slots__ = ("_index", "_results", "request")
 
     def __init__(self, request: _PendingProduce, results: list[ProduceResult], index: int) -> None:
-        self._request = request
+        self.request: _PendingProduce | None = request
         self._results = results
         self._index = index
 
     def offset_committed(self) -> None:
-        self._request.batch_done(self)
+        if self.request is not None:
+            self.request.batch_done(self)
 
     def offset_refused(self, error_code: int) -> None:
-        self.fail(error_code)
-        self._request.batch_done(self)
+        if self.request is not None:
+            self.fail(error_code)
+            self.request.batch_done(self)
 
     def fail(self, error_code: int) -> None:
         partition = self._results[self._index].partition
