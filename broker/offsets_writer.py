@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter"]
 
@@ -31,7 +35,11 @@ class OffsetsTopicWriter:
         return self._replicas.high_watermark(OFFSETS_TOPIC, partition)
 
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
-        """Records from ``start_offset`` on, without control batches, and the offset behind the last batch."""
+        """Records from ``start_offset`` on, without control batches, and the offset behind the last batch.
+
+        A batch whose records make no sense is stepped over, as a record is that makes none: the groups of a
+        partition must not be out of reach for ever because of it.
+        """
         data, _ = await self._replicas.read(OFFSETS_TOPIC, partition, start_offset)
         records: list[Record] = []
         next_offset = start_offset
@@ -39,5 +47,10 @@ class OffsetsTopicWriter:
             next_offset = header.next_offset
             if not header.is_control:
                 whole = data[position : position + header.size_bytes]
-                records += [item for item in decode_batch(whole, header) if item.offset >= start_offset]
+                try:
+                    decoded = decode_batch(whole, header)
+                except ProtocolError as error:
+                    logger.error("%s-%d, batch %d: %s", OFFSETS_TOPIC, partition, header.base_offset, error)
+                    continue
+                records += [item for item in decoded if item.offset >= start_offset]
         return records, next_offset

@@ -1,0 +1,61 @@
+"""The coordinator's log as the broker hands it over: odd batches, cut ends, a log that begins late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pykraft.broker.offsets_writer import OffsetsTopicWriter
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import HEADER_BYTES
+
+
+class Replicas:
+    """Just enough of a replica manager: one read returns everything that is there."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def read(self, topic: str, index: int, offset: int) -> tuple[bytes, int]:
+        return self.data, 0
+
+
+def batch(base_offset: int, *keys: bytes, is_control: bool = False) -> bytes:
+    records = [RecordInput(key=key, value=b"v", timestamp_ms=1) for key in keys]
+    return encode_batch(records, base_offset=base_offset, is_control=is_control)
+
+
+def read(data: bytes, start_offset: int = 0) -> tuple[list[bytes | None], int]:
+    replicas: Any = Replicas(data)
+    records, next_offset = asyncio.run(OffsetsTopicWriter(replicas).read(0, start_offset))
+    return [record.key and bytes(record.key) for record in records], next_offset
+
+
+def test_batch_of_nonsense_is_stepped_over() -> None:
+    """Brokers take batches without opening them, so what is inside can be anything."""
+    nonsense = bytearray(batch(1, b"x" * 50))
+    nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
+    assert read(batch(0, b"a") + bytes(nonsense) + batch(2, b"c")) == ([b"a", b"c"], 3)
+
+
+def test_nothing_but_nonsense_still_moves_on() -> None:
+    nonsense = bytearray(batch(4, b"x" * 50))
+    nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
+    assert read(bytes(nonsense), 4) == ([], 5)
+
+
+def test_control_batches_and_a_cut_end_are_left_out() -> None:
+    cut = batch(3, b"later")[:-1]
+    assert read(batch(0, b"a", b"b") + batch(2, b"c", is_control=True) + cut) == ([b"a", b"b"], 3)
+
+
+def test_reading_may_begin_inside_a_batch() -> None:
+    assert read(batch(5, b"a", b"b", b"c"), 6) == ([b"b", b"c"], 8)
+
+
+def test_log_that_begins_late_is_read_from_its_start() -> None:
+    assert read(batch(90, b"a"), 0) == ([b"a"], 91)
+
+
+def test_end_of_the_log_moves_no_further() -> None:
+    assert read(b"", 7) == ([], 7)

@@ -1,0 +1,379 @@
+"""Groups of unmodified clients while the broker that coordinates them is killed or stands still.
+
+A cluster of its own, in which a silent broker is replaced within seconds. What counts: committed offsets
+never go back, every record is consumed, and the members share the partitions again in bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from pykraft.group_coordinator.partitioning import partition_for_key
+from pykraft.jepsen_like.awaiting import Deadline, WaitError, wait_until
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+with warnings.catch_warnings():
+    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError as KafkaPythonError
+
+pytestmark = [
+    pytest.mark.interop,
+    # kafka-python leaves sockets of its closed loop to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+Fresh = Callable[[str], str]
+Settings = dict[str, object]
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 5
+PARTITIONS = 6
+TIMEOUT_S = 20.0
+PROPERTIES = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "5000",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.initial.rebalance.delay.ms": "300",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+    **FAST_FAILOVER,
+}
+CLASSIC: Settings = {
+    "group.protocol": "classic",
+    "partition.assignment.strategy": "range",
+    "session.timeout.ms": 5000,
+    "heartbeat.interval.ms": 300,
+}
+PROTOCOLS: dict[str, Settings] = {
+    "classic": CLASSIC,
+    "cooperative": CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"},
+    # Shorter than a failover takes: every member's own session runs out before there is a coordinator.
+    "static": CLASSIC | {"session.timeout.ms": 2500},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(no_tracebacks_at_end: Callable[[ProcessCluster], None]) -> Iterator[ProcessCluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="pykraft-groups-") as directory,
+        ProcessCluster(Path(directory) / "cluster", 3, PROPERTIES) as started,
+    ):
+        started.format()
+        started.start()
+        yield started
+        no_tracebacks_at_end(started)
+
+
+@pytest.fixture(scope="module")
+def no_tracebacks_at_end() -> Callable[[ProcessCluster], None]:
+    def check(cluster: ProcessCluster) -> None:
+        for node in cluster.nodes.values():
+            printed = node.output_file.read_text("utf-8", "replace")
+            at = printed.find("Traceback (most recent call last)")
+            assert at < 0, f"node {node.node_id}:\n{printed[max(0, at - 500) : at + 3000]}"
+
+    return check
+
+
+@pytest.fixture
+def topic(cluster: ProcessCluster, fresh: Fresh) -> str:
+    name = fresh("failover")
+    cluster.create_topic(name, PARTITIONS)
+    return name
+
+
+def coordinator_of(cluster: ProcessCluster, group: str, *, other_than: int = 0) -> int:
+    """The serving node that coordinates ``group``, by its own word."""
+    index = partition_for_key(group, OFFSETS_PARTITIONS)
+    found: list[int] = []
+    with closing(cluster.probe("coordinator")) as probe:
+
+        def known() -> bool:
+            for node_id in cluster.serving():
+                view = probe.topic(node_id, OFFSETS_TOPIC)
+                if view is not None and index in view.partitions:
+                    leader = view.partitions[index].leader
+                    if leader == node_id != other_than:
+                        found.append(leader)
+            return bool(found)
+
+        wait_until(f"a coordinator of {group}", known, TIMEOUT_S)
+    return found[0]
+
+
+def heal(cluster: ProcessCluster, topic: str) -> None:
+    cluster.heal()
+    cluster.wait_in_sync(topic, TIMEOUT_S)
+    cluster.wait_in_sync(OFFSETS_TOPIC, TIMEOUT_S)
+
+
+def settings_for(cluster: ProcessCluster, group: str, protocol: str) -> Settings:
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 100,
+        "log_level": 0,
+        **PROTOCOLS[protocol],
+    }
+
+
+class Ledger:
+    """What was produced, consumed and committed, and whether a committed offset ever went back."""
+
+    def __init__(self, cluster: ProcessCluster, topic: str) -> None:
+        self.topic = topic
+        self.consumed: Counter[tuple[int, int]] = Counter()
+        self.committed: dict[int, int] = {}
+        self._ends = [0] * PARTITIONS
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+        )
+
+    def produce(self, count: int = 60) -> None:
+        def delivered(error: object, message: object) -> None:
+            assert error is None, error
+
+        for n in range(count):
+            self._producer.produce(self.topic, b"x", partition=n % PARTITIONS, on_delivery=delivered)
+            self._ends[n % PARTITIONS] += 1
+        assert self._producer.flush(TIMEOUT_S) == 0
+
+    @property
+    def all_consumed(self) -> bool:
+        return all((index, n) in self.consumed for index, end in enumerate(self._ends) for n in range(end))
+
+    def saw_commit(self, offsets: Sequence[TopicPartition]) -> None:
+        """Offsets that were acknowledged, or read back, after everything seen before."""
+        for item in offsets:
+            if item.error is None and item.offset >= 0:
+                before = self.committed.get(item.partition, 0)
+                assert item.offset >= before, f"{item.partition}: {before} was committed, now {item.offset}"
+                self.committed[item.partition] = item.offset
+
+
+class Member:
+    """A consumer in a thread's hands for one turn at a time: poll, then commit what was polled."""
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self.consumer = Consumer(settings)
+        self.consumer.subscribe([ledger.topic])
+        self._ledger = ledger
+
+    @property
+    def owned(self) -> list[int]:
+        return [item.partition for item in self.consumer.assignment()]
+
+    def turn(self) -> None:
+        messages = self.consumer.consume(500, 0.05)
+        if not messages:
+            return
+        for message in messages:
+            error = message.error()
+            assert error is None or not error.fatal(), error
+            if error is None:
+                self._ledger.consumed[message.partition(), message.offset()] += 1
+        try:
+            self._ledger.saw_commit(self.consumer.commit(asynchronous=False) or [])
+        except KafkaException as error:
+            assert not error.args[0].fatal(), error
+
+
+def run_until(members: Sequence[Member], done: Callable[[], bool], what: str) -> None:
+    deadline = Deadline(TIMEOUT_S)
+    while not done():
+        if deadline.passed:
+            raise WaitError(f"{what}: not within {TIMEOUT_S:.0f} s; owned {[m.owned for m in members]}")
+        for member in members:
+            member.turn()
+
+
+def shared(members: Sequence[Member], count: int) -> bool:
+    """Whether every partition has one owner, and the owners are ``count`` members with alike shares."""
+    owned = [member.owned for member in members]
+    sizes = {len(part) for part in owned}
+    return sorted(index for part in owned for index in part) == list(range(PARTITIONS)) and sizes == {
+        PARTITIONS // count
+    }
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_group_whose_coordinator_is_killed_in_a_rebalance_settles_and_keeps_its_offsets(
+    cluster: ProcessCluster, topic: str, fresh: Fresh, protocol: str
+) -> None:
+    group = fresh("group")
+    settings = settings_for(cluster, group, protocol)
+    ledger = Ledger(cluster, topic)
+
+    def member(n: int) -> Member:
+        identity = {"group.instance.id": f"i{n}"} if protocol == "static" else {}
+        return Member(settings | {"client.id": f"m{n}"} | identity, ledger)
+
+    members = [member(0), member(1)]
+    try:
+        ledger.produce()
+        run_until(members, lambda: ledger.all_consumed and shared(members, 2), "two members share")
+        members.append(member(2))
+        run_until(members, lambda: not shared(members[:2], 2), "a rebalance has begun")
+        cluster.nodes[coordinator_of(cluster, group)].kill()
+        ledger.produce()
+        run_until(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
+        assert max(ledger.committed.values()) >= 10
+        ledger.saw_commit(
+            members[0].consumer.committed([TopicPartition(topic, n) for n in range(PARTITIONS)], timeout=10)
+        )
+    finally:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda m: m.consumer.close(), members))
+        heal(cluster, topic)
+
+
+def test_coordinator_that_stood_still_does_not_answer_with_offsets_of_the_past(
+    cluster: ProcessCluster, topic: str, fresh: Fresh
+) -> None:
+    """A question that waits in its socket until it runs again is answered before it knows what it missed."""
+    group = fresh("group")
+    committer = Consumer(settings_for(cluster, group, "classic"))
+    paused = 0
+    try:
+        committer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+        paused = coordinator_of(cluster, group)
+        address = cluster.addresses[paused]
+        with socket.create_connection((address.host, address.port), timeout=TIMEOUT_S) as asking:
+            cluster.nodes[paused].pause()
+            coordinator_of(cluster, group, other_than=paused)
+            with closing(Consumer(settings_for(cluster, group, "classic"))) as newer:
+                newer.commit(offsets=[TopicPartition(topic, 0, 20)], asynchronous=False)
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+            frame = encode_request(request, 8, 1, "asking")
+            asking.sendall(len(frame).to_bytes(4, "big") + frame)
+            cluster.nodes[paused].resume()
+            with asking.makefile("rb") as stream:
+                answer = stream.read(int.from_bytes(stream.read(4), "big"))
+        _, body_at = decode_response_header(OffsetFetchRequest.API_KEY, 8, answer)
+        (told,) = OffsetFetchResponse.decode(answer[body_at:], 8).groups
+        offsets = [p.committed_offset for t in told.topics for p in t.partitions]
+        assert told.error_code != 0 or offsets == [20], (told.error_code, offsets)
+    finally:
+        committer.close()
+        heal(cluster, topic)
+
+
+def test_kafka_python_group_outlives_its_coordinator(
+    cluster: ProcessCluster, topic: str, fresh: Fresh
+) -> None:
+    group = fresh("group")
+    ledger = Ledger(cluster, topic)
+    consumers = [
+        KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap_servers.split(","),
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=5000,
+            heartbeat_interval_ms=300,
+            fetch_max_wait_ms=100,
+            retry_backoff_ms=100,
+            reconnect_backoff_max_ms=500,
+        )
+        for _ in range(2)
+    ]
+
+    def turn(consumer: KafkaConsumer) -> None:
+        for records in consumer.poll(timeout_ms=100).values():
+            for record in records:
+                ledger.consumed[record.partition, record.offset] += 1
+
+    def run(pool: ThreadPoolExecutor, what: str) -> None:
+        deadline = Deadline(TIMEOUT_S)
+        while not ledger.all_consumed or [len(c.assignment()) for c in consumers] != [3, 3]:
+            assert not deadline.passed, f"{what}: {[c.assignment() for c in consumers]}"
+            list(pool.map(turn, consumers))
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            ledger.produce()
+            run(pool, "two members share")
+            cluster.nodes[coordinator_of(cluster, group)].kill()
+            ledger.produce()
+            run(pool, "two members share after the failover")
+            commits = 0
+            for consumer in consumers:
+                try:
+                    consumer.commit()
+                    commits += 1
+                except KafkaPythonError:
+                    continue
+            assert commits
+    finally:
+        for consumer in consumers:
+            consumer.close(timeout_ms=2000)
+        heal(cluster, topic)
+
+
+def test_aiokafka_group_outlives_its_coordinator(cluster: ProcessCluster, topic: str, fresh: Fresh) -> None:
+    group = fresh("group")
+    ledger = Ledger(cluster, topic)
+
+    async def main() -> None:
+        consumers = [
+            AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=5000,
+                heartbeat_interval_ms=300,
+                fetch_max_wait_ms=100,
+            )
+            for _ in range(2)
+        ]
+
+        async def run() -> None:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not ledger.all_consumed or [len(c.assignment()) for c in consumers] != [3, 3]:
+                    for consumer in consumers:
+                        for records in (await consumer.getmany(timeout_ms=50)).values():
+                            ledger.consumed.update((r.partition, r.offset) for r in records)
+
+        try:
+            for consumer in consumers:
+                await consumer.start()
+            ledger.produce()
+            await run()
+            cluster.nodes[coordinator_of(cluster, group)].kill()
+            await asyncio.to_thread(ledger.produce)
+            await run()
+            async with asyncio.timeout(TIMEOUT_S):
+                await consumers[0].commit()
+        finally:
+            await asyncio.gather(*(consumer.stop() for consumer in consumers))
+
+    try:
+        asyncio.run(main())
+    finally:
+        heal(cluster, topic)
