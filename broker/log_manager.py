@@ -105,7 +105,10 @@ class LogManager:
             epochs.append(loaded.broker_epoch)
             self._stored.update(loaded.checkpoints)
             for opened in loaded.logs:
-                self.logs[opened.topic_partition] = opened
+                other = self.logs.setdefault(opened.topic_partition, opened)
+                if other is not opened:
+                    # One of them is out of date, and nothing here tells which.
+                    raise CorruptLogError(opened.log.directory, 0, f"{other.log.directory} is there as well")
             for opened in loaded.logs:
                 self.note_truncation(opened.topic_partition)  # what recovery cut must not be promised either
         known = {epoch for epoch in epochs if epoch is not None}

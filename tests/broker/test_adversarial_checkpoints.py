@@ -6,6 +6,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -16,7 +18,7 @@ from pykraft.log_store.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from pykraft.log_store.log import Log
+from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 
@@ -148,5 +150,21 @@ def test_recovery_point_beyond_what_recovery_kept_is_lowered_before_anything_is_
         fill(again.logs[KEY].log, 60)
         assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == 60
         again.abandon()
+
+    data_plane.run(body)
+
+
+def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        for path in ("/a", "/b"):
+            logs = LogManager(disk, (path,), CONFIG, SystemClock(), lambda what, error: None)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 3)
+            await logs.stop(1, {})
+        both = LogManager(disk, ("/a", "/b"), CONFIG, SystemClock(), lambda what, error: None)
+        with pytest.raises(CorruptLogError, match=r"/b/t-0 .*/a/t-0"):
+            await both.start()
 
     data_plane.run(body)
