@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from pykraft.node.cli.root import cli
 
 
 def main() -> None:
     """Entry point of the console script."""
+    # gRPC would say again on standard error, in its own words, what is reported anyway.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     cli(prog_name="pykraft")
 
 

@@ -186,10 +186,19 @@ class Node:
             cluster_id=identity.cluster_id,
             clock=self._clock,
             rng=random.Random(),
-            bootstrap_features=read_bootstrap_checkpoint(self._disk, config.metadata_log_dir),
+            bootstrap_features=self._bootstrap_features(),
             voter_endpoints={voter.key.id: voter.address for voter in voters},
             on_fatal=self._on_fatal,
         )
+
+    def _bootstrap_features(self) -> dict[str, int]:
+        directory = self.config.metadata_log_dir
+        try:
+            return read_bootstrap_checkpoint(self._disk, directory)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{directory} has no bootstrap.checkpoint: it was not formatted as a metadata directory"
+            ) from None
 
     async def _start_server(self, quorum: QuorumNode, controller: ControllerDriver) -> None:
         listener = self.config.controller_listener

@@ -112,10 +112,11 @@ class GrpcServer:
         server.add_generic_rpc_handlers((_Router(self._handlers),))
         try:
             port = server.add_insecure_port(str(self._address))
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._address}: {error}") from error
+        except RuntimeError:
+            port = 0
         if port == 0:
-            raise OSError(f"cannot listen on {self._address}")
+            await server.stop(None)
+            raise OSError(f"cannot listen on {self._address}: is the address taken?")
         await server.start()
         self._server = server
         return port
