@@ -16,7 +16,7 @@ class QuorumConfig:
     ``fetch_timeout_ms``: a follower without a good answer from its leader for this long stands for
     election; a leader without fetches from a majority for 1.5 times this long resigns.
     ``election_backoff_max_ms``: bound of the random wait after a lost election.
-    ``request_timeout_ms``: deadline of every call. ``retry_backoff_ms``: wait after a failed call.
+    ``request_timeout_ms``: deadline of every call, at most. ``retry_backoff_ms``: wait after a failed call.
     ``fetch_max_wait_ms``: how long the leader may hold a fetch that has nothing to say.
     ``append_linger_ms``: kept for Kafka's sake; group commit comes from the flush in flight.
     """
@@ -39,6 +39,16 @@ class QuorumConfig:
     def fetch_wait_ms(self) -> int:
         """How long a fetch may really be held: short enough that silence is not taken for a dead leader."""
         return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 3, self.request_timeout_ms // 3)
+
+    @property
+    def fetch_request_timeout_ms(self) -> int:
+        """A fetch unanswered so long is lost; it is repeated before its follower gives up on the leader."""
+        return min(self.request_timeout_ms, max(self.fetch_timeout_ms // 2, 1))
+
+    @property
+    def begin_request_timeout_ms(self) -> int:
+        """A leader's announcement is repeated before the voter that missed it stands for election."""
+        return min(self.request_timeout_ms, max(self.election_timeout_ms // 2, 1))
 
     @property
     def check_quorum_timeout_ms(self) -> int:

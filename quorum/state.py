@@ -11,7 +11,7 @@ from typing import Protocol
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import Effect, Send
 from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import Request
+from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, Request
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Role
 from pykraft.quorum.voters import ReplicaKey, VoterSet
 
@@ -78,7 +78,12 @@ class CoreState:
         correlation_id = self.next_correlation
         self.next_correlation = correlation_id + 1
         self.in_flight[correlation_id] = to
-        self.effects.append(Send(to, correlation_id, request, self.config.request_timeout_ms))
+        timeout_ms = self.config.request_timeout_ms
+        if isinstance(request, FetchRequest):
+            timeout_ms = self.config.fetch_request_timeout_ms
+        elif isinstance(request, BeginQuorumEpochRequest):
+            timeout_ms = self.config.begin_request_timeout_ms
+        self.effects.append(Send(to, correlation_id, request, timeout_ms))
         return correlation_id
 
     @property

@@ -71,6 +71,8 @@ class SimCluster:
         self.on_killed: Callable[[SimReplica], None] | None = None
         self.max_fetch_batches = options.max_fetch_batches
         self.hold_answers_of: set[int] = set()
+        self.hold_flushes_of: set[int] = set()
+        self.held_flushes: list[tuple[SimReplica, int, int, int]] = []
         self.held: list[tuple[SimReplica, int, int, Response]] = []
         self.events = 0
         self.elections = 0
@@ -114,6 +116,9 @@ class SimCluster:
         return True
 
     def start_flush(self, replica: SimReplica, end_offset: int, generation: int) -> None:
+        if replica.id in self.hold_flushes_of:
+            self.held_flushes.append((replica, replica.incarnation, end_offset, generation))
+            return
         delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
         self.scheduler.after(delay_ms, replica.finish_flush, replica.incarnation, end_offset, generation)
 
@@ -176,6 +181,13 @@ class SimCluster:
             return
         receiver.outstanding.discard(correlation_id)
         receiver.step(ResponseReceived(correlation_id, response))
+
+    def release_flushes(self) -> None:
+        """The flushes that were held are finished now."""
+        self.hold_flushes_of.clear()
+        held, self.held_flushes = self.held_flushes, []
+        for replica, *flush in held:
+            replica.finish_flush(*flush)
 
     def release_answers(self) -> None:
         """What was held arrives now, late."""

@@ -180,6 +180,62 @@ def strangers_fetch() -> SimCluster:
     return cluster
 
 
+def lost_announcement() -> SimCluster:
+    """3 votes for 1, and the announcement that 1 was elected is lost: no second election follows."""
+    cluster = SimCluster(14, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, _, three = cluster.replicas.values()
+    cluster.start_all()
+    cluster.on_vote_granted = lambda _: cluster.links.cut([1], [3])
+    elect(cluster, one)
+    cluster.links.heal()
+    assert isinstance(three.core.state.role, Unattached) and three.core.state.epoch == 1
+    three.core.state.role.election_deadline_ms = cluster.scheduler.now_ms + 120
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 600)
+    assert cluster.elections == 1 and three.core.state.leader_id == 1, "an announcement was not repeated"
+    return cluster
+
+
+def figure_8_unflushed() -> SimCluster:
+    """Figure 8 with a leader whose older records were not flushed when it was elected.
+
+    1 leads, appends "a" alone and cannot flush it. 3 is elected by 2 and appends, alone. 1 resigns and is
+    elected anew; its disk then reports "a" alone, 2 fetches "a" alone. 3 may still replace it.
+    """
+    cluster = SimCluster(15, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1, max_fetch_batches=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    everybody = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+    cluster.links.partition([1], [2, 3])
+    cluster.hold_flushes_of.add(1)
+    cluster.propose(one)
+    elect(cluster, three)
+    cluster.links.partition([3], [1, 2])
+    reach(cluster, lambda: three.core.state.log.flushed_offset == 2, "the LeaderChange flushed on 3")
+    three.crash()
+    reach(cluster, lambda: not one.leads, "1 resigns")
+    cluster.links.heal()
+    elect(cluster, one)
+    log = one.core.state.log
+    assert log.flushed_offset == 1 and log.end_offset == 3
+    cluster.release_flushes()
+
+    def majority_holds_it() -> bool:
+        role = one.core.state.role
+        return isinstance(role, Leader) and role.progress[2].end_offset == 2 and log.flushed_offset >= 2
+
+    cluster.hold_flushes_of.add(1)
+    reach(cluster, majority_holds_it, "'a' on a majority")
+    one.crash()
+    two.crash()
+    three.start()
+    two.start()
+    elect(cluster, three)
+    one.start()
+    return cluster
+
+
 def equal_halves() -> SimCluster:
     """Four voters, cut in two halves: neither may elect a leader or commit."""
     cluster = SimCluster(12, ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1))
@@ -199,7 +255,9 @@ def equal_halves() -> SimCluster:
 DIRECTED: dict[str, Callable[[], SimCluster]] = {
     "equal-halves": equal_halves,
     "figure-8": figure_8,
+    "figure-8-unflushed": figure_8_unflushed,
     "late-vote": late_vote,
+    "lost-announcement": lost_announcement,
     "replaced-disk": replaced_disk,
     "strangers-fetch": strangers_fetch,
     "vote-is-remembered": vote_is_remembered,

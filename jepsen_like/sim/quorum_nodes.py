@@ -143,8 +143,11 @@ class NodeCluster:
         self.loop.call_later(self.rng.choice((1, 10, 60, 300)) / 1000, self._restart, process)
 
     def _restart(self, process: NodeProcess) -> None:
+        self.run(self._start(process))
+
+    async def _start(self, process: NodeProcess) -> None:
         if process.node is None:
-            self.run(process.start())
+            await process.start()
 
     async def _stop_and_restart(self, process: NodeProcess) -> None:
         await process.stop()
@@ -160,9 +163,9 @@ class NodeCluster:
             self.kill_chance = {
                 effects.AppendFetched: chance,
                 effects.AppendProposal: chance,
-                effects.AppendLeaderChange: 8 * chance,
+                effects.AppendLeaderChange: 4 * chance,
                 effects.TruncateTo: 8 * chance,
-                effects.PersistElectionState: 8 * chance,
+                effects.PersistElectionState: 2 * chance,
                 effects.FlushLog: chance,
                 effects.Reply: chance / 4,
             }

@@ -6,11 +6,13 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.delivery import Delivery
 from pykraft.quorum.describe import describe_quorum
+from pykraft.quorum.effects import Send
 from pykraft.quorum.events import Proposed, TimerFired
 from pykraft.quorum.listener import LeaderAndEpoch
-from pykraft.quorum.roles import OBSERVER_SESSION_MS, Leader
+from pykraft.quorum.roles import OBSERVER_SESSION_MS, ElectionState, Leader
 from pykraft.quorum.voters import ReplicaKey
 
 
@@ -133,3 +135,23 @@ def test_leadership_that_ended_before_it_was_committed_is_never_announced():
     while delivery.has_work:
         delivery.deliver_slice()
     assert listener.heard == [LeaderAndEpoch(None, 3), LeaderAndEpoch(1, 5)]
+
+
+def test_one_lost_message_does_not_cost_an_election():
+    for config in (
+        QuorumConfig(),
+        QuorumConfig(request_timeout_ms=30_000),
+        QuorumConfig(fetch_timeout_ms=500),
+    ):
+        again_ms = config.fetch_request_timeout_ms + config.retry_backoff_ms
+        assert again_ms + config.fetch_wait_ms < config.fetch_timeout_ms
+        assert config.begin_request_timeout_ms + 5 * config.retry_backoff_ms < config.election_timeout_ms
+
+
+def test_fetches_and_announcements_carry_the_shorter_deadlines(bench):
+    b = bench(election=ElectionState(4, 2, None))
+    assert [send.timeout_ms for send in b.of(Send)] == [b.state.config.fetch_request_timeout_ms]
+    b = bench()
+    b.stand()
+    b.answer(b.vote_for(2))
+    assert {send.timeout_ms for send in b.of(Send)} == {b.state.config.begin_request_timeout_ms}
