@@ -10,7 +10,8 @@ LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back
 from __future__ import annotations
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.offset_lookup import LATEST_TIERED, find_offset
+from pykraft.broker.offset_lookup import LATEST_TIERED, FoundOffset, find_offset
+from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -22,6 +23,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.interface import CorruptLogError
 
 CONSUMER = -1
 
@@ -54,7 +56,7 @@ def _answer(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {asked.timestamp} has no meaning")
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
-        found = find_offset(partition, asked.timestamp, is_replica=replica_id >= 0)
+        found = _find(replicas, partition, asked.timestamp, is_replica=replica_id >= 0)
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
@@ -66,6 +68,14 @@ def _answer(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def _find(replicas: ReplicaManager, partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
+    try:
+        return find_offset(partition, timestamp, is_replica=is_replica)
+    except (OSError, CorruptLogError) as error:
+        replicas.storage_failed(partition, error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
 def error_response(request: Message, version: int, error: KafkaError) -> Message:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pykraft.broker.apis import list_offsets
 from pykraft.broker.replica_fetcher import _Followed
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
 from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.messages import produce
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
 
 
 def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
@@ -131,5 +138,26 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
                 with_time_to_answer = asyncio.wait([answer], timeout=0.1 if offset == 1 else 5)
                 await with_time_to_answer
             assert [r.error_code for r in answer.result().responses[0].partition_responses] == [0, 0]
+
+    data_plane.run(body)
+
+
+def test_damage_met_by_a_look_up_halts_the_node_too(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for time in range(3):
+                await client.produce(data_plane.batch(b"v" * 50, timestamp_ms=1_700_000_000_000 + time))
+            broker = cluster.brokers[1]
+            broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
+            asked = ListOffsetsPartition(partition_index=0, timestamp=1_700_000_000_002)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+            )
+            response = await list_offsets.handle(broker.services, RequestContext(), request, 9)
+            assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(broker.faults) == 1 and "corrupt" in broker.faults[0]
+            broker.faults.clear()
 
     data_plane.run(body)
