@@ -7,9 +7,11 @@ never go back, every record is consumed, and the members share the partitions ag
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import subprocess
+import sys
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,17 +32,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-with warnings.catch_warnings():
-    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer
-    from kafka.errors import KafkaError as KafkaPythonError
-
-pytestmark = [
-    pytest.mark.interop,
-    # kafka-python leaves sockets of its closed loop to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.interop
 
 Fresh = Callable[[str], str]
 Settings = dict[str, object]
@@ -286,52 +278,58 @@ def test_kafka_python_group_outlives_its_coordinator(
 ) -> None:
     group = fresh("group")
     ledger = Ledger(cluster, topic)
-    consumers = [
-        KafkaConsumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap_servers.split(","),
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=5000,
-            heartbeat_interval_ms=300,
-            fetch_max_wait_ms=100,
-            retry_backoff_ms=100,
-            reconnect_backoff_max_ms=500,
+    script = Path(__file__).with_name("kafka_python_member.py")
+    members = [
+        subprocess.Popen(
+            [sys.executable, str(script), cluster.bootstrap_servers, group, topic],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         for _ in range(2)
     ]
+    latest: list[list[int]] = [[], []]
+    commits = 0
 
-    def turn(consumer: KafkaConsumer) -> None:
-        for records in consumer.poll(timeout_ms=100).values():
-            for record in records:
-                ledger.consumed[record.partition, record.offset] += 1
+    def listen(n: int) -> None:
+        nonlocal commits
+        stream = members[n].stdout
+        assert stream is not None
+        for line in stream:
+            told = json.loads(line)
+            latest[n] = told["owned"]
+            ledger.consumed.update((partition, offset) for partition, offset in told["got"])
+            commits += told["committed"]
 
-    def run(pool: ThreadPoolExecutor, what: str) -> None:
-        deadline = Deadline(TIMEOUT_S)
-        while not ledger.all_consumed or [len(c.assignment()) for c in consumers] != [3, 3]:
-            assert not deadline.passed, f"{what}: {[c.assignment() for c in consumers]}"
-            list(pool.map(turn, consumers))
+    def settled() -> bool:
+        return ledger.all_consumed and sorted(latest[0] + latest[1]) == list(range(PARTITIONS))
 
-    try:
-        with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            listeners = [pool.submit(listen, n) for n in range(2)]
             ledger.produce()
-            run(pool, "two members share")
+            wait_until("two members share", lambda: settled() and all(latest), TIMEOUT_S)
             cluster.nodes[coordinator_of(cluster, group)].kill()
             ledger.produce()
-            run(pool, "two members share after the failover")
             commits = 0
-            for consumer in consumers:
-                try:
-                    consumer.commit()
-                    commits += 1
-                except KafkaPythonError:
-                    continue
-            assert commits
-    finally:
-        for consumer in consumers:
-            consumer.close(timeout_ms=2000)
-        heal(cluster, topic)
+            wait_until("the rest is consumed", settled, TIMEOUT_S)
+            coordinator_of(cluster, group)
+
+            def commits_again() -> bool:
+                ledger.produce(PARTITIONS)
+                return commits > 0
+
+            wait_until("a commit after the failover", commits_again, TIMEOUT_S, interval_s=0.2)
+        finally:
+            for member in members:
+                member.kill()
+                member.wait(10)
+            for listener in listeners:
+                listener.result(10)
+            for member in members:
+                assert member.stdout is not None
+                member.stdout.close()
+            heal(cluster, topic)
 
 
 def test_aiokafka_group_outlives_its_coordinator(cluster: ProcessCluster, topic: str, fresh: Fresh) -> None:
