@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
@@ -17,6 +18,12 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.persistent import Map
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_REMEMBERED = 5_000
+"""Clients choose what there is to remember, and topics may not change for weeks."""
 
 
 class TopicsView:
@@ -58,7 +65,7 @@ class TopicsView:
                 names |= self.names_matching(member.topic_regex)
             ids = (self.image.topic_ids.get(name) for name in names)
             known = frozenset(topic_id for topic_id in ids if topic_id is not None)
-            self._by_subscription[key] = known
+            _remember(self._by_subscription, key, known)
         return known
 
     def names_matching(self, regex: str) -> frozenset[str]:
@@ -71,7 +78,7 @@ class TopicsView:
                 pattern = None  # refused when it arrived; a record could still hold one
             names = self.image.topic_ids if pattern is not None else ()
             known = frozenset(name for name in names if pattern is not None and pattern.matches(name))
-            self._by_regex[regex] = known
+            _remember(self._by_regex, regex, known)
         return known
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
@@ -83,7 +90,7 @@ class TopicsView:
         for regex in group.subscribed_regexes:
             names |= self.names_matching(regex)
         value = self._hash(names)
-        self._hashes[group.group_id] = (group.subscribed_names, group.subscribed_regexes, value)
+        _remember(self._hashes, group.group_id, (group.subscribed_names, group.subscribed_regexes, value))
         return value
 
     def _hash(self, names: Iterable[str]) -> int:
@@ -95,6 +102,12 @@ class TopicsView:
             digest.update(f"{topic.name}/{len(topic.partitions)}/".encode())
             digest.update(topic.id)
         return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= MAX_REMEMBERED:
+        cache.clear()
+    cache[key] = value
 
 
 def check_regex(regex: str) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.subscription import MAX_REMEMBERED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
@@ -435,6 +438,17 @@ def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: 
         assert fired <= 5
 
     world(scenario)
+
+
+def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory(tools: SimpleNamespace) -> None:
+    """What a view of the topics remembers is bounded, even if the topics never change again."""
+    view = TopicsView(tools.make_image({"t": 1}))
+    for n in range(3 * MAX_REMEMBERED):
+        member = ConsumerMember("m", topic_names=("t", f"t{n}"), topic_regex=f"t{n}.*")
+        assert view.subscribed_ids(member) == {tools.topic_id("t")}
+        assert view.metadata_hash(ConsumerGroup(f"g{n}")) == 0
+    for remembered in (view._by_regex, view._by_subscription, view._hashes):
+        assert 0 < len(remembered) <= MAX_REMEMBERED
 
 
 # ---- metadata
