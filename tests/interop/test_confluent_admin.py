@@ -145,9 +145,14 @@ def test_partitions_are_added_and_never_taken_away(
 ) -> None:
     topic = new_topic(1)
     admin.create_partitions([NewPartitions(topic, 4)], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    wait_until(
-        "four partitions", lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4, 10
-    )
+    probe = trio.probe("partitions")
+
+    def known_everywhere() -> bool:
+        views = list(trio.views(probe, topic))
+        return [len(view.partitions) for view in views if view.fully_in_sync] == [4, 4, 4]
+
+    wait_until("four partitions", known_everywhere, 20)
+    probe.close()
     assert refusal(admin.create_partitions([NewPartitions(topic, 2)])[topic]) == "INVALID_PARTITIONS"
     assert (
         refusal(admin.create_partitions([NewPartitions("missing", 2)])["missing"]) == "UNKNOWN_TOPIC_OR_PART"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -45,6 +46,46 @@ def new_consumer(cluster: ProcessCluster, *topics: str, **settings: object) -> K
         "fetch_max_wait_ms": 100,
     }
     return KafkaConsumer(*topics, **(defaults | settings))
+
+
+class Member:
+    """A group member on a thread of its own.
+
+    It polls with a long timeout: a poll that ends while it joins its group makes it join again.
+    """
+
+    def __init__(self, cluster: ProcessCluster, topic: str, group: str) -> None:
+        self._consumer = new_consumer(cluster, topic, group_id=group)
+        self._stop = threading.Event()
+        self.owned: set[int] = set()
+        self.values: list[int] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            found = [record for part in self._consumer.poll(timeout_ms=1000).values() for record in part]
+            self.owned = {item.partition for item in self._consumer.assignment()}
+            if found:
+                self._consumer.commit()
+                self.values.extend(int(record.value) for record in found)
+        self._consumer.close()
+        self.owned = set()
+
+    def leave(self) -> None:
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def group_of(cluster: ProcessCluster, topic: str, group: str, count: int) -> Iterator[list[Member]]:
+    members = [Member(cluster, topic, group) for _ in range(count)]
+    try:
+        yield members
+    finally:
+        for member in members:
+            member.leave()
 
 
 def poll_until(
@@ -91,28 +132,32 @@ def test_two_members_share_a_topic_and_the_one_that_stays_takes_all(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(4), fresh("group")
-    consumers = [new_consumer(trio, topic, group_id=group) for _ in range(2)]
-    try:
-        poll_until(
-            consumers,
-            lambda _: sorted(len(c.assignment()) for c in consumers) == [2, 2],
-            "two partitions each",
-        )
-        with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer:
-            for n in range(40):
+    with (
+        group_of(trio, topic, group, 2) as members,
+        closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer,
+    ):
+
+        def shared() -> bool:
+            return sorted(len(member.owned) for member in members) == [2, 2]
+
+        def seen() -> list[int]:
+            return sorted(value for member in members for value in member.values)
+
+        def produce(values: range) -> None:
+            for n in values:
                 producer.send(topic, b"%d" % n, partition=n % 4)
             producer.flush(20)
-        found = poll_until(consumers, lambda seen: len(seen) >= 40, "all records")
-        assert sorted(int(record.value) for record in found) == list(range(40))
-        for consumer in consumers:
-            consumer.commit()
-        consumers.pop().close()
-        poll_until(consumers, lambda _: len(consumers[0].assignment()) == 4, "all partitions")
-        committed = [consumers[0].committed(TopicPartition(topic, n)) for n in range(4)]
-        assert committed == [10] * 4
-    finally:
-        for consumer in consumers:
-            consumer.close()
+
+        wait_until("two partitions each", shared, 40)
+        produce(range(40))
+        wait_until("all records", lambda: seen() == list(range(40)), 20)
+        members[1].leave()
+        wait_until("all partitions", lambda: members[0].owned == {0, 1, 2, 3}, 40)
+        produce(range(40, 80))
+        wait_until("the later records", lambda: seen() == list(range(80)), 20)
+        members[0].leave()
+    with closing(new_consumer(trio, group_id=group)) as reader:
+        assert [reader.committed(TopicPartition(topic, n)) for n in range(4)] == [20] * 4
 
 
 def test_consumer_finds_offsets_by_time_and_seeks(trio: ProcessCluster, new_topic: NewTopic) -> None:
@@ -190,16 +235,19 @@ def test_admin_lists_describes_and_deletes_groups(
     trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(2), fresh("group")
-    with closing(new_consumer(trio, topic, group_id=group)) as consumer:
-        poll_until([consumer], lambda _: len(consumer.assignment()) == 2, "both partitions")
-        consumer.commit()
+    with group_of(trio, topic, group, 1) as (member,):
+        wait_until("both partitions", lambda: member.owned == {0, 1}, 40)
+        with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer:
+            for n in range(2):
+                producer.send(topic, b"%d" % n, partition=n)
+        wait_until("both records", lambda: sorted(member.values) == [0, 1], 20)
         described = admin.describe_groups([group])[group]
         assert described["group_state"] == "Stable"
         assert len(described["members"]) == 1
         assert group in {item["group_id"] for item in admin.list_groups()}
     wait_until("empty", lambda: admin.describe_groups([group])[group]["group_state"] == "Empty", 10)
     offsets = admin.list_group_offsets({group: None})
-    assert {p.partition: o.offset for p, o in offsets[group].items()} == {0: 0, 1: 0}
+    assert {p.partition: o.offset for p, o in offsets[group].items()} == {0: 1, 1: 1}
     admin.delete_groups([group])
     assert group not in {item["group_id"] for item in admin.list_groups()}
 
