@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from pykraft.broker.apis import list_offsets
+from pykraft.broker.log_maintenance import LogMaintenance
 from pykraft.broker.replica_fetcher import _Followed
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
@@ -17,6 +18,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.delta import MetadataDelta
 
 
 def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
@@ -159,5 +161,50 @@ def test_damage_met_by_a_look_up_halts_the_node_too(data_plane: Any) -> None:
             assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert len(broker.faults) == 1 and "corrupt" in broker.faults[0]
             broker.faults.clear()
+
+    data_plane.run(body)
+
+
+def test_who_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            producer.send_produce(data_plane.batch(b"v"), timeout_ms=60_000)
+            consumer.send_fetch(0, max_wait_ms=60_000)
+            partition = cluster.partition(1)
+            await data_plane.until(lambda: len(partition.committed_waiters) and partition.consumer_waiters)
+            old = cluster.controller.image
+            topic = old.topic("t")
+            gone = cluster.controller._change(
+                topics_by_id=old.topics_by_id.delete(topic.id), topic_ids=old.topic_ids.delete("t")
+            )
+            delta = MetadataDelta(gone, cluster.controller.image, deleted_topics={topic.id: topic})
+            cluster.brokers[1].replicas.publish(delta, cluster.controller.image)
+            async with asyncio.timeout(5):
+                produced = (await producer.receive()).responses[0].partition_responses[0]
+                fetched = (await consumer.receive()).responses[0].partitions[0]
+            assert produced.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert not partition.consumer_waiters and not partition.committed_waiters
+            await data_plane.until(lambda: not cluster.brokers[1].logs.logs)
+
+    data_plane.run(body)
+
+
+def test_retention_spares_what_is_not_committed(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2, configs={"retention.bytes": "0"})
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            broker, partition = cluster.brokers[1], cluster.partition(1)
+            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            await maintenance.delete_old_segments()
+            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
+            partition.handle_follower_fetch(2, 3, 100, 0)
+            await maintenance.delete_old_segments()
+            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
 
     data_plane.run(body)
