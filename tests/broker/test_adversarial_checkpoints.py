@@ -168,3 +168,14 @@ def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane
             await both.start()
 
     data_plane.run(body)
+
+
+def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        (await with_old_topic(disk)).abandon()
+        again = manager(disk)
+        await again.start()
+        assert (again.logs[KEY].log.log_start_offset, again.logs[KEY].high_watermark) == (50, 90)
+
+    data_plane.run(body)

@@ -17,7 +17,9 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pykraft.kafka_protocol.records import assign_offset
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta
 
 
@@ -206,5 +208,46 @@ def test_retention_spares_what_is_not_committed(data_plane: Any) -> None:
             partition.handle_follower_fetch(2, 3, 100, 0)
             await maintenance.delete_old_segments()
             assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
+
+    data_plane.run(body)
+
+
+def test_follower_told_to_truncate_takes_its_recovery_point_back_at_once(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, replica_fetch_wait_max_ms=3000) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"))
+            broker, follower = cluster.brokers[2], cluster.partition(2)
+            for offset in (1, 2):
+                data = bytearray(data_plane.batch(b"of a leader nobody else heard of"))
+                assign_offset(data, 0, offset, 0)
+                follower.append_as_follower(memoryview(data), 0)
+            await broker.logs.flush(("t", 0))
+            await broker.logs.write_checkpoints({})
+            path = f"/d2/{RECOVERY_POINT_CHECKPOINT}"
+            assert read_offset_checkpoint(broker.disk, path) == {("t", 0): 3}
+            cluster.controller.elect(1)
+            await data_plane.until(lambda: follower.log.log_end_offset == 1)
+            assert read_offset_checkpoint(broker.disk, path) == {("t", 0): 1}
+
+    data_plane.run(body)
+
+
+def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            behind = cluster.controller.brokers.pop(2)
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"), acks=1)
+            await asyncio.sleep(0.3)  # several fetches
+            leader = cluster.partition(1)
+            assert (leader.leader_epoch, cluster.partition(2).leader_epoch) == (1, 0)
+            assert (leader.followers[2].log_end_offset, leader.high_watermark) == (-1, 0)
+            cluster.controller.brokers[2] = behind
+            cluster.controller.elect(1)
+            await data_plane.until(lambda: leader.high_watermark == 1)
 
     data_plane.run(body)
