@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
+from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.validate import validate_client_batch
@@ -124,6 +125,8 @@ class ProduceHandler:
         self, partition: Partition, asked: ProducePartition, acks: int, now_ms: int, version: int
     ) -> tuple[ProduceResult, int]:
         """Append one batch; the answer, and the offset that must be committed for acks=all."""
+        if partition.topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {partition.topic}")
         if not partition.is_leader:
             partition.require_leader()
         log = partition.log

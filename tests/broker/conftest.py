@@ -325,14 +325,18 @@ class DataCluster:
         return broker
 
     async def create(
-        self, *replicas: int, leader: int | None = None, configs: dict[str, str] | None = None
+        self,
+        *replicas: int,
+        leader: int | None = None,
+        configs: dict[str, str] | None = None,
+        topic: str = "t",
     ) -> None:
         leader = replicas[0] if leader is None else leader
         self.controller.set_partition(
-            PartitionRegistration(replicas, replicas, leader, 0, 0), configs=configs
+            PartitionRegistration(replicas, replicas, leader, 0, 0), configs=configs, topic=topic
         )
         await until(
-            lambda: all(self.brokers[id].replicas.find("t", 0) for id in replicas if id in self.brokers)
+            lambda: all(self.brokers[id].replicas.find(topic, 0) for id in replicas if id in self.brokers)
         )
 
     async def client(self, node_id: int) -> DataClient:

@@ -257,3 +257,18 @@ def test_restart_keeps_records_producers_and_high_watermark(data_plane: Any) -> 
                 await cluster.brokers[1].stop(clean=clean)
 
     data_plane.run(body)
+
+
+def test_clients_do_not_write_to_internal_topics(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, topic="__consumer_offsets")
+            client = await cluster.client(1)
+            for version in (8, 13):
+                result = await client.produce(
+                    data_plane.batch(b"forged"), topic="__consumer_offsets", version=version
+                )
+                assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert (await client.fetch(0, topic="__consumer_offsets")).high_watermark == 0
+
+    data_plane.run(body)
