@@ -251,3 +251,21 @@ def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(dat
             await data_plane.until(lambda: leader.high_watermark == 1)
 
     data_plane.run(body)
+
+
+def test_long_poll_ends_with_the_commit_and_not_with_its_time(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            consumer, producer = await cluster.client(1), await cluster.client(1)
+            consumer.send_fetch(0, max_wait_ms=60_000)
+            partition = cluster.partition(1)
+            await data_plane.until(lambda: partition.consumer_waiters)
+            await producer.produce(data_plane.batch(b"v"), acks=1)
+            assert partition.consumer_waiters
+            partition.handle_follower_fetch(2, 1, 100, 0)
+            async with asyncio.timeout(5):
+                fetched = (await consumer.receive()).responses[0].partitions[0]
+            assert data_plane.values(fetched.records) == [b"v"]
+
+    data_plane.run(body)
