@@ -29,6 +29,8 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 from pykraft.kafka_protocol.request_context import RequestContext
 
 _MAX_WAIT_MS = 30_000
+_MIN_WAIT_MS = 1000
+"""A client that gives no time means "do not wait for me": the controller is asked all the same."""
 
 
 async def handle(
@@ -43,7 +45,7 @@ async def handle(
         client_id=context.client_id,
         client_address=context.client_address,
         listener=context.listener,
-        timeout_ms=min(max(timeout_ms, 0), services.config.controller_request_timeout_ms),
+        timeout_ms=min(max(timeout_ms, _MIN_WAIT_MS), services.config.controller_request_timeout_ms),
     )
     return response_class(ApiKey(request.API_KEY)).decode(body, version)
 

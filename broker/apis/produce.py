@@ -88,7 +88,10 @@ class ProduceHandler:
             replicas.wakeups.end_request()
         if acks == 0:
             if failed:
-                connection.close("a Produce request with acks=0 failed")
+                codes = {
+                    ErrorCode(r.error_code).name for _, results in topics for r in results if r.error_code
+                }
+                connection.close(f"a Produce request with acks=0 failed: {', '.join(sorted(codes))}")
             slot.complete_without_response()
             return
         endpoints: Sequence[NodeEndpoint] = ()
