@@ -26,7 +26,9 @@ def test_reserved_ids_have_kafkas_text() -> None:
     assert uuid_to_str(METADATA_TOPIC_ID) == "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-@pytest.mark.parametrize("text", ["", "A", "AAAA", "A" * 21, "A" * 23, "A" * 43, "!" * 22, "+" + "A" * 21, "/" + "A" * 21])
+@pytest.mark.parametrize(
+    "text", ["", "A", "AAAA", "A" * 21, "A" * 23, "A" * 43, "!" * 22, "+" + "A" * 21, "/" + "A" * 21]
+)
 def test_text_that_is_not_an_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="id"):
         uuid_from_str(text)
