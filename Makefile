@@ -35,7 +35,7 @@ check: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q -m "not interop and not spark and not slow"
+	$(BIN)/python -m pytest -q -n 2 -m "not interop and not spark and not slow"
 
 test: setup java
 	$(BIN)/ruff format --check --quiet .
