@@ -20,13 +20,13 @@ from pykraft.broker import producer_state
 from pykraft.broker.producer_state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, CorruptLogError, FlushJob, Log, LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)
 
-METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
 STRAY_SUFFIX = "-stray"
 _CHECKPOINTS = (
     checkpoint.RECOVERY_POINT_CHECKPOINT,

@@ -207,10 +207,6 @@ class CoordinatorRuntime:
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 
-    def is_loading(self, partition: int) -> bool:
-        hosted = self._hosted.get(partition)
-        return hosted is not None and not hosted.shard.loaded
-
     async def write(self, partition: int, decide: Callable[[ShardState], CoordinatorResult]) -> Message:
         """Decide on a shard and answer once the decision can no longer be lost."""
         hosted = self._loaded(partition)

@@ -172,8 +172,3 @@ def default_factory(spec: FieldSpec) -> Any:
     if spec.default is _DEFAULT_STRUCT:
         return spec.element
     return None
-
-
-def is_fixed(kind: object) -> bool:
-    """Whether the kind has the same size whatever its value."""
-    return kind in FIXED_FORMATS

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from pykraft.runtime.disk import DiskFile
 
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
+METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
+"""The one log directory that is no partition of a broker: the quorum's."""
 
 
 @dataclass(frozen=True, slots=True)

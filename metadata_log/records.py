@@ -17,8 +17,6 @@ NO_LEADER: Final = -1
 OWN_OFFSET: Final = -1
 """As the epoch of a registration: the offset of the registration record itself."""
 
-METADATA_VERSION: Final = "metadata.version"
-
 
 class ConfigResourceType(IntEnum):
     """What a configuration belongs to, by Kafka's numbers."""

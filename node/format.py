@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
-from pykraft.log_store.interface import CorruptCheckpointError
+from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
@@ -21,8 +21,6 @@ from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.rpc import RpcAddress
-
-METADATA_DIR_NAME = "__cluster_metadata-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def format_directories(
             if path == metadata_dir:
                 write_bootstrap_checkpoint(disk, path, features)
                 if initial_voters is not None:
-                    write_bootstrap_voters(disk, f"{path}/{METADATA_DIR_NAME}", initial_voters, now_ms)
+                    write_bootstrap_voters(disk, f"{path}/{METADATA_LOG_DIRECTORY}", initial_voters, now_ms)
             write_meta_properties(disk, path, identity)
         except OSError as error:
             raise ConfigError(f"cannot format {path}: {error.strerror}") from error
@@ -165,7 +163,7 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
             )
         cluster_id = properties.cluster_id
         directory_ids[path] = properties.directory_id
-        if path != config.metadata_log_dir and disk.exists(f"{path}/{METADATA_DIR_NAME}"):
+        if path != config.metadata_log_dir and disk.exists(f"{path}/{METADATA_LOG_DIRECTORY}"):
             raise ConfigError(
                 f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"
             )

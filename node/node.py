@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.log_store.interface import CorruptCheckpointError, CorruptLogError
+from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log import controller_rpc
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
@@ -22,7 +22,7 @@ from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
-from pykraft.node.format import METADATA_DIR_NAME, NodeIdentity, check_directories
+from pykraft.node.format import NodeIdentity, check_directories
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
@@ -126,7 +126,7 @@ class Node:
                 last_to_first.push_async_callback(self.broker.stop)
 
     def _voters(self) -> VoterSet:
-        directory = f"{self.config.metadata_log_dir}/{METADATA_DIR_NAME}"
+        directory = f"{self.config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
         if self.config.static_voters is not None:
             return self.config.static_voters
         voters = read_bootstrap_voters(self._disk, directory)
@@ -143,7 +143,7 @@ class Node:
         self, identity: NodeIdentity, voters: VoterSet, listeners: list[QuorumListener]
     ) -> QuorumNode:
         config = self.config
-        directory = f"{config.metadata_log_dir}/{METADATA_DIR_NAME}"
+        directory = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
         self._disk.make_dirs(directory)
         self._log = Log.open(
             self._disk,

@@ -45,14 +45,12 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerResponse,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import CommittedBatch, replay_batch
-from pykraft.metadata_log.records import METADATA_VERSION, FeatureLevelRecord, Record
+from pykraft.metadata_log.records import FeatureLevelRecord, Record
 from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.timeline import Timeline
-
-DEFAULT_METADATA_VERSION = 30
-"""Level of metadata.version that a new cluster starts at (Kafka 4.3-IV0)."""
 
 
 class ControllerCore:
@@ -64,7 +62,10 @@ class ControllerCore:
         self._config = config
         self._cluster_id = cluster_id
         self._rng = rng
-        self._bootstrap_features = {METADATA_VERSION: DEFAULT_METADATA_VERSION, **bootstrap_features}
+        self._bootstrap_features = {
+            METADATA_VERSION: BOOTSTRAP_FEATURES[METADATA_VERSION],
+            **bootstrap_features,
+        }
         self._timeline = Timeline(EMPTY_IMAGE)
         self._heartbeats = Heartbeats(config.session_timeout_ms)
 
