@@ -7,6 +7,7 @@ import json
 import pytest
 from confluent_kafka import Producer
 
+from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import (
@@ -23,6 +24,8 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import plan_batch
 from pykraft.spark.reader import read_task
+
+SHOWN_TIMEOUT_S = 20
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -78,21 +81,41 @@ def test_admin_client_tells_what_it_changed(cluster, admin):
     )
     assert created.error is None
     assert bad.error is not None and bad.error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    (described,) = admin.describe_topics(["made"])
+    # An answer says that the change is committed; a broker shows it once its own image has got there.
+    wait_until("the topic is shown", lambda: _described(admin, "made") is not None, SHOWN_TIMEOUT_S)
+    described = _described(admin, "made")
     assert described.topic_id == created.topic_id
     assert [len(partition.replicas) for partition in described.partitions] == [2, 2, 2]
     admin.alter_configs(
         ResourceType.TOPIC, "made", [ConfigChange("retention.ms", ConfigOperation.SET, "7000")]
     )
-    entries = {entry.name: entry for entry in admin.describe_configs(ResourceType.TOPIC, "made")}
-    assert (entries["retention.ms"].value, entries["retention.ms"].source) == (
-        "7000",
-        ConfigSource.DYNAMIC_TOPIC_CONFIG,
-    )
+    changed = ("7000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    wait_until("the new value is shown", lambda: _retention(admin) == changed, SHOWN_TIMEOUT_S)
     admin.create_partitions({"made": 5})[0].check()
+    wait_until(
+        "the new partitions are shown",
+        lambda: len(_described(admin, "made").partitions) == 5,
+        SHOWN_TIMEOUT_S,
+    )
     admin.delete_topics(["made"])[0].check()
+    wait_until("the topic is gone", lambda: _described(admin, "made") is None, SHOWN_TIMEOUT_S)
     with pytest.raises(KafkaError, match="made does not exist"):
         admin.describe_topics(["made"])
+
+
+def _described(admin, name):
+    """The topic as some broker shows it, None if it does not exist there."""
+    try:
+        (described,) = admin.describe_topics([name])
+    except KafkaError as error:
+        assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
+    return described
+
+
+def _retention(admin):
+    entries = {entry.name: entry for entry in admin.describe_configs(ResourceType.TOPIC, "made")}
+    return entries["retention.ms"].value, entries["retention.ms"].source
 
 
 def test_quorum_and_cluster_are_described(cluster, admin):
