@@ -4,13 +4,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := broker group_coordinator jepsen_like kafka_client kafka_protocol log_store metadata_log node quorum runtime spark
 SEED ?= 1
-SEEDS ?= 500
+SEEDS ?= 300
 TIME_LIMIT ?= 60
 RUNS ?= 1
+PARTITIONS ?= 1000,100000
+TRIALS ?= 100
+ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen sim mutants bench proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants bench bench-metadata bench-failover proto format clean
 
 setup: $(VENV)/installed
 
@@ -37,12 +39,8 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -n 2 -m "not interop and not spark and not slow"
 
-test: setup java
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest
+test: check java
+	$(BIN)/python -m pytest -m "interop or spark or slow"
 
 demo: setup java
 	$(BIN)/python examples/demo.py
@@ -50,14 +48,28 @@ demo: setup java
 jepsen: setup
 	$(BIN)/pykraft jepsen run --workload append --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
 
+power-loss: setup
+	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED) --one
+
 sim: setup
-	$(BIN)/python -m pykraft.jepsen_like.sim.quorum --seeds $(SEEDS)
+	$(BIN)/python -m pykraft.jepsen_like.sim --seeds $(SEEDS)
+
+sim-determinism: setup
+	$(BIN)/python -m pykraft.jepsen_like.sim.determinism --ring quorum --seeds $(SEEDS)
 
 mutants: setup
 	$(BIN)/python tests/mutants/run_mutants.py
 
 bench: setup
 	$(BIN)/python benchmarks/data_path.py
+
+bench-metadata: setup
+	$(BIN)/python benchmarks/metadata.py --partitions $(PARTITIONS)
+
+bench-failover: setup
+	$(BIN)/python benchmarks/failover.py --trials $(TRIALS)
 
 proto: setup
 	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \

@@ -55,5 +55,6 @@ class ControllerAlterPartition:
             leader=result.leader,
             leader_epoch=result.leader_epoch,
             isr=tuple(result.isr),
+            elr=tuple(result.eligible_leader_replicas),
             partition_epoch=result.partition_epoch,
         )

@@ -1,15 +1,17 @@
 """The in-sync replica set of one partition as its leader sees it: who follows how closely, what that allows.
 
 The high watermark is the smallest log end over the *maximal* ISR: the committed one plus every replica that a
-proposal in flight may have added (KIP-497). A removal counts only once the controller has committed it. A
-proposal whose answer was lost may have been applied, and a late copy of it may still arrive; what it wanted
-to add stays in the maximal ISR until the partition epoch moves. Decides; never sends.
+proposal in flight may have added (KIP-497). Whoever is eligible to lead although it left the ISR (KIP-966)
+must hold all that is committed; so nothing is committed while there is such a replica. A removal counts only
+once the controller has committed it. A proposal whose answer was lost may have been applied, and a late copy
+of it may still arrive; what it wanted to add stays in the maximal ISR until the partition epoch moves.
+Decides; never sends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNKNOWN_OFFSET = -1
 
@@ -67,41 +69,47 @@ class IsrState:
     pending: IsrProposal | None = None
     maybe_added: frozenset[int] = frozenset()
     """Replicas that an attempt without a known outcome wanted to add, at this partition epoch."""
+    elr: tuple[int, ...] = ()
+    """The eligible leader replicas at this partition epoch."""
 
     @property
     def maximal(self) -> frozenset[int]:
         proposed = self.pending.new_isr if self.pending is not None else ()
         return frozenset(self.committed) | self.maybe_added | frozenset(proposed)
 
-    def with_committed(self, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
+    def with_committed(
+        self, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
+    ) -> IsrState:
         """The controller's word. A newer one than known settles what was open; others change nothing."""
         if partition_epoch <= self.partition_epoch:
             return self
-        return IsrState(isr, partition_epoch)
+        return IsrState(isr, partition_epoch, elr=elr)
 
-    def answered(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> IsrState:
+    def answered(
+        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
+    ) -> IsrState:
         """The controller accepted a proposal, and this is what held then.
 
         The metadata log may have said so before, and another proposal may be in flight since: that one stays
         open. An answer that moves no partition epoch settles nothing but its own proposal.
         """
         if partition_epoch > self.partition_epoch:
-            return IsrState(isr, partition_epoch)
+            return IsrState(isr, partition_epoch, elr=elr)
         return self.rejected() if self.pending is proposal else self
 
     def with_pending(self, proposal: IsrProposal) -> IsrState:
         assert self.pending is None, "one proposal at a time"
-        return IsrState(self.committed, self.partition_epoch, proposal, self.maybe_added)
+        return replace(self, pending=proposal)
 
     def rejected(self) -> IsrState:
         """This attempt was not applied and never will be; earlier ones without an answer stay open."""
-        return IsrState(self.committed, self.partition_epoch, None, self.maybe_added)
+        return replace(self, pending=None)
 
     def unanswered(self) -> IsrState:
         """Nobody knows whether the attempt was or will be applied."""
         proposed = frozenset(self.pending.new_isr) if self.pending is not None else frozenset()
         added = self.maybe_added | (proposed - frozenset(self.committed))
-        return IsrState(self.committed, self.partition_epoch, None, added)
+        return replace(self, pending=None, maybe_added=added)
 
 
 def high_watermark_candidate(

@@ -1,7 +1,8 @@
 """Carries ISR proposals from partitions to the controller and its answers back, one per partition at a time.
 
 Decides only which answers mean that a proposal was certainly not applied; after all others the partition goes
-on counting whom it wanted to add, until the controller's word settles it.
+on counting whom it wanted to add, until the controller's word settles it. (NEW_LEADER_ELECTED even means that
+it was applied, and that this replica leads no more.)
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class IsrProposals:
             answer, error = None, failure.code
         if answer is not None and error is ErrorCode.NONE:
             logger.info("%s: ISR is now %s", partition, list(answer.isr))
-            partition.handle_isr_accepted(proposal, answer.isr, answer.partition_epoch)
+            partition.handle_isr_accepted(proposal, answer.isr, answer.partition_epoch, answer.elr)
             self.maybe_propose(partition)
             return
         logger.info("%s: ISR %s refused: %s", partition, list(proposal.new_isr), error.name)

@@ -1,10 +1,11 @@
 """What a broker knows about its own standing with the controller, and what that lets it do.
 
 A broker is fenced until the controller says otherwise. Once unfenced it holds a lease: as long as the
-controller granted with its answer to a heartbeat (a session timeout at most), counted on the broker's own
-monotonic clock from the moment it *sent* that heartbeat. Past its lease it cannot know whether others have
-been told to take over, so it gives only answers that are safe either way (ARCHITECTURE.md, Fencing). Decides
-nothing about time itself: ``now_ms`` is an argument.
+controller granted with its answer to a heartbeat (less than a session timeout), counted on the broker's own
+monotonic clock from the moment it *sent* that heartbeat. An answer unfences only a broker whose own image
+says that it is unfenced: behind that record nothing is left of what it led before it was fenced. Past its
+lease it cannot know whether others have been told to take over, so it gives only answers that are safe either
+way (ARCHITECTURE.md, Fencing). Decides nothing about time itself: ``now_ms`` is an argument.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class BrokerLifecycle:
     def __init__(self) -> None:
         self._lease_end_ms: int | None = None
         self._ready = False
+        self._logged: BrokerRegistration | None = None
         self.state = BrokerState.STARTING
         self.epoch = -1
         self.is_registered = False
@@ -71,8 +73,14 @@ class BrokerLifecycle:
 
         It never unfences: that takes an answer to a heartbeat, and with it a lease.
         """
-        if registration is None or registration.fenced or registration.epoch != self.epoch:
+        self._logged = registration
+        if not self._is_unfenced_in_the_log:
             self._fence()
+
+    @property
+    def _is_unfenced_in_the_log(self) -> bool:
+        logged = self._logged
+        return logged is not None and not logged.fenced and logged.epoch == self.epoch
 
     def _fence(self) -> None:
         self.is_fenced = True
@@ -99,7 +107,12 @@ class BrokerLifecycle:
     def handle_heartbeat_answer(
         self, sent_ms: int, *, is_caught_up: bool, is_fenced: bool, should_shut_down: bool, lease_ms: int
     ) -> None:
-        """Take an acknowledgement of the heartbeat sent at ``sent_ms`` (monotonic)."""
+        """Take an acknowledgement of the heartbeat sent at ``sent_ms`` (monotonic).
+
+        The answer that unfences may come before the metadata that it rests on: until that is applied, the
+        broker may still take itself for the leader of what others lead by now. The next heartbeat asks again.
+        """
+        is_fenced = is_fenced or not self._is_unfenced_in_the_log
         if is_fenced:
             self._fence()
         else:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import Clock
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 _FAST_HEARTBEAT_MS = 20
 """The pause between heartbeats while the broker waits for a change of its standing."""
+
+_HASTE_HEARTBEAT_MS = 100
+"""The longest pause while another broker is leaving: it waits until all others report that they know."""
 
 _RETRY_MS = 100
 """The pause after a heartbeat that failed, and between attempts to register."""
@@ -40,6 +44,8 @@ class LifecycleDriver:
 
     ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
+    ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed, if any.
+    ``dead_incarnations``: earlier processes of this broker that certainly ended; need not be waited for.
     """
 
     def __init__(
@@ -54,6 +60,8 @@ class LifecycleDriver:
         log_dir_ids: tuple[Uuid, ...],
         metadata_offset: Callable[[], int],
         features: dict[str, tuple[int, int]],
+        stopped_in_order_at_epoch: int | None = None,
+        dead_incarnations: tuple[Uuid, ...] = (),
     ) -> None:
         self._config = config
         self._lifecycle = lifecycle
@@ -64,6 +72,9 @@ class LifecycleDriver:
         self._log_dir_ids = log_dir_ids
         self._metadata_offset = metadata_offset
         self._features = features
+        self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
+        self._dead_incarnations = dead_incarnations
+        self._somebody_leaves = False
         self._failed = False
         self._answered_ms = 0
         self._was_fenced = True
@@ -82,6 +93,15 @@ class LifecycleDriver:
                 self.running.set()
             await self._pause()
         self.stopped.set()
+
+    def handle_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+        """The brokers of the cluster, as of a newer image."""
+        self._somebody_leaves = any(
+            broker.in_controlled_shutdown and not broker.fenced and broker.id != self._config.node_id
+            for broker in brokers.values()
+        )
+        if self._somebody_leaves:
+            self._poke.set()
 
     async def shut_down(self, timeout_ms: int) -> None:
         """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over.
@@ -119,9 +139,11 @@ class LifecycleDriver:
             ],
             rack=self._config.rack,
             log_dirs=list(self._log_dir_ids),
-            previous_broker_epoch=-1,
+            previous_broker_epoch=self._previous_broker_epoch(),
+            dead_incarnation_ids=list(self._dead_incarnations),
         )
         deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
+        told = False
         while True:
             try:
                 response = await self._channel.call(
@@ -131,15 +153,24 @@ class LifecycleDriver:
                     max(deadline_ms - self._clock.monotonic_ms(), 1),
                 )
             except KafkaError as error:
-                # The session of a killed predecessor still lives at the controller: it will lapse.
+                # The session of a predecessor, not known to be dead, lives at the controller: it may lapse.
                 retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 if not retry or self._clock.monotonic_ms() >= deadline_ms:
                     raise
+                if not told:
+                    logger.warning("waiting for the session of a predecessor to lapse: %s", error.message)
+                    told = True
                 await asyncio.sleep(_RETRY_MS / 1000)
                 continue
             self._lifecycle.handle_registered(response.broker_epoch)
             logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
             return
+
+    def _previous_broker_epoch(self) -> int:
+        """The epoch whose logs are all here: this process's own, else the last orderly stop's, or -1."""
+        if self._lifecycle.epoch >= 0:
+            return self._lifecycle.epoch
+        return -1 if self._stopped_in_order_at_epoch is None else self._stopped_in_order_at_epoch
 
     async def _heartbeat(self) -> None:
         self._log_standing()  # the metadata log may have fenced it meanwhile
@@ -200,6 +231,8 @@ class LifecycleDriver:
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
         )
         pause_ms = _FAST_HEARTBEAT_MS if waiting else self._config.heartbeat_interval_ms
+        if self._somebody_leaves:
+            pause_ms = min(_HASTE_HEARTBEAT_MS, pause_ms)
         if self._failed:
             pause_ms = min(_RETRY_MS, self._config.heartbeat_interval_ms)
         self._poke.clear()

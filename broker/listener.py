@@ -61,6 +61,10 @@ class KafkaListener:
     def connection_count(self) -> int:
         return self._server.connection_count
 
+    def limit_connections(self, max_connections: int) -> None:
+        """Change ``max.connections``; connections that are open stay."""
+        self._server.max_connections = max_connections
+
     async def start(self) -> int:
         """Bind and listen; returns the port."""
         return await self._server.start()

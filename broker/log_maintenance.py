@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from pykraft.broker.log_manager import LogManager, TopicPartition
 from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.metadata_log.broker_configs import PRODUCER_ID_EXPIRATION_MS, dynamic_broker_values
 
 FLUSH_CHECK_MS = 1000
 
@@ -62,10 +63,15 @@ class LogMaintenance:
             except OSError as error:
                 self._replicas.storage_failed(partition, error)
                 return
-            partition.producers.expire(clock.monotonic_ms(), self._config.producer_id_expiration_ms)
+            partition.producers.expire(clock.monotonic_ms(), self._producer_id_expiration_ms())
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False
             await self._replicas.sleep(0)
+
+    def _producer_id_expiration_ms(self) -> int:
+        values = dynamic_broker_values(self._replicas.metadata.image, self._replicas.node_id)
+        text = values.get(PRODUCER_ID_EXPIRATION_MS.name)
+        return self._config.producer_id_expiration_ms if text is None else int(text)
 
     async def flush_due(self) -> None:
         """``flush.messages`` and ``flush.ms``, for the topics that set them."""

@@ -23,7 +23,7 @@ from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, CorruptLogError, FlushJob, Log, LogConfig
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, DiskUsage
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +179,10 @@ class LogManager:
             if opened is not None:
                 logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
                 await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
+
+    async def usage(self, log_dir: str) -> DiskUsage:
+        """Of the volume that holds a log directory. :class:`OSError` if it cannot be asked; not final."""
+        return await self.run(partial(self._disk.usage, log_dir))
 
     def _emptiest_dir(self) -> str:
         counts = dict.fromkeys(self._dirs, 0)

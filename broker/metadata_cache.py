@@ -6,14 +6,18 @@ The image is immutable and replaced whole, so a handler that takes it once sees 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
 
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.broker.topic_answers import INTERNAL_TOPICS, ListenerView, TopicAnswers
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Endpoint
 
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+__all__ = ["INTERNAL_TOPICS", "MetadataCache"]
+
+_FEW = 1000
+"""Up to so many topics that come or go at once are put into the sorted names one by one."""
 
 
 class MetadataCache:
@@ -23,11 +27,15 @@ class MetadataCache:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.image = image
+        self.topic_answers = TopicAnswers()
         self._waiters: set[asyncio.Future[None]] = set()
+        self._names: tuple[object, Sequence[str]] | None = None
+        self._views: dict[str, tuple[object, ListenerView]] = {}
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take a newer image and wake whoever waits for one."""
         self.image = image
+        self._follow_names(delta, image)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -47,6 +55,42 @@ class MetadataCache:
         except TimeoutError:
             return False
         return True
+
+    @staticmethod
+    async def let_others_run() -> None:
+        """For handlers that look at much: ends their turn on the event loop."""
+        await asyncio.sleep(0)
+
+    def topic_names(self) -> Sequence[str]:
+        """The names of all topics, in order. Not changed later: a newer image has another list."""
+        names = self.image.topic_ids
+        if self._names is None or self._names[0] is not names:
+            self._names = (names, sorted(names))
+        return self._names[1]
+
+    def _follow_names(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if self._names is None or self._names[0] is not delta.old.topic_ids:
+            return  # they will be sorted when somebody asks
+        if not delta.created_topics and not delta.deleted_topics:
+            self._names = (image.topic_ids, self._names[1])
+        elif len(delta.created_topics) + len(delta.deleted_topics) <= _FEW:
+            names = list(self._names[1])
+            for topic in delta.deleted_topics.values():
+                del names[bisect_left(names, topic.name)]
+            for topic_id in delta.created_topics:
+                insort(names, image.topics_by_id[topic_id].name)
+            self._names = (image.topic_ids, names)
+
+    def listener_view(self, listener: str) -> ListenerView:
+        """The brokers as clients of a listener see them; the same object until that changes."""
+        known = self._views.get(listener)
+        if known is not None and known[0] is self.image.brokers:
+            return known[1]
+        view = ListenerView.of(self.image, listener)
+        if known is not None and known[1] == view:
+            view = known[1]
+        self._views[listener] = (self.image.brokers, view)
+        return view
 
     def brokers(self) -> Iterator[BrokerRegistration]:
         """Every registered broker, by id."""

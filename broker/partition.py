@@ -1,9 +1,10 @@
 """One replica of one partition: its log, its role and, while it leads, its followers and high watermark.
 
-A leader appends and counts an entry as committed once the whole maximal ISR has it; a follower appends what
-the leader has and truncates where the leader's history differs (KIP-101, KIP-279, KIP-320). Leader epochs
-decide who may be believed; the partition epoch decides which ISR is the newest. Decides everything about one
-replica and does nothing but call its log: no sockets, no clocks, no tasks.
+A leader appends and counts an entry as committed once the whole maximal ISR has it (and, where eligible
+leader replicas are kept, once that ISR is large enough: KIP-966); a follower appends what the leader has and
+truncates where the leader's history differs (KIP-101, KIP-279, KIP-320). Leader epochs decide who may be
+believed; the partition epoch decides which ISR is the newest. Decides everything about one replica and does
+nothing but call its log: no sockets, no clocks, no tasks.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Partition:
 
     __slots__ = (
         "_events",
+        "_may_commit",
         "_node_id",
         "_others",
         "committed_waiters",
@@ -83,6 +85,7 @@ class Partition:
         "producers",
         "replica_waiters",
         "replicas",
+        "strict_min_isr",
         "topic",
         "topic_id",
     )
@@ -108,6 +111,7 @@ class Partition:
         self.producers = producers if producers is not None else _replay_producers(log)
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.min_isr = log.config.min_insync_replicas
+        self.strict_min_isr = False
         self.leader_id: int | None = None
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = 0
@@ -116,6 +120,7 @@ class Partition:
         self.isr_retry_ms = 0
         self.followers: dict[int, FollowerProgress] = {}
         self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
+        self._may_commit = False
         self.committed_waiters = OffsetQueue()
         self.consumer_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
@@ -144,14 +149,16 @@ class Partition:
         if changed:
             self.leader_epoch = registration.leader_epoch
             self.leader_id = leader
-            self.isr = IsrState(registration.isr, registration.partition_epoch)
+            self.isr = IsrState(registration.isr, registration.partition_epoch, elr=registration.elr)
             self.isr_retry_ms = 0
             if self.is_leader:
                 self._become_leader(now_ms)
             else:
                 self._become_follower()
         else:
-            self.isr = self.isr.with_committed(registration.isr, registration.partition_epoch)
+            self.isr = self.isr.with_committed(
+                registration.isr, registration.partition_epoch, registration.elr
+            )
             for replica in registration.replicas:
                 if self.is_leader and replica not in self.followers and replica != self._node_id:
                     self.followers[replica] = FollowerProgress(
@@ -159,6 +166,12 @@ class Partition:
                     )
         self._isr_changed()
         return changed
+
+    def set_min_isr(self, min_isr: int, *, strict: bool) -> None:
+        """How many must be in sync: for acks=all, and if ``strict`` for anything to be committed at all."""
+        if (min_isr, strict) != (self.min_isr, self.strict_min_isr):
+            self.min_isr, self.strict_min_isr = min_isr, strict
+            self._isr_changed()
 
     def _become_leader(self, now_ms: int) -> None:
         assert self.log.latest_epoch <= self.leader_epoch, f"{self}: the log is from a later epoch"
@@ -227,7 +240,7 @@ class Partition:
         log.append(records, (header,), now_ms=now_ms)
         if header.producer_id >= 0:
             self.producers.replay(header)
-        if self._others:
+        if self._others or not self._may_commit:
             self._events.log_grew(self)
         else:
             self._move_high_watermark(log.log_end_offset)
@@ -327,10 +340,12 @@ class Partition:
             and is_eligible(replica, follower.broker_epoch)
         )
 
-    def handle_isr_accepted(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> None:
+    def handle_isr_accepted(
+        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
+    ) -> None:
         """The controller committed a proposal."""
         if proposal.leader_epoch == self.leader_epoch and self.is_leader:
-            self.isr = self.isr.answered(proposal, isr, partition_epoch)
+            self.isr = self.isr.answered(proposal, isr, partition_epoch, elr)
             self._isr_changed()
 
     def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
@@ -342,10 +357,14 @@ class Partition:
 
     def _isr_changed(self) -> None:
         self._others = tuple(sorted(self.isr.maximal - {self._node_id}))
+        required = min(self.min_isr, len(self.replicas)) if self.strict_min_isr else 0
+        self._may_commit = not self.isr.elr and len(self.isr.committed) >= required
         if self.is_leader:
             self._recount()
 
     def _recount(self) -> None:
+        if not self._may_commit:
+            return
         candidate = high_watermark_candidate(self.isr, self._node_id, self.log.log_end_offset, self.followers)
         if candidate > self.high_watermark:
             self._move_high_watermark(candidate)

@@ -43,6 +43,7 @@ class AlterPartitionAnswer:
     leader_epoch: int = -1
     isr: tuple[int, ...] = ()
     partition_epoch: int = -1
+    elr: tuple[int, ...] = ()
 
 
 class AlterPartitionPort(Protocol):

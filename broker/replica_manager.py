@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Protocol
 
@@ -30,7 +31,9 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import CorruptLogError
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
 from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.clock import Clock
@@ -38,6 +41,13 @@ from pykraft.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 OPENED_PER_STEP = 16
+
+_TURN_COST = 8_000
+_LOCAL_COST = 16
+"""A turn of the event loop applies changed partitions until they have cost so much: 1 for one elsewhere, this
+for one that is here."""
+RECONFIGURED_PER_STEP = 32
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class FollowerFetchers(Protocol):
@@ -81,10 +91,12 @@ class ReplicaManager:
             self._call_later,
         )
         self._on_fault = on_fault
+        self._topic_defaults = config.topic_defaults
         self._fetchers: FollowerFetchers | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
+        self._changed: deque[Iterator[tuple[Uuid, int]]] = deque()
         self._dirty: dict[TopicPartition, None] = {}
         self._work = asyncio.Event()
         self._is_working = False
@@ -261,13 +273,35 @@ class ReplicaManager:
             for index in sorted(self._by_id.get(topic.id, {})):
                 self._drop(self._by_id[topic.id][index])
             self._mark_dirty(topic, range(len(topic.partitions)))
-        for topic, index, registration in delta.iter_changed_partitions():
-            self._apply(topic, index, registration)
+        # Before the partitions: what their new ISR allows depends on how many must be in sync.
         for kind, name in sorted(delta.changed_configs):
             if kind == ConfigResourceType.TOPIC:
                 self._reconfigure(name, image)
+        self._reconfigure_broker_wide(delta, image)
+        self._changed.append(_changed_partitions(delta))
+        self._apply_some()
         if delta.changed_brokers and self._fetchers is not None:
             self._fetchers.brokers_changed(image)
+
+    def _apply_some(self) -> None:
+        """Bring changed partitions in line with the newest image, as many as one turn of the loop may take.
+
+        What is left the worker goes on with. Nothing is missed by that, and nothing done twice matters: a
+        partition knows by its epochs what is news.
+        """
+        image, cost = self.metadata.image, 0
+        while self._changed and cost < _TURN_COST:
+            topic_id, index = next(self._changed[0], (None, -1))
+            topic = None if topic_id is None else image.topic_by_id(topic_id)
+            cost += 1
+            if topic_id is None:
+                self._changed.popleft()
+            elif topic is not None:  # else deleted meanwhile: a later delta says so
+                registration = topic.partitions[index]
+                self._apply(topic, index, registration)
+                cost += _LOCAL_COST * (self.node_id in registration.replicas)
+        if self._changed:
+            self._work.set()
 
     def _apply(self, topic: TopicImage, index: int, registration: PartitionRegistration) -> None:
         partition = self._partitions.get((topic.name, index))
@@ -327,10 +361,35 @@ class ReplicaManager:
         self._work.set()
 
     def _reconfigure(self, topic: str, image: MetadataImage) -> None:
-        config = build_log_config(image.topic_config(topic), self.config.topic_defaults)
+        config = build_log_config(image.topic_config(topic), self._topic_defaults)
         for partition in self._by_name.get(topic, {}).values():
             partition.log.config = config
-            partition.min_isr = config.min_insync_replicas
+            partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
+
+    def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take over what holds for every topic, if that has changed."""
+        changed: set[str] = {ELIGIBLE_LEADER_REPLICAS_VERSION} & delta.changed_features
+        if any(concerns_broker(resource, self.node_id) for resource in delta.changed_configs):
+            old = self._topic_defaults
+            self._topic_defaults = broker_wide_topic_configs(image, self.config.topic_defaults, self.node_id)
+            changed |= {
+                name
+                for name in old.keys() | self._topic_defaults.keys()
+                if old.get(name) != self._topic_defaults.get(name)
+            }
+        if changed & {ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS}:
+            # The controller went by it in all that follows in the log: it must hold before that is applied.
+            for name in sorted(self._by_name):
+                self._reconfigure(name, image)
+        elif changed and self._by_name:
+            self.spawn(self._reconfigure_all())
+
+    async def _reconfigure_all(self) -> None:
+        """In steps: there may be many topics, and there is no hurry."""
+        for done, topic in enumerate(list(self._by_name), start=1):
+            self._reconfigure(topic, self.metadata.image)
+            if done % RECONFIGURED_PER_STEP == 0:
+                await asyncio.sleep(0)
 
     async def _reconcile(self) -> None:
         """Open and delete logs until what is here is what the image says."""
@@ -339,8 +398,12 @@ class ReplicaManager:
             self._work.clear()
             try:
                 self._is_working = True
-                while self._dirty:
-                    await self._reconcile_some()
+                while self._changed or self._dirty:
+                    if self._changed:
+                        self._apply_some()
+                        await asyncio.sleep(0)
+                    else:
+                        await self._reconcile_some()
                 self._is_working = False
             except OSError as error:
                 self._on_fault("log directories", error)
@@ -358,7 +421,7 @@ class ReplicaManager:
                 if (topic_name, index) not in self._partitions:
                     await self.logs.delete([(topic_name, index)])
             elif (topic_name, index) not in self._partitions:
-                config = build_log_config(image.topic_config(topic_name), self.config.topic_defaults)
+                config = build_log_config(image.topic_config(topic_name), self._topic_defaults)
                 wanted.append((topic_name, index, topic.id, config))
         for opened in await self.logs.open_or_create(wanted):
             topic_name, index = opened.topic_partition
@@ -391,7 +454,12 @@ class ReplicaManager:
     @property
     def is_settled(self) -> bool:
         """Whether every log that the image assigns to this broker is open."""
-        return not self._dirty and not self._is_working
+        return not (self._changed or self._dirty or self._is_working)
+
+    @property
+    def has_unapplied_changes(self) -> bool:
+        """Whether some replica may not have the role yet that the image gives it."""
+        return bool(self._changed)
 
     async def set_aside_strays(self) -> None:
         """Rename the logs that the image does not know. For a broker whose image is caught up."""
@@ -415,3 +483,10 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.is_leader:
                 self._isr_proposals.maybe_propose(partition)
+
+
+def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:
+    """The changed partitions, by topic name and index; found one by one, for there may be a million."""
+    for topic in delta.iter_changed_topics():
+        for index in sorted(delta.changed_partitions.get(topic.id, ())):
+            yield topic.id, index

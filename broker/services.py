@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pykraft.broker.config import BrokerConfig
@@ -38,3 +38,5 @@ class BrokerServices:
     groups: GroupCoordinatorService
     producer_ids: ProducerIdAllocator
     server_properties: Mapping[str, ServerProperty]
+    kraft_version: Callable[[], int]
+    """The quorum's own feature level: 1 where the voters stand in the log (KIP-853)."""

@@ -7,7 +7,9 @@ the consumer protocol are handed to members in every heartbeat answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pykraft.metadata_log.group_configs import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 
 _MAX_INT32 = 0x7FFFFFFF
 
@@ -47,6 +49,19 @@ class GroupConfig:
             raise ValueError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
         if self.offsets_topic_num_partitions < 1:
             raise ValueError("offsets.topic.num.partitions must be at least 1")
+
+    def with_group_overrides(self, overrides: Mapping[str, str]) -> GroupConfig:
+        """These settings, with what was set for one group (checked by the controller).
+
+        A heartbeat interval that does not fit into this broker's own session becomes a third of it.
+        """
+        session_ms = int(overrides.get(SESSION_TIMEOUT_MS.name, self.consumer_session_timeout_ms))
+        interval_ms = int(overrides.get(HEARTBEAT_INTERVAL_MS.name, self.consumer_heartbeat_interval_ms))
+        if interval_ms >= session_ms:
+            interval_ms = session_ms // 3
+        return replace(
+            self, consumer_session_timeout_ms=session_ms, consumer_heartbeat_interval_ms=interval_ms
+        )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:

@@ -5,6 +5,8 @@ A timer is only a hint: the handler looks at the state again and does nothing if
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
@@ -13,6 +15,7 @@ from pykraft.group_coordinator.classic_rebalance import (
     maybe_prepare_rebalance,
     remove_member,
 )
+from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat_leave import fence_member
 from pykraft.group_coordinator.member import MemberState
@@ -78,15 +81,19 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
     return draft.result(None)
 
 
-def timers_after_load(state: ShardState, consumer_session_timeout_ms: int) -> list[TimerChange]:
-    """A full session for every member, from now: nobody is blamed for the coordinator's own absence."""
+def timers_after_load(state: ShardState, config_of: Callable[[str], GroupConfig]) -> list[TimerChange]:
+    """A full session for every member, from now: nobody is blamed for the coordinator's own absence.
+
+    ``config_of`` gives the settings of a group by its name.
+    """
     timers: list[TimerChange] = []
     for group_id in sorted(state.groups):
         match state.groups[group_id]:
             case ConsumerGroup() as group:
+                session_timeout_ms = config_of(group_id).consumer_session_timeout_ms
                 for member in group.iter_members():
                     session = TimerKey(TimerKind.SESSION, group_id, member.member_id)
-                    timers.append(SetTimer(session, consumer_session_timeout_ms))
+                    timers.append(SetTimer(session, session_timeout_ms))
                     if member.state is MemberState.UNREVOKED_PARTITIONS:
                         rebalance = TimerKey(TimerKind.REBALANCE, group_id, member.member_id)
                         timers.append(SetTimer(rebalance, member.rebalance_timeout_ms, member.epoch))

@@ -24,6 +24,8 @@ from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -111,6 +113,7 @@ class CoordinatorRuntime:
     ) -> None:
         self.config = config
         self.topics = TopicsView()
+        self._configs: Map[tuple[int, str], Map[str, str]] = Map()
         self._writer = writer
         self._clock = clock
         self._lease = _NoLease() if lease is None else lease
@@ -171,7 +174,7 @@ class CoordinatorRuntime:
             await _replay_in_slices(shard, records)
             offset = next_offset
         now_ms = self._clock.monotonic_ms()
-        shard.finish_loading(offset, self.config.consumer_session_timeout_ms, now_ms)
+        shard.finish_loading(offset, self.config_of, now_ms)
         hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
         # Topics may have been deleted, and even made anew, during the load. All that was loaded is older: it
         # was written before this broker was elected.
@@ -179,7 +182,8 @@ class CoordinatorRuntime:
         hosted.deleted_topics = dict.fromkeys(gone, shard.state)
         self._forget_deleted_topics(hosted)
         self._wake.set()
-        log.info("loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
+        level = logging.INFO if offset else logging.DEBUG  # a new topic: fifty partitions of nothing
+        log.log(level, "loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
 
     # ---- events of the broker
 
@@ -191,6 +195,7 @@ class CoordinatorRuntime:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         old = self.topics.image
+        self._configs = image.configs
         if image.topics_by_id is not old.topics_by_id or image.topic_ids is not old.topic_ids:
             self.topics = TopicsView(image)
         if not delta.deleted_topics:
@@ -201,6 +206,11 @@ class CoordinatorRuntime:
             hosted.deleted_topics.update(dict.fromkeys(deleted, hosted.shard.state))
             if hosted.shard.loaded:
                 self._forget_deleted_topics(hosted)
+
+    def config_of(self, group_id: str) -> GroupConfig:
+        """The settings of a group: what was set for it, else what holds here."""
+        overrides = self._configs.get((ConfigResourceType.GROUP, group_id))
+        return self.config if overrides is None else self.config.with_group_overrides(overrides)
 
     # ---- requests
 
@@ -311,7 +321,7 @@ class CoordinatorRuntime:
                 hosted.give_up_waiting(now_ms)
                 continue
             if self._lapsed:
-                hosted.shard.restart_sessions(self.config.consumer_session_timeout_ms, now_ms)
+                hosted.shard.restart_sessions(self.config_of, now_ms)
             for outcome in hosted.shard.expire(self._timer_call(), now_ms=now_ms):
                 self._settle(hosted, outcome)
             hosted.give_up_waiting(now_ms)

@@ -163,7 +163,7 @@ class GroupCoordinatorService:
 
     def _call(self, ctx: RequestContext, request: Message, version: int) -> Call:
         return Call(
-            config=self.config,
+            config=self._runtime.config_of(getattr(request, "group_id", "")),
             topics=self._runtime.topics,
             version=version,
             wall_ms=self._clock.wall_ms(),

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import decode_record, encode_records
+from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, timers_after_load
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.replay import replay, replay_all
@@ -100,7 +101,7 @@ class Shard:
             if decoded is not None:
                 self._loading = replay(self._loading, decoded)
 
-    def finish_loading(self, end_offset: int, consumer_session_timeout_ms: int, now_ms: int) -> None:
+    def finish_loading(self, end_offset: int, config_of: Callable[[str], GroupConfig], now_ms: int) -> None:
         """The whole log is folded, up to ``end_offset``; sessions start now.
 
         The end of the log may lie above the high watermark: answers wait for it as if it were our own write.
@@ -109,13 +110,13 @@ class Shard:
         self._timeline.set(end_offset, self._loading)
         self._loading = EMPTY_STATE
         self._pending_offset = end_offset
-        self.restart_sessions(consumer_session_timeout_ms, now_ms)
+        self.restart_sessions(config_of, now_ms)
         self.advance(self._known_high_watermark())
         self.loaded = True
 
-    def restart_sessions(self, consumer_session_timeout_ms: int, now_ms: int) -> None:
+    def restart_sessions(self, config_of: Callable[[str], GroupConfig], now_ms: int) -> None:
         """Nobody could be heard until now: every member gets a full session."""
-        for change in timers_after_load(self.state, consumer_session_timeout_ms):
+        for change in timers_after_load(self.state, config_of):
             self.deadlines.apply(change, now_ms)
 
     def advance(self, high_watermark: int) -> None:

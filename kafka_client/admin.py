@@ -7,21 +7,33 @@ an operation may take, retries included; default ``default.api.timeout.ms``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from pykraft.kafka_client import admin_cluster, admin_groups, admin_topics
+from pykraft.kafka_client import (
+    admin_cluster,
+    admin_features,
+    admin_groups,
+    admin_leaders,
+    admin_quorum,
+    admin_topics,
+)
 from pykraft.kafka_client.admin_results import (
     BrokerDescription,
     ClusterDescription,
+    ClusterFeatures,
     CommittedOffset,
     ConfigChange,
     ConfigEntry,
     CreatedTopic,
+    ElectionType,
+    FeatureUpdate,
     GroupDescription,
     GroupListing,
     NewTopic,
     Outcome,
+    PartitionOutcome,
+    PartitionReassignment,
     QuorumDescription,
     ResourceType,
     TopicDescription,
@@ -31,7 +43,8 @@ from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.list_offsets import ListedOffset, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Network, parse_bootstrap_servers
+from pykraft.kafka_client.network import Address, Network, parse_bootstrap_servers
+from pykraft.kafka_protocol.ids import Uuid
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,6 +103,65 @@ class Admin:
 
     async def describe_quorum(self, *, timeout_ms: int | None = None) -> QuorumDescription:
         return await admin_cluster.describe_quorum(self.cluster, self.cluster.deadline(timeout_ms))
+
+    async def add_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: Uuid,
+        endpoints: Mapping[str, Address],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum; ``endpoints`` are its listeners by name."""
+        by = self.cluster.deadline(timeout_ms)
+        await admin_quorum.add_raft_voter(self.cluster, voter_id, directory_id, endpoints, by)
+
+    async def remove_raft_voter(
+        self, voter_id: int, directory_id: Uuid, *, timeout_ms: int | None = None
+    ) -> None:
+        by = self.cluster.deadline(timeout_ms)
+        await admin_quorum.remove_raft_voter(self.cluster, voter_id, directory_id, by)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> list[PartitionOutcome]:
+        """``partitions`` None: every one that needs an election; others are not answered."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_leaders.elect_leaders(self.cluster, election_type, partitions, by)
+
+    async def alter_partition_reassignments(
+        self,
+        replicas: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> list[PartitionOutcome]:
+        """Move partitions to these replicas; None takes back what was begun."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_leaders.alter_reassignments(self.cluster, replicas, by)
+
+    async def list_partition_reassignments(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """All moves under way."""
+        return await admin_leaders.list_reassignments(self.cluster, self.cluster.deadline(timeout_ms))
+
+    async def describe_features(self, *, timeout_ms: int | None = None) -> ClusterFeatures:
+        return await admin_features.describe_features(self.cluster, self.cluster.deadline(timeout_ms))
+
+    async def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        await admin_features.update_features(
+            self.cluster, updates, self.cluster.deadline(timeout_ms), validate_only
+        )
 
     async def describe_configs(
         self,
@@ -183,6 +255,13 @@ class AdminClient:
     list_offsets = _blocking(Admin.list_offsets)
     describe_cluster = _blocking(Admin.describe_cluster)
     describe_quorum = _blocking(Admin.describe_quorum)
+    add_raft_voter = _blocking(Admin.add_raft_voter)
+    remove_raft_voter = _blocking(Admin.remove_raft_voter)
+    elect_leaders = _blocking(Admin.elect_leaders)
+    alter_partition_reassignments = _blocking(Admin.alter_partition_reassignments)
+    list_partition_reassignments = _blocking(Admin.list_partition_reassignments)
+    describe_features = _blocking(Admin.describe_features)
+    update_features = _blocking(Admin.update_features)
     describe_configs = _blocking(Admin.describe_configs)
     alter_configs = _blocking(Admin.alter_configs)
     find_coordinator = _blocking(Admin.find_coordinator)

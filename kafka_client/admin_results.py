@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
 
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -115,6 +116,65 @@ class QuorumDescription:
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     nodes: Mapping[int, Mapping[str, Address]] = field(default_factory=dict)
+
+
+class ElectionType(IntEnum):
+    """Which leaders are elected, by Kafka's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What became of one partition of a request. ``error`` None: done."""
+
+    partition: TopicPartition
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A reassignment under way: where the partition is now, and who of these comes and goes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class UpgradeType(IntEnum):
+    """What may happen to a feature's level, by Kafka's numbers."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """A level to finalize; 0 switches the feature off."""
+
+    name: str
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureDescription:
+    """What the asked broker can run, and what the cluster runs; 0 where a feature is not supported or off."""
+
+    name: str
+    min_level: int
+    max_level: int
+    finalized_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFeatures:
+    """``epoch``: the offset in the metadata log that the finalized levels are as of."""
+
+    epoch: int
+    features: tuple[FeatureDescription, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ and the controller's). Anything else that escapes a handler is a bug.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -192,10 +193,16 @@ _RETRIABLE = frozenset(
 )
 
 
+MAX_MESSAGE_CHARS: Final = 1000
+"""A message may repeat what a client sent. Longer ones are cut: no error may make its answer impossible."""
+
+
 class KafkaError(Exception):
     """An answer that is an error: a code for the client and a message for a person."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = message[: MAX_MESSAGE_CHARS - 1] + "…"
         super().__init__(message or code.name)
         self.code = code
         self.message = message or code.name

@@ -127,6 +127,20 @@ class Log:
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    @property
+    def active_segment_bytes(self) -> int:
+        """The newest segment."""
+        return self._active.size_bytes
+
+    def size_bytes_from(self, offset: int) -> int:
+        """The segments that would stay if the log began at ``offset``."""
+        ends = [*self._base_offsets[1:], self.log_end_offset + 1]
+        return sum(s.size_bytes for s, end in zip(self._segments, ends, strict=True) if end > offset)
+
+    @property
     def segment_base_offsets(self) -> tuple[int, ...]:
         return tuple(self._base_offsets)
 
@@ -171,6 +185,11 @@ class Log:
         if self._active.size_bytes or self._active.base_offset != base_offset:
             self._roll(base_offset, now_ms)
         return self._active
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end, unless the newest is empty."""
+        if self._active.size_bytes:
+            self._roll(self.log_end_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         old = self._active

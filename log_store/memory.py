@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pykraft.runtime.disk import Buffer
+from pykraft.runtime.disk import Buffer, DiskUsage
 
 
 class RandomSource(Protocol):
@@ -73,6 +73,7 @@ class _Inode:
             if zero_tails and rng.random() < 0.5:
                 self.data.extend(bytes(lost))
         self.flush()
+        self.flush_fault = None
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +171,10 @@ class MemoryFile:
         self._incarnation = -1
 
 
+VOLUME_BYTES = 1 << 40
+"""What every volume seems to have, used or not."""
+
+
 class MemoryDisk:
     """See the module. ``calls`` holds the latest operations, oldest first, for tests to inspect."""
 
@@ -191,7 +196,8 @@ class MemoryDisk:
     def inject(self, operation: str, error_number: int, *, path_part: str = "", times: int = 1) -> None:
         """Let the next ``times`` calls of ``operation`` on a path containing ``path_part`` fail.
 
-        A failed append leaves half of its bytes behind; a file whose flush failed never flushes again.
+        A failed append leaves half of its bytes behind; a file whose flush failed flushes no more until a
+        crash.
         """
         self._faults.append(_Fault(operation, error_number, path_part, times))
 
@@ -286,6 +292,11 @@ class MemoryDisk:
         if isinstance(parent.entries[name], _Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         parent.change((name, None))
+
+    def usage(self, path: str) -> DiskUsage:
+        self.enter_or_raise("usage", path)
+        self._directory(path)
+        return DiskUsage(VOLUME_BYTES, VOLUME_BYTES)
 
     def remove_tree(self, path: str) -> None:
         self.enter_or_raise("remove_tree", path)

@@ -6,7 +6,7 @@ Kill -9 cannot show a missing fsync (the page cache survives), so tests wrap the
 from __future__ import annotations
 
 from pykraft.log_store.memory import DiskCall
-from pykraft.runtime.disk import Buffer, Disk, DiskFile
+from pykraft.runtime.disk import Buffer, Disk, DiskFile, DiskUsage
 
 
 class SpyFile:
@@ -89,6 +89,9 @@ class SpyDisk:
     def remove(self, path: str) -> None:
         self.calls.append(DiskCall("remove", path))
         self._disk.remove(path)
+
+    def usage(self, path: str) -> DiskUsage:
+        return self._disk.usage(path)
 
     def remove_tree(self, path: str) -> None:
         self.calls.append(DiskCall("remove_tree", path))

@@ -69,7 +69,7 @@ def _struct_list(cls: type[Any]) -> tuple[Convert, Convert]:
 
 
 _SPECS: Final = (
-    _spec(0, r.RegisterBrokerRecord, 9, nested={"endpoints": r.Endpoint, "features": r.FeatureRange}),
+    _spec(0, r.RegisterBrokerRecord, 9, 10, 11, nested={"endpoints": r.Endpoint, "features": r.FeatureRange}),
     _spec(1, r.UnregisterBrokerRecord, 2),
     _spec(2, r.TopicRecord, 2),
     _spec(3, r.PartitionRecord, 11),
@@ -80,6 +80,7 @@ _SPECS: Final = (
     _spec(15, r.ProducerIdsRecord, 3),
     _spec(17, r.BrokerRegistrationChangeRecord, 4),
     _spec(20, r.NoOpRecord, 0),
+    _spec(27, r.RegisterControllerRecord, 2, nested={"features": r.FeatureRange}),
 )
 _BY_TYPE: Final = {spec.type_id: spec for spec in _SPECS}
 _BY_CLASS: Final = {spec.record_class: spec for spec in _SPECS}

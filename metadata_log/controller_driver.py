@@ -4,8 +4,9 @@ Every node with the controller role runs one. While its own replica leads it is 
 its records are appended as one batch and replayed at once, and its answer is held until they are committed.
 An answer without records is held until everything it may have been decided on is committed, so nobody ever
 sees what could still be taken back. When leadership goes, the core falls back to the committed image and
-whoever still waits is told NOT_CONTROLLER. As a standby it replays what is committed, so that taking over
-loads nothing. What is decided is none of this file's business.
+whoever still waits is told NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader`
+stands between the quorum and this driver: it takes from here what our own batches led to, and hands a standby
+what all others did, so that taking over loads nothing. What is decided is none of this file's business.
 """
 
 from __future__ import annotations
@@ -13,19 +14,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller.announcements import announce
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.core import ControllerCore
-from pykraft.metadata_log.controller.describe_quorum import VoterEndpoints, build_describe_quorum_response
-from pykraft.metadata_log.controller.forwarding import FORWARDED, decode_forwarded, is_describe_quorum
+from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
+from pykraft.metadata_log.controller.forwarding import FORWARDED, QUORUM_REQUESTS, Handle, decode_forwarded
 from pykraft.metadata_log.controller.leadership import LeadershipProof
+from pykraft.metadata_log.controller.raft_voters import (
+    VoterQuorum,
+    handle_add_raft_voter,
+    handle_remove_raft_voter,
+)
+from pykraft.metadata_log.controller.request_parts import cut_request, join_answers
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -35,20 +48,34 @@ from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RegisterControllerRequest,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.delta import Changes
+from pykraft.metadata_log.features import SUPPORTED_RANGES, find_unsupported
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, NoOpRecord, Record
-from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
+from pykraft.metadata_log.loader import CommittedBatch
+from pykraft.metadata_log.records import (
+    BrokerRegistrationChangeRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    Record,
+    RegisterControllerRecord,
+)
+from pykraft.quorum.listener import LeaderAndEpoch, QuorumDescription
+from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Registrar = Callable[[], Awaitable[None]]
+
+REGISTRATION_CHECK_MS = 500
 
 
-class QuorumPort(Protocol):
+class QuorumPort(VoterQuorum, Protocol):
     """What the controller needs of the quorum."""
 
     @property
@@ -59,6 +86,9 @@ class QuorumPort(Protocol):
         ...
 
     def describe(self, now_ms: int) -> QuorumDescription: ...
+
+    @property
+    def voters(self) -> VoterSet: ...
 
 
 @dataclass(slots=True)
@@ -80,24 +110,31 @@ class ControllerDriver:
         rng: Rng,
         bootstrap_features: Mapping[str, int],
         quorum: QuorumPort | None = None,
-        voter_endpoints: VoterEndpoints | None = None,
+        listener_name: str = "CONTROLLER",
         on_fatal: FatalHandler | None = None,
     ) -> None:
         self._node_id = node_id
         self._config = config
         self._clock = clock
-        self._voter_endpoints = voter_endpoints or {}
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
         self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
         self._quorum_or_none = quorum
+        self._register: Registrar | None = None
         self._epoch: int | None = None
         self._proof = LeadershipProof()
         self._waiters: deque[_Waiter] = deque()
         self._on_fatal = on_fatal or (lambda error: None)
         self._tasks = TaskSupervisor(self._on_fatal)
+        self._sweeping: asyncio.Task[None] | None = None
 
-    def attach(self, quorum: QuorumPort) -> None:
-        """Name the quorum, where it could not be given yet: it takes this driver as a listener."""
+    def attach(self, quorum: QuorumPort, register: Registrar | None = None) -> None:
+        """Name the quorum, where it could not be given yet: it takes this driver as a listener.
+
+        ``register`` tells the active controller, wherever it is, which feature levels this one can run.
+        """
         self._quorum_or_none = quorum
+        self._register = register
 
     @property
     def _quorum(self) -> QuorumPort:
@@ -126,6 +163,12 @@ class ControllerDriver:
     async def start(self) -> None:
         """Begin to look for lapsed sessions, whenever active."""
         self._tasks.start(self._watch_sessions(), "controller-sessions")
+        if self._register is not None:
+            self._tasks.start(self._stay_registered(self._register), "controller-registration")
+        if self._config.auto_leader_rebalance_enable:
+            self._tasks.start(self._watch_balance(), "controller-balance")
+        if self._config.max_idle_interval_ms > 0:
+            self._tasks.start(self._watch_idleness(self._config.max_idle_interval_ms), "controller-idleness")
 
     async def stop(self) -> None:
         """Stop watching; whoever waits for an answer is told NOT_CONTROLLER."""
@@ -134,16 +177,24 @@ class ControllerDriver:
 
     # What the quorum tells
 
-    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Replay what is committed, or take note that our own records now are; release answers."""
-        for batch in batches:
-            if self._epoch is not None and batch.epoch != self._epoch:
-                # Another leader's batch is committed before we were told that we no longer lead.
-                self._resign()
-            self._core.replay_committed(batch)
+    def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
+        """What this controller made of a batch when it appended it; None if it did not."""
+        if self._epoch is not None and batch.epoch != self._epoch:
+            # Another leader's batch is committed before we were told that we no longer lead.
+            self._resign()
+        return self._core.take_committed(batch)
+
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
+        """The batches are committed, and ``image`` is what they lead to; release answers."""
+        self._core.follow(image)
         if batches:
             self._proof.handle_commit(batches[-1].last_offset)
             self._release(batches[-1].last_offset)
+
+    def handle_snapshot(self, image: MetadataImage) -> None:
+        """A snapshot took the place of the log up to ``image``: this replica began, or was far behind."""
+        self._resign()
+        self._core.follow(image)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Take over, or stand down."""
@@ -177,6 +228,10 @@ class ControllerDriver:
             return replace(result, records=(NoOpRecord(),))
         return result
 
+    async def register_controller(self, request: RegisterControllerRequest) -> None:
+        await self._run(lambda _now_ms: self._core.handle_register_controller(request))
+        logger.info("controller %d is registered", request.controller_id)
+
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
 
@@ -189,13 +244,42 @@ class ControllerDriver:
         """Answer a client's request given and answered in Kafka's encoding."""
         self._check_active()
         request = decode_forwarded(api_key, api_version, body)
-        if is_describe_quorum(request):
-            description = self._quorum.describe(self._clock.wall_ms())
-            response = build_describe_quorum_response(request, description, self._voter_endpoints)
-            return response.encode(api_version)
+        if api_key in QUORUM_REQUESTS:
+            return (await self._ask_quorum(request, timeout_ms)).encode(api_version)
+        if isinstance(request, UpdateFeaturesRequest):
+            updated = await self._run(lambda _now_ms: self._update_features(request), timeout_ms)
+            return updated.encode(api_version)
         handle = FORWARDED[api_key].handle
-        answer: Message = await self._run(lambda _now_ms: handle(self._core, context, request), timeout_ms)
+        answers = await self._run_parts(
+            [
+                partial(self._handle_forwarded, handle, context, part)
+                for part in cut_request(request, self.image)
+            ],
+            timeout_ms,
+        )
+        answer: Message = join_answers(request, answers)
         return answer.encode(api_version)
+
+    def _handle_forwarded(
+        self, handle: Handle, context: RequestContext, request: Message, now_ms: int
+    ) -> ControllerResult[Any]:
+        return handle(self._core, context, request)
+
+    async def _ask_quorum(self, request: Message, timeout_ms: int) -> Message:
+        quorum, cluster_id, name = self._quorum, self._cluster_id, self._listener_name
+        wait_ms = self._limit(timeout_ms)
+        match request:
+            case AddRaftVoterRequest():
+                return await handle_add_raft_voter(quorum, cluster_id, name, request, wait_ms)
+            case RemoveRaftVoterRequest():
+                return await handle_remove_raft_voter(quorum, cluster_id, request, wait_ms)
+        assert isinstance(request, DescribeQuorumRequest)
+        description = quorum.describe(self._clock.wall_ms())
+        return build_describe_quorum_response(request, description, quorum.voters, name)
+
+    def _update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+        voters = [voter.key.id for voter in self._quorum.voters]
+        return self._core.handle_update_features(voters, request)
 
     # Running a command
 
@@ -205,22 +289,37 @@ class ControllerDriver:
         :class:`KafkaError`: what the command was refused with, NOT_CONTROLLER if this controller is or
         becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still follow).
         """
-        self._check_active()
-        try:
-            try:
-                result = decide(self._clock.monotonic_ms())
-            except KafkaError:
-                # A refusal too may rest on what is not committed yet.
-                await self._until_committed(self._limit(timeout_ms))
-                raise
-            response = result.response_at(self._append(result.records))
-        except KafkaError:
-            raise
-        except Exception as error:
-            self._on_fatal(error)
-            raise
-        await self._until_committed(self._limit(timeout_ms))
+        (response,) = await self._run_parts([decide], timeout_ms)
         return response
+
+    async def _run_parts(
+        self, decisions: Sequence[Callable[[int], ControllerResult[T]]], timeout_ms: int | None
+    ) -> list[T]:
+        """As :meth:`_run`, for a command in parts; others get their turn between two of them.
+
+        All of them are of one reign: what an earlier part has appended may be gone with it.
+        """
+        epoch = self._epoch
+        responses: list[T] = []
+        for decide in decisions:
+            if responses:
+                await asyncio.sleep(0)
+            self._check_active(epoch)
+            try:
+                try:
+                    result = decide(self._clock.monotonic_ms())
+                except KafkaError:
+                    # A refusal too may rest on what is not committed yet.
+                    await self._until_committed(self._limit(timeout_ms))
+                    raise
+                responses.append(result.response_at(self._append(result.records)))
+            except KafkaError:
+                raise
+            except Exception as error:
+                self._on_fatal(error)
+                raise
+        await self._until_committed(self._limit(timeout_ms))
+        return responses
 
     def _append(self, records: Sequence[Record]) -> int:
         """Put the records into the log and replay them; the offset of the first, -1 if there are none."""
@@ -229,9 +328,13 @@ class ControllerDriver:
         assert self._epoch is not None
         now_ms = self._clock.monotonic_ms()
         last_offset = self._quorum.propose(self._epoch, [encode_record(record) for record in records])
+        if logger.isEnabledFor(logging.INFO):
+            for line in announce(self._core.image, records):
+                logger.log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
         base_offset = last_offset - len(records) + 1
         self._core.replay(records, base_offset, self._epoch, now_ms)
         self._proof.handle_append(last_offset, now_ms)
+        self._maybe_sweep()
         return base_offset
 
     async def _until_committed(self, timeout_ms: int) -> None:
@@ -251,10 +354,15 @@ class ControllerDriver:
         longest = self._config.request_timeout_ms
         return longest if timeout_ms is None else max(1, min(timeout_ms, longest))
 
-    def _check_active(self) -> None:
+    def _check_active(self, epoch: int | None = None) -> None:
         # The quorum may know of a new epoch that this driver has not been told of yet.
         leader = self._quorum.leader
-        if self._epoch is None or leader.leader_id != self._node_id or leader.epoch != self._epoch:
+        if (
+            self._epoch is None
+            or epoch not in (None, self._epoch)
+            or leader.leader_id != self._node_id
+            or leader.epoch != self._epoch
+        ):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self._node_id} is not the active controller")
 
     def _release(self, committed_offset: int) -> None:
@@ -266,9 +374,19 @@ class ControllerDriver:
     # Coming and going
 
     def _claim(self, epoch: int) -> None:
+        unsupported = find_unsupported(self._core.image.features)
+        if unsupported is not None:
+            self._on_fatal(KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the cluster runs {unsupported}"))
+            return
         self._epoch = epoch
         logger.info("node %d is the active controller of epoch %d", self._node_id, epoch)
-        self._append_own(self._core.claim(self._clock.monotonic_ms()).records)
+        self._append_own([*self._core.claim(self._clock.monotonic_ms()).records, *self._own_registration()])
+        self._maybe_sweep()
+
+    def _own_registration(self) -> list[Record]:
+        if self._core.image.controllers.get(self._node_id) == SUPPORTED_RANGES:
+            return []
+        return [RegisterControllerRecord(self._node_id, SUPPORTED_RANGES)]
 
     def _append_own(self, records: Sequence[Record]) -> None:
         """Append what nobody waits for. A leadership that is gone already ends the controller's as well."""
@@ -293,6 +411,19 @@ class ControllerDriver:
                     KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost before the commit")
                 )
 
+    async def _stay_registered(self, register: Registrar) -> None:
+        """Until the log says which levels this controller can run; while it is active, it says so itself."""
+        while self._core.committed_image.controllers.get(self._node_id) != SUPPORTED_RANGES:
+            if self._epoch is None and self._quorum.leader.leader_id is not None:
+                try:
+                    await register()
+                except KafkaError as error:
+                    if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                        self._on_fatal(error)  # what this cluster's records mean is beyond this software
+                        return
+                    logger.warning("controller %d is not registered yet: %s", self._node_id, error)
+            await asyncio.sleep(REGISTRATION_CHECK_MS / 1000)
+
     # Sessions
 
     async def _watch_sessions(self) -> None:
@@ -307,6 +438,14 @@ class ControllerDriver:
             if not paused:
                 self._fence_lapsed(now_ms)
 
+    async def _watch_idleness(self, interval_ms: int) -> None:
+        offset = -1
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            if self._epoch is not None and self._core.last_offset == offset:
+                self._append_own([NoOpRecord()])
+            offset = self._core.last_offset
+
     def _fence_lapsed(self, now_ms: int) -> None:
         if self._epoch is None:
             return
@@ -315,3 +454,31 @@ class ControllerDriver:
             if isinstance(record, BrokerRegistrationChangeRecord):
                 logger.warning("broker %d has fallen silent and is fenced", record.broker_id)
         self._append_own(result.records)
+
+    # Leaderships go back to preferred replicas
+
+    async def _watch_balance(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_ms / 1000)
+            if self._epoch is not None:
+                self._core.begin_balance()
+            while self._epoch is not None and self._core.is_balancing:
+                self._append_own(self._core.next_balance_slice().records)
+                await asyncio.sleep(0)
+
+    # What follows for partitions when brokers come and go
+
+    def _maybe_sweep(self) -> None:
+        if self._core.is_sweeping and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = self._tasks.start(self._sweep(), "controller-sweep")
+
+    async def _sweep(self) -> None:
+        """Work off one slice a turn of the loop, so that many partitions do not keep everybody waiting."""
+        moved = 0
+        while self._epoch is not None and self._core.is_sweeping:
+            changes = self._core.next_sweep_slice().records
+            moved += sum(isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes)
+            self._append_own(changes)
+            await asyncio.sleep(0)
+        if moved:
+            logger.info("%d leaderships followed their brokers", moved)

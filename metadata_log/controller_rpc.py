@@ -29,6 +29,12 @@ def register(server: RpcServer, driver: ControllerDriver) -> None:
     """Serve the controller's calls on a node's CONTROLLER listener."""
     calls: tuple[tuple[str, Any, Any, Serve], ...] = (
         ("RegisterBroker", pb.RegisterBrokerRequest, pb.RegisterBrokerResponse, _register_broker),
+        (
+            "RegisterController",
+            pb.RegisterControllerRequest,
+            pb.RegisterControllerResponse,
+            _register_controller,
+        ),
         ("BrokerHeartbeat", pb.BrokerHeartbeatRequest, pb.BrokerHeartbeatResponse, _broker_heartbeat),
         ("AlterPartition", pb.AlterPartitionRequest, pb.AlterPartitionResponse, _alter_partition),
         (
@@ -77,9 +83,25 @@ async def _register_broker(
         features=tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
         rack=message.rack if message.HasField("rack") else None,
         previous_broker_epoch=message.previous_broker_epoch,
+        dead_incarnations=frozenset(
+            _uuid(incarnation, "an incarnation id") for incarnation in message.dead_incarnation_ids
+        ),
     )
     response = await driver.register_broker(request)
     return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
+
+
+async def _register_controller(
+    driver: ControllerDriver, message: pb.RegisterControllerRequest
+) -> pb.RegisterControllerResponse:
+    await driver.register_controller(
+        r.RegisterControllerRequest(
+            message.cluster_id,
+            message.controller_id,
+            tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
+        )
+    )
+    return pb.RegisterControllerResponse()
 
 
 async def _broker_heartbeat(
@@ -128,6 +150,7 @@ async def _alter_partition(
                 leader=result.leader,
                 leader_epoch=result.leader_epoch,
                 isr=result.isr,
+                eligible_leader_replicas=result.elr,
                 partition_epoch=result.partition_epoch,
             )
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 
 K = TypeVar("K")
@@ -29,14 +29,18 @@ class Changes:
     features: set[str] = field(default_factory=set)
 
     def touch_partition(self, topic_id: Uuid, index: int) -> None:
-        self.topics.add(topic_id)
-        self.partitions.setdefault(topic_id, set()).add(index)
+        indexes = self.partitions.get(topic_id)
+        if indexes is None:
+            self.topics.add(topic_id)
+            self.partitions[topic_id] = {index}
+        else:
+            indexes.add(index)
 
     def merge(self, later: Changes) -> None:
-        """Add what a later batch touched."""
+        """Add what a later batch touched; ``later`` is used up by it."""
         self.topics |= later.topics
         for topic_id, indexes in later.partitions.items():
-            self.partitions.setdefault(topic_id, set()).update(indexes)
+            self.partitions.setdefault(topic_id, indexes).update(indexes)
         self.brokers |= later.brokers
         self.configs |= later.configs
         self.features |= later.features
@@ -89,6 +93,38 @@ class MetadataDelta:
     def iter_changed_brokers(self) -> Iterator[int]:
         """Ids of brokers that came, changed or went (then absent from ``new``), in order."""
         yield from sorted(self.changed_brokers)
+
+
+def build_full_delta(image: MetadataImage) -> MetadataDelta:
+    """The delta from nothing to ``image``."""
+    topics = image.topics_by_id
+    all_topics = frozenset(topics.keys())
+    return MetadataDelta(
+        old=EMPTY_IMAGE,
+        new=image,
+        changed_topics=all_topics,
+        changed_partitions=_AllPartitions(topics),
+        created_topics=all_topics,
+        changed_brokers=frozenset(image.brokers.keys()),
+        changed_configs=frozenset(image.configs.keys()),
+        changed_features=frozenset(image.features.keys()),
+    )
+
+
+class _AllPartitions(Mapping[Uuid, frozenset[int]]):
+    """All partition indexes of every topic, made when they are asked for: there may be a million."""
+
+    def __init__(self, topics: Map[Uuid, TopicImage]) -> None:
+        self._topics = topics
+
+    def __getitem__(self, topic_id: Uuid) -> frozenset[int]:
+        return frozenset(range(len(self._topics[topic_id].partitions)))
+
+    def __iter__(self) -> Iterator[Uuid]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
 
 
 def build_delta(old: MetadataImage, new: MetadataImage, changes: Changes) -> MetadataDelta:

@@ -7,13 +7,14 @@ holder of an image may ask are answered here; decisions are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType, Endpoint, FeatureRange
+from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType, Endpoint, FeatureRange, LogsLost
 
 NO_CONFIGS: Final[Map[str, str]] = Map()
 
@@ -24,6 +25,7 @@ class BrokerRegistration:
 
     ``epoch`` names the incarnation: the offset of its registration record. ``last_change_offset`` is the
     offset of the last record that touched the registration; a broker that has applied it knows its own state.
+    ``logs_lost`` (:class:`LogsLost`) holds from the registration until the broker is unfenced.
     """
 
     id: int
@@ -36,6 +38,7 @@ class BrokerRegistration:
     log_dirs: tuple[Uuid, ...] = ()
     features: tuple[FeatureRange, ...] = ()
     last_change_offset: int = -1
+    logs_lost: int = LogsLost.NOTHING
 
     @property
     def is_active(self) -> bool:
@@ -65,14 +68,21 @@ class PartitionRegistration:
     def has_leader(self) -> bool:
         return self.leader != NO_LEADER
 
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic; the index into ``partitions`` is the partition id."""
+    """A topic; the index into ``partitions`` is the partition id.
+
+    ``partitions`` is a tuple, or, if they are many, :class:`~pykraft.metadata_log.chunked.Chunked`.
+    """
 
     name: str
     id: Uuid
-    partitions: tuple[PartitionRegistration, ...] = ()
+    partitions: Sequence[PartitionRegistration] = ()
 
     @property
     def replication_factor(self) -> int:
@@ -90,6 +100,8 @@ class MetadataImage:
     topic_ids: Map[str, Uuid] = field(default_factory=Map)
     configs: Map[tuple[int, str], Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
+    controllers: Map[int, tuple[FeatureRange, ...]] = field(default_factory=Map)
+    """The feature levels that each controller has said it can run."""
     next_producer_id: int = 0
 
     def topic(self, name: str) -> TopicImage | None:
@@ -112,6 +124,11 @@ class MetadataImage:
     def topic_config(self, name: str) -> Mapping[str, str]:
         """What was set for a topic, without defaults."""
         return self.resource_config(ConfigResourceType.TOPIC, name)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether the cluster keeps eligible leader replicas (KIP-966)."""
+        return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
 
     def is_active(self, broker_id: int) -> bool:
         """Whether a broker is registered, unfenced and not shutting down."""

@@ -1,7 +1,9 @@
 """What must hold of every metadata image, and of every step from one to a later one.
 
 Named, so that a test or a simulation can say which one broke. Images are taken at batch boundaries; inside a
-batch anything goes. These checks look at everything and are not meant for a running node.
+batch anything goes. Partitions follow their brokers in a sweep (:mod:`.controller.sweeps`): until it is
+through, a partition may name a leader or an ISR member that is not active; only a settled image must not.
+These checks look at everything and are not meant for a running node.
 """
 
 from __future__ import annotations
@@ -35,14 +37,50 @@ def check_step(old: MetadataImage, new: MetadataImage) -> None:
             raise InvariantViolation(name, detail)
 
 
+def check_settled(image: MetadataImage) -> None:
+    """As :func:`check_image`, for an image behind whose last change of brokers the sweep is through."""
+    for name, violations in SETTLED_INVARIANTS.items():
+        for detail in violations(image):
+            raise InvariantViolation(name, detail)
+
+
+def check_batch(old: MetadataImage, new: MetadataImage) -> None:
+    """As :func:`check_step`, for two images with one batch between them."""
+    check_step(old, new)
+    for name, violations in BATCH_INVARIANTS.items():
+        for detail in violations(old, new):
+            raise InvariantViolation(name, detail)
+
+
 def _partitions(image: MetadataImage) -> Iterator[tuple[str, PartitionRegistration]]:
     for topic in image.topics_by_id.values():
         for index, partition in enumerate(topic.partitions):
             yield f"{topic.name}-{index}", partition
 
 
-def _isr_never_empty(image: MetadataImage) -> Iterator[str]:
-    yield from (name for name, partition in _partitions(image) if not partition.isr)
+def _isr_empty_only_without_leader(image: MetadataImage) -> Iterator[str]:
+    yield from (name for name, partition in _partitions(image) if partition.has_leader and not partition.isr)
+
+
+def _eligible_are_replicas_outside_the_isr(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if not set(partition.elr) <= set(partition.replicas) - set(partition.isr):
+            yield f"{name} {partition}"
+
+
+def _last_leader_known_only_without_leader(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if partition.last_known_elr and (partition.has_leader or partition.isr):
+            yield f"{name} {partition}"
+
+
+def _reassignment_names_replicas(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        coming, going, replicas = set(partition.adding), set(partition.removing), set(partition.replicas)
+        if not replicas or len(replicas) != len(partition.replicas):
+            yield f"{name} {partition}"
+        if coming & going or not coming | going <= replicas or going == replicas:
+            yield f"{name} {partition}"
 
 
 def _isr_within_replicas(image: MetadataImage) -> Iterator[str]:
@@ -66,6 +104,18 @@ def _led_partitions_have_active_isr(image: MetadataImage) -> Iterator[str]:
 def _leaderless_only_without_active_isr(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
         if partition.leader == NO_LEADER and any(image.is_active(id) for id in partition.isr):
+            yield f"{name} {partition}"
+
+
+def _leaderless_only_without_active_eligible(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if partition.leader == NO_LEADER and any(image.is_active(id) for id in partition.elr):
+            yield f"{name} {partition}"
+
+
+def _eligible_only_where_they_are_kept(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if not image.elr_enabled and (partition.elr or partition.last_known_elr):
             yield f"{name} {partition}"
 
 
@@ -121,6 +171,28 @@ def _producer_ids_monotone(old: MetadataImage, new: MetadataImage) -> Iterator[s
         yield f"{old.next_producer_id} → {new.next_producer_id}"
 
 
+def _leaders_are_chosen_among_the_active(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for name, before, after in _pairs(old, new):
+        if after.leader not in (before.leader, NO_LEADER) and not new.is_active(after.leader):
+            yield f"{name} {before} → {after}"
+
+
+def _isrs_gain_only_the_active(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    for name, before, after in _pairs(old, new):
+        # Without ELR an empty ISR becomes whoever holds the records again, active or not, and nobody leads.
+        gained = set(after.isr) - set(before.isr)
+        if after.leader != NO_LEADER and not all(new.is_active(id) for id in gained):
+            yield f"{name} {before} → {after}"
+
+
+def _brokers_become_active_when_swept(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    returned = {id for id in new.brokers if new.is_active(id) and not old.is_active(id)}
+    if returned:
+        for name, partition in _partitions(old):
+            if partition.leader != NO_LEADER and not returned.isdisjoint((partition.leader, *partition.isr)):
+                yield f"{name} {partition}: {sorted(returned)} became active"
+
+
 def _pairs(
     old: MetadataImage, new: MetadataImage
 ) -> Iterator[tuple[str, PartitionRegistration, PartitionRegistration]]:
@@ -132,13 +204,21 @@ def _pairs(
 
 
 IMAGE_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] = {
-    "isr_never_empty": _isr_never_empty,
+    "isr_empty_only_without_leader": _isr_empty_only_without_leader,
+    "eligible_are_replicas_outside_the_isr": _eligible_are_replicas_outside_the_isr,
+    "last_leader_known_only_without_leader": _last_leader_known_only_without_leader,
+    "reassignment_names_replicas": _reassignment_names_replicas,
     "isr_within_replicas": _isr_within_replicas,
     "leader_in_isr_or_none": _leader_in_isr_or_none,
-    "led_partitions_have_active_isr": _led_partitions_have_active_isr,
-    "leaderless_only_without_active_isr": _leaderless_only_without_active_isr,
     "names_and_ids_agree": _names_and_ids_agree,
     "configs_belong_to_topics": _configs_belong_to_topics,
+}
+
+SETTLED_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] = {
+    "led_partitions_have_active_isr": _led_partitions_have_active_isr,
+    "leaderless_only_without_active_isr": _leaderless_only_without_active_isr,
+    "leaderless_only_without_active_eligible": _leaderless_only_without_active_eligible,
+    "eligible_only_where_they_are_kept": _eligible_only_where_they_are_kept,
 }
 
 STEP_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage, MetadataImage], Iterator[str]]]] = {
@@ -148,4 +228,10 @@ STEP_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage, MetadataImage], Ite
     "partitions_never_vanish": _partitions_never_vanish,
     "broker_epochs_monotone": _broker_epochs_monotone,
     "producer_ids_monotone": _producer_ids_monotone,
+}
+
+BATCH_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage, MetadataImage], Iterator[str]]]] = {
+    "leaders_are_chosen_among_the_active": _leaders_are_chosen_among_the_active,
+    "isrs_gain_only_the_active": _isrs_gain_only_the_active,
+    "brokers_become_active_when_swept": _brokers_become_active_when_swept,
 }

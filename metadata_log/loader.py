@@ -1,19 +1,30 @@
-"""Follows the committed metadata log on every node: batches in, images and deltas out.
+"""Follows the committed metadata log on one node: batches in, images and deltas out.
 
-One image, one order: every committed batch is folded in exactly once, and publishers are called one after the
-other, in the order they were given, each time something changed. A batch that carries no metadata moves the
-offset only. This file decides nothing about the cluster.
+One fold per node: every committed batch is decoded and folded in once, here, unless the node's own controller
+appended it; then the image that the controller made of it is taken. A standby controller takes the loader's
+image. Publishers are called one after the other, in the order they were given, each time something changed,
+but not before the node has first caught up with the high watermark it knows: nobody is shown a half-loaded
+cluster. A snapshot replaces the image as a whole. This file decides nothing about the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from pykraft.metadata_log.codec import decode_record
-from pykraft.metadata_log.delta import Changes, MetadataDelta, build_delta
+from pykraft.metadata_log.delta import Changes, MetadataDelta, build_delta, build_full_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.replay import replay, skip_to
+from pykraft.metadata_log.replay import Fold
+from pykraft.metadata_log.snapshot import ImageBuilder
+from pykraft.quorum.listener import LeaderAndEpoch
+from pykraft.quorum.log_shape import SnapshotId
+
+CHECK_EVERY_BATCHES: Final = 64
+"""How often an image taken from the controller is compared with a fold of the bytes in the log."""
+
+GROWTH_RECORDS: Final = 5_000
+"""After so many records the owner of the process is told that the image has grown."""
 
 
 class MetadataPublisher(Protocol):
@@ -33,24 +44,86 @@ class CommittedBatch(Protocol):
     def epoch(self) -> int: ...
     @property
     def values(self) -> tuple[bytes, ...]: ...
+    @property
+    def append_time_ms(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
 
 
-def replay_batch(image: MetadataImage, batch: CommittedBatch) -> tuple[MetadataImage, Changes]:
-    """Fold one committed batch into the image. Batches come in order and none is left out."""
-    assert batch.base_offset == image.offset + 1, f"batch at {batch.base_offset} after offset {image.offset}"
-    if not batch.values:
-        return skip_to(image, batch.last_offset, batch.epoch), Changes()
-    records = [decode_record(value) for value in batch.values]
-    assert batch.base_offset + len(records) - 1 == batch.last_offset, "a batch with holes"
-    return replay(image, records, batch.base_offset, batch.epoch)
+class LocalController(Protocol):
+    """The controller of this node, active or standby."""
+
+    def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
+        """What the controller itself made of this batch when it appended it; None if it did not."""
+        ...
+
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
+        """The batches are folded into ``image``."""
+        ...
+
+    def handle_snapshot(self, image: MetadataImage) -> None:
+        """A snapshot has replaced everything: ``image`` is what is committed."""
+        ...
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None: ...
+
+
+class CommitFollower(Protocol):
+    """Wants to know how far the node's image has come, whether anything changed or not."""
+
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None: ...
+
+    def begin_snapshot(self) -> None: ...
+
+    def finish_snapshot(self, image: MetadataImage, append_time_ms: int) -> None: ...
+
+
+def fold_batch(image: MetadataImage, batch: CommittedBatch) -> tuple[MetadataImage, Changes]:
+    """Decode one committed batch and fold it into the image. Batches come in order and none is left out."""
+    fold = Fold(image)
+    _apply(fold, batch)
+    return fold.finish(), fold.changes
+
+
+def _apply(fold: Fold, batch: CommittedBatch) -> None:
+    assert batch.base_offset == fold.offset + 1, f"batch at {batch.base_offset} after offset {fold.offset}"
+    if batch.values:
+        fold.apply([decode_record(value) for value in batch.values], batch.base_offset, batch.epoch)
+        assert fold.offset == batch.last_offset, "a batch with holes"
+    else:
+        fold.skip_to(batch.last_offset, batch.epoch)
 
 
 class MetadataLoader:
-    """A quorum listener that keeps the newest committed image and tells its publishers."""
+    """The quorum listener that keeps the newest committed image and tells its publishers.
 
-    def __init__(self, publishers: Sequence[MetadataPublisher] = ()) -> None:
+    ``controller`` is the controller of the same node, if it has one; ``follower`` writes its snapshots.
+    ``on_growth`` is called after every :data:`GROWTH_RECORDS` records, at a moment when the image may be set
+    apart from short-lived memory.
+    """
+
+    def __init__(
+        self,
+        publishers: Sequence[MetadataPublisher] = (),
+        controller: LocalController | None = None,
+        follower: CommitFollower | None = None,
+        on_growth: Callable[[], None] | None = None,
+    ) -> None:
         self._publishers = tuple(publishers)
+        self._controller = controller
+        self._follower = follower
+        self._on_growth = on_growth or (lambda: None)
+        self._high_watermark: Callable[[], int] = lambda: 0
+        self._published: MetadataImage | None = None
+        self._builder: ImageBuilder | None = None
+        self._snapshot: tuple[SnapshotId, int] | None = None
+        self._taken = 0
+        self._grown = 0
         self.image = EMPTY_IMAGE
+
+    def attach(self, high_watermark: Callable[[], int]) -> None:
+        """Name what tells the high watermark (exclusive, 0 while it is not known), where it exists later."""
+        self._high_watermark = high_watermark
 
     @property
     def offset(self) -> int:
@@ -59,14 +132,96 @@ class MetadataLoader:
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         """Fold the batches in and publish their joint delta, if they changed anything."""
-        old, changes = self.image, Changes()
+        assert self._builder is None, "a batch in the middle of a snapshot"
+        changes, records = Changes(), 0
+        fold: Fold | None = None
         for batch in batches:
-            self.image, touched = replay_batch(self.image, batch)
-            changes.merge(touched)
-        delta = build_delta(old, self.image, changes)
+            taken = None if self._controller is None else self._controller.take_committed(batch)
+            if taken is None:
+                fold = fold or Fold(self.image)
+                _apply(fold, batch)
+            else:
+                self._close(fold, changes)
+                fold = None
+                self._take(batch, taken[0])
+                changes.merge(taken[1])
+            records += len(batch.values)
+        self._close(fold, changes)
+        self._grow(records)
+        if self._controller is not None:
+            self._controller.handle_commit(batches, self.image)
+        if self._follower is not None and batches:
+            self._follower.handle_commit(batches, self.image)
+        self._publish(changes)
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Committed metadata does not depend on who leads; what the controller does, does."""
+        if self._controller is not None:
+            self._controller.handle_leader_change(leader)
+
+    # A snapshot in place of the log
+
+    def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
+        """All state is about to be replaced by the snapshot's."""
+        self._builder = ImageBuilder(self.image)
+        self._snapshot = snapshot_id, append_time_ms
+        if self._follower is not None:
+            self._follower.begin_snapshot()
+
+    def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
+        """The next values of the snapshot. Nobody sees them before the last is in."""
+        assert self._builder is not None, "values of a snapshot that has not begun"
+        self._builder.load(values)
+        self._grow(len(values))
+
+    def finish_snapshot(self) -> None:
+        """The snapshot is complete: its image takes the old one's place, and what differs is published."""
+        assert self._builder is not None and self._snapshot is not None
+        snapshot_id, append_time_ms = self._snapshot
+        self.image, changes = self._builder.finish(snapshot_id.end_offset - 1, snapshot_id.epoch)
+        self._builder = self._snapshot = None
+        if self._controller is not None:
+            self._controller.handle_snapshot(self.image)
+        if self._follower is not None:
+            self._follower.finish_snapshot(self.image, append_time_ms)
+        self._publish(changes)
+
+    # Inside
+
+    def _close(self, fold: Fold | None, changes: Changes) -> None:
+        if fold is not None:
+            self.image = fold.finish()
+            changes.merge(fold.changes)
+
+    def _take(self, batch: CommittedBatch, image: MetadataImage) -> None:
+        assert batch.base_offset == self.image.offset + 1 and image.offset == batch.last_offset
+        if self._taken % CHECK_EVERY_BATCHES == 0:
+            self._check(batch, image)
+        self._taken += 1
+        self.image = image
+
+    def _check(self, batch: CommittedBatch, taken: MetadataImage) -> None:
+        """The controller's image must be what the bytes in the log say, or no standby would agree with it."""
+        folded, touched = fold_batch(self.image, batch)
+        differ = not build_delta(taken, folded, touched).is_empty
+        assert not differ and folded.next_producer_id == taken.next_producer_id, (
+            f"the controller's image and the log differ at offset {batch.last_offset}"
+        )
+
+    def _publish(self, changes: Changes) -> None:
+        if self._published is None:
+            if self.image.offset + 1 < self._high_watermark():
+                return
+            delta = build_full_delta(self.image)
+        else:
+            delta = build_delta(self._published, self.image, changes)
+        self._published = self.image
         if not delta.is_empty:
             for publisher in self._publishers:
                 publisher.publish(delta, self.image)
 
-    def handle_leader_change(self, leader: object) -> None:
-        """Committed metadata does not depend on who leads."""
+    def _grow(self, records: int) -> None:
+        self._grown += records
+        if self._grown >= GROWTH_RECORDS:
+            self._grown = 0
+            self._on_growth()

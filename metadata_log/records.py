@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.ids import Uuid
 
 NO_LEADER: Final = -1
 OWN_OFFSET: Final = -1
-"""As the epoch of a registration: the offset of the registration record itself."""
+"""As the epoch or the last change of a registration: the offset of the registration record itself."""
 
 
 class ConfigResourceType(IntEnum):
@@ -27,6 +27,17 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class LogsLost(IntEnum):
+    """What of its logs a broker may have lost since its previous incarnation."""
+
+    NOTHING = 0
+    """It had flushed everything when it stopped."""
+    TAIL = 1
+    """It stopped without: what was not flushed yet may be gone."""
+    ALL = 2
+    """A log directory is not there any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +63,11 @@ class FeatureRange:
 class RegisterBrokerRecord:
     """A broker process announces itself. It stays fenced until it has caught up.
 
+    ``logs_lost`` (:class:`LogsLost`) counts until the broker is unfenced: by then every partition has been
+    changed accordingly.
     ``broker_epoch`` is :data:`OWN_OFFSET` for a new incarnation; an incarnation that registers again keeps
-    the epoch it has.
+    the epoch it has. ``last_change_offset`` is :data:`OWN_OFFSET` but in a snapshot, where records have no
+    offsets of their own.
     """
 
     broker_id: int
@@ -65,6 +79,8 @@ class RegisterBrokerRecord:
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: tuple[Uuid, ...] = ()
+    logs_lost: int = LogsLost.NOTHING
+    last_change_offset: int = OWN_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +176,14 @@ class ProducerIdsRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterControllerRecord:
+    """A controller says which feature levels it can run; again when it runs other software."""
+
+    controller_id: int
+    features: tuple[FeatureRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NoOpRecord:
     """Changes nothing; moves the offset."""
 
@@ -175,5 +199,6 @@ Record = (
     | ConfigRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
+    | RegisterControllerRecord
     | NoOpRecord
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.chunked import updated
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.image import (
     NO_CONFIGS,
@@ -26,12 +27,14 @@ from pykraft.metadata_log.records import (
     ConfigRecord,
     ConfigResourceType,
     FeatureLevelRecord,
+    LogsLost,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -42,10 +45,25 @@ def replay(
     image: MetadataImage, records: Sequence[Record], base_offset: int, epoch: int
 ) -> tuple[MetadataImage, Changes]:
     """Apply one batch whose first record stands at ``base_offset``, written in ``epoch``."""
-    fold = _Fold(image)
-    for index, record in enumerate(records):
-        fold.apply(record, base_offset + index)
-    return fold.finish(base_offset + len(records) - 1, epoch), fold.changes
+    fold = Fold(image)
+    fold.apply(records, base_offset, epoch)
+    return fold.finish(), fold.changes
+
+
+def apply_change(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
+    """The partition after the change."""
+    leader_named = record.leader is not None
+    return PartitionRegistration(
+        replicas=old.replicas if record.replicas is None else _intern(record.replicas),
+        isr=old.isr if record.isr is None else _intern(record.isr),
+        leader=old.leader if record.leader is None else record.leader,
+        leader_epoch=old.leader_epoch + leader_named,
+        partition_epoch=old.partition_epoch + 1,
+        adding=old.adding if record.adding_replicas is None else record.adding_replicas,
+        removing=old.removing if record.removing_replicas is None else record.removing_replicas,
+        elr=old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
+        last_known_elr=old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
+    )
 
 
 def skip_to(image: MetadataImage, offset: int, epoch: int) -> MetadataImage:
@@ -53,49 +71,71 @@ def skip_to(image: MetadataImage, offset: int, epoch: int) -> MetadataImage:
     return replace(image, offset=offset, epoch=epoch)
 
 
-class _Fold:
-    """One batch in progress: builders for the maps it touches, lists for the topics it touches."""
+class Fold:
+    """Batches in progress: builders for the maps they touch, lists for the topics they touch.
+
+    ``changes`` is what they touched so far. Nobody sees an image between two batches of one fold.
+    """
 
     __slots__ = (
         "_brokers",
         "_configs",
+        "_controllers",
+        "_epoch",
         "_features",
-        "_image",
         "_next_producer_id",
         "_open_topics",
         "_topic_ids",
         "_topics",
         "changes",
+        "offset",
     )
 
     def __init__(self, image: MetadataImage) -> None:
-        self._image = image
+        self.offset = image.offset
+        self._epoch = image.epoch
         self._brokers = image.brokers.mutate()
         self._topics = image.topics_by_id.mutate()
         self._topic_ids = image.topic_ids.mutate()
         self._configs = image.configs.mutate()
         self._features = image.features.mutate()
+        self._controllers = image.controllers.mutate()
         self._next_producer_id = image.next_producer_id
-        # Topics whose partitions this batch touches, as lists: one tuple per topic at the end, however
-        # many of its partitions change.
-        self._open_topics: dict[Uuid, list[PartitionRegistration]] = {}
+        # Topics whose partitions are touched: each becomes one new sequence at the end, however many of its
+        # partitions change.
+        self._open_topics: dict[Uuid, _OpenTopic] = {}
         self.changes = Changes()
 
-    def finish(self, offset: int, epoch: int) -> MetadataImage:
-        for topic_id, partitions in self._open_topics.items():
-            self._topics[topic_id] = replace(self._topics[topic_id], partitions=tuple(partitions))
+    def apply(self, records: Sequence[Record], base_offset: int, epoch: int) -> None:
+        """Apply one batch whose first record stands at ``base_offset``, written in ``epoch``."""
+        offset = base_offset
+        for record in records:
+            self._apply(record, offset)
+            offset += 1
+        self.skip_to(offset - 1, epoch)
+
+    def skip_to(self, offset: int, epoch: int) -> None:
+        """Move the offset: for batches that carry no metadata."""
+        self.offset, self._epoch = offset, epoch
+
+    def finish(self) -> MetadataImage:
+        """The image after everything applied. The fold is over."""
+        for topic_id, topic in self._open_topics.items():
+            partitions = updated(topic.partitions, topic.changed, topic.added)
+            self._topics[topic_id] = TopicImage(topic.name, topic_id, partitions)
         return MetadataImage(
-            offset=offset,
-            epoch=epoch,
+            offset=self.offset,
+            epoch=self._epoch,
             brokers=self._brokers.finish(),
             topics_by_id=self._topics.finish(),
             topic_ids=self._topic_ids.finish(),
             configs=self._configs.finish(),
             features=self._features.finish(),
+            controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
         )
 
-    def apply(self, record: Record, offset: int) -> None:
+    def _apply(self, record: Record, offset: int) -> None:
         match record:
             case PartitionRecord():
                 self._add_partition(record)
@@ -118,6 +158,8 @@ class _Fold:
             case ProducerIdsRecord():
                 assert record.next_producer_id >= self._next_producer_id, f"producer ids go back: {record}"
                 self._next_producer_id = record.next_producer_id
+            case RegisterControllerRecord():
+                self._controllers[record.controller_id] = record.features
             case NoOpRecord():
                 pass
             case _:
@@ -126,82 +168,51 @@ class _Fold:
     # Topics and partitions
 
     def _add_topic(self, record: TopicRecord) -> None:
+        topic_id = record.topic_id
         assert record.name not in self._topic_ids, f"{record} exists already"
-        assert record.topic_id not in self._topics, f"{record} exists already"
-        self._topics[record.topic_id] = TopicImage(record.name, record.topic_id)
-        self._topic_ids[record.name] = record.topic_id
-        self.changes.topics.add(record.topic_id)
+        assert topic_id not in self._topics and topic_id not in self._open_topics, f"{record} exists already"
+        self._open_topics[topic_id] = _OpenTopic(record.name, ())
+        self._topic_ids[record.name] = topic_id
+        self.changes.topics.add(topic_id)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
-        assert record.topic_id in self._topics, f"{record} names no topic"
-        topic = self._topics.pop(record.topic_id)
-        del self._topic_ids[topic.name]
-        self._open_topics.pop(record.topic_id, None)
-        self.changes.topics.add(record.topic_id)
-        key = (int(ConfigResourceType.TOPIC), topic.name)
+        topic_id = record.topic_id
+        name = self._topic(topic_id).name
+        del self._open_topics[topic_id]
+        if topic_id in self._topics:
+            del self._topics[topic_id]
+        del self._topic_ids[name]
+        self.changes.topics.add(topic_id)
+        key = (int(ConfigResourceType.TOPIC), name)
         if key in self._configs:
             del self._configs[key]
             self.changes.configs.add(key)
 
-    def _partitions(self, topic_id: Uuid) -> list[PartitionRegistration]:
-        partitions = self._open_topics.get(topic_id)
-        if partitions is None:
+    def _topic(self, topic_id: Uuid) -> _OpenTopic:
+        topic = self._open_topics.get(topic_id)
+        if topic is None:
             assert topic_id in self._topics, f"no topic {topic_id.hex()}"
-            partitions = self._open_topics[topic_id] = list(self._topics[topic_id].partitions)
-        return partitions
+            closed = self._topics[topic_id]
+            topic = self._open_topics[topic_id] = _OpenTopic(closed.name, closed.partitions)
+        return topic
 
     def _add_partition(self, record: PartitionRecord) -> None:
-        partitions = self._partitions(record.topic_id)
-        assert record.partition_id == len(partitions), f"{record} out of order, expected {len(partitions)}"
-        replicas = _intern(record.replicas)
-        partitions.append(
-            PartitionRegistration(
-                replicas,
-                replicas if record.isr == replicas else _intern(record.isr),
-                record.leader,
-                record.leader_epoch,
-                record.partition_epoch,
-                record.adding_replicas,
-                record.removing_replicas,
-                record.eligible_leader_replicas,
-                record.last_known_elr,
-            )
-        )
+        topic = self._topic(record.topic_id)
+        expected = len(topic.partitions) + len(topic.added)
+        assert record.partition_id == expected, f"{record} out of order, expected {expected}"
+        topic.added.append(partition_of(record))
         self.changes.touch_partition(record.topic_id, record.partition_id)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        partitions = self._partitions(record.topic_id)
-        assert 0 <= record.partition_id < len(partitions), f"{record} names no partition"
-        old = partitions[record.partition_id]
-        leader_named = record.leader is not None
-        partitions[record.partition_id] = PartitionRegistration(
-            replicas=old.replicas if record.replicas is None else _intern(record.replicas),
-            isr=old.isr if record.isr is None else _intern(record.isr),
-            leader=old.leader if record.leader is None else record.leader,
-            leader_epoch=old.leader_epoch + leader_named,
-            partition_epoch=old.partition_epoch + 1,
-            adding=old.adding if record.adding_replicas is None else record.adding_replicas,
-            removing=old.removing if record.removing_replicas is None else record.removing_replicas,
-            elr=old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
-            last_known_elr=old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
-        )
-        self.changes.touch_partition(record.topic_id, record.partition_id)
+        topic, index = self._topic(record.topic_id), record.partition_id
+        assert 0 <= index < len(topic.partitions) + len(topic.added), f"{record} names no partition"
+        topic.set_partition(index, apply_change(topic.partition(index), record))
+        self.changes.touch_partition(record.topic_id, index)
 
     # Brokers
 
     def _register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
-        self._brokers[record.broker_id] = BrokerRegistration(
-            id=record.broker_id,
-            epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
-            incarnation_id=record.incarnation_id,
-            endpoints=record.endpoints,
-            rack=record.rack,
-            fenced=record.fenced,
-            in_controlled_shutdown=record.in_controlled_shutdown,
-            log_dirs=record.log_dirs,
-            features=record.features,
-            last_change_offset=offset,
-        )
+        self._brokers[record.broker_id] = broker_of(record, offset)
         self.changes.brokers.add(record.broker_id)
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
@@ -212,6 +223,7 @@ class _Fold:
             fenced=old.fenced if record.fenced is None else record.fenced,
             in_controlled_shutdown=old.in_controlled_shutdown if shutting_down is None else shutting_down,
             last_change_offset=offset,
+            logs_lost=LogsLost.NOTHING if record.fenced is False else old.logs_lost,
         )
         self.changes.brokers.add(record.broker_id)
 
@@ -247,6 +259,66 @@ class _Fold:
         elif record.name in self._features:
             del self._features[record.name]
         self.changes.features.add(record.name)
+
+
+class _OpenTopic:
+    """A topic while a fold changes it: what it was, which partitions are replaced, which are added."""
+
+    __slots__ = ("added", "changed", "name", "partitions")
+
+    def __init__(self, name: str, partitions: Sequence[PartitionRegistration]) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.changed: dict[int, PartitionRegistration] = {}
+        self.added: list[PartitionRegistration] = []
+
+    def partition(self, index: int) -> PartitionRegistration:
+        known = len(self.partitions)
+        if index >= known:
+            return self.added[index - known]
+        changed = self.changed.get(index)
+        return self.partitions[index] if changed is None else changed
+
+    def set_partition(self, index: int, partition: PartitionRegistration) -> None:
+        known = len(self.partitions)
+        if index >= known:
+            self.added[index - known] = partition
+        else:
+            self.changed[index] = partition
+
+
+def broker_of(record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
+    """The registration in the record, which stands at ``offset``."""
+    last_change_offset = record.last_change_offset
+    return BrokerRegistration(
+        id=record.broker_id,
+        epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        endpoints=record.endpoints,
+        rack=record.rack,
+        fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
+        log_dirs=record.log_dirs,
+        features=record.features,
+        last_change_offset=offset if last_change_offset == OWN_OFFSET else last_change_offset,
+        logs_lost=record.logs_lost,
+    )
+
+
+def partition_of(record: PartitionRecord) -> PartitionRegistration:
+    """The state in the record."""
+    replicas = _intern(record.replicas)
+    return PartitionRegistration(
+        replicas,
+        replicas if record.isr == replicas else _intern(record.isr),
+        record.leader,
+        record.leader_epoch,
+        record.partition_epoch,
+        record.adding_replicas,
+        record.removing_replicas,
+        record.eligible_leader_replicas,
+        record.last_known_elr,
+    )
 
 
 # Clusters have few distinct replica lists; sharing them saves most of a partition's memory. Cleared when

@@ -71,6 +71,12 @@ class Timeline(Generic[T]):
             self._committed_offset, self._committed = self._pending.popleft()
         return self._committed
 
+    def rebase(self, offset: int, value: T) -> None:
+        """``value``, made elsewhere, is committed at ``offset``; what is pending is later and stays."""
+        assert offset >= self._committed_offset, f"offset {offset} lies before {self._committed_offset}"
+        assert not self._pending or self._pending[0][0] > offset, f"offset {offset} is pending here"
+        self._committed_offset, self._committed = offset, value
+
     def revert(self) -> T:
         """Forget everything not committed; returns the value that is now the newest."""
         self._pending.clear()

@@ -8,8 +8,8 @@ handed over, then listeners, coordinator, fetchers, replicas and logs stop.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
+from collections.abc import Callable
 
 from pykraft.broker.alter_partition import ControllerAlterPartition
 from pykraft.broker.apis.table import make_apis, make_hot_handlers
@@ -29,16 +29,17 @@ from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.request_server import RequestServer
 from pykraft.broker.services import BrokerServices
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.kafka_protocol.ids import Uuid, make_uuid
-from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.broker_configs import MAX_CONNECTIONS, concerns_broker, dynamic_broker_values
+from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.loader import MetadataLoader
+from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.broker_settings import broker_config, group_config, server_properties
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import NodeIdentity
+from pykraft.node.incarnation import Incarnation
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
@@ -51,12 +52,13 @@ _SETTLE_CHECK_S = 0.002
 
 
 class BrokerNode:
-    """One broker. ``loader`` is the quorum listener that feeds it; it exists before the quorum does."""
+    """One broker. ``publisher`` is what the node's loader feeds; it exists before the quorum does."""
 
     def __init__(
         self,
         config: ServerConfig,
         identity: NodeIdentity,
+        incarnation: Incarnation,
         disk: Disk,
         clock: Clock,
         on_fatal: FatalHandler,
@@ -64,23 +66,28 @@ class BrokerNode:
         self._server_config = config
         self._config = broker_config(config, identity.cluster_id)
         self._directory_ids = identity.directory_ids
+        self._incarnation = incarnation
         self._disk = disk
         self._clock = clock
         self._on_fatal = on_fatal
         self._tasks = TaskSupervisor(on_fatal)
         self._lifecycle = BrokerLifecycle()
         self._metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
-        self._publisher = _Publisher(self._metadata, self._lifecycle)
-        self.loader = MetadataLoader([self._publisher])
+        self._publisher = _Publisher(self._metadata, self._lifecycle, self._metadata_changed)
         self._listeners: list[KafkaListener] = []
         self._driver: LifecycleDriver | None = None
         self._requests: RequestServer | None = None
         self._groups: GroupCoordinatorService | None = None
         self._fetchers: ReplicaFetchers | None = None
         self._replicas: ReplicaManager | None = None
+        self._last_applied_offset = -1
         self._logs: LogManager | None = None
 
-    async def start(self, transport: RpcTransport, quorum: QuorumNode) -> None:
+    @property
+    def publisher(self) -> MetadataPublisher:
+        return self._publisher
+
+    async def start(self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader) -> None:
         """Register and serve; returns once the controller has unfenced this broker."""
         config, clock = self._config, self._clock
         channel = ControllerChannel(transport, quorum.leader_address, clock)
@@ -119,6 +126,7 @@ class BrokerNode:
             groups=self._groups,
             producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
             server_properties=server_properties(self._server_config),
+            kraft_version=lambda: int(quorum.voters.is_dynamic),
         )
         self._requests = RequestServer(services, make_apis(), make_hot_handlers(services))
         await self._bind_listeners(runtime, self._requests)
@@ -127,11 +135,13 @@ class BrokerNode:
             self._lifecycle,
             channel,
             clock,
-            incarnation_id=_new_incarnation_id(),
+            incarnation_id=self._incarnation.id,
+            dead_incarnations=self._incarnation.dead,
             endpoints=self._endpoints,
             log_dir_ids=tuple(self._directory_ids[path] for path in config.log_dirs),
-            metadata_offset=lambda: self.loader.offset,
+            metadata_offset=lambda: self._applied_offset(loader),
             features=SUPPORTED_FEATURES,
+            stopped_in_order_at_epoch=self._logs.previous_broker_epoch,
         )
         await self._driver.register()
         self._tasks.start(self._driver.run(), "broker-lifecycle")
@@ -181,6 +191,24 @@ class BrokerNode:
             )
             await bound.bind()
             self._listeners.append(bound)
+        self._limit_connections(self._metadata.image)
+
+    def _applied_offset(self, loader: MetadataLoader) -> int:
+        """The offset up to which this broker acts on the metadata: no replica is still in an older role."""
+        if self._replicas is None or not self._replicas.has_unapplied_changes:
+            self._last_applied_offset = loader.offset
+        return self._last_applied_offset
+
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if delta.changed_brokers and self._driver is not None:
+            self._driver.handle_brokers(image.brokers)
+        if any(concerns_broker(resource, self._config.node_id) for resource in delta.changed_configs):
+            self._limit_connections(image)
+
+    def _limit_connections(self, image: MetadataImage) -> None:
+        text = dynamic_broker_values(image, self._config.node_id).get(MAX_CONNECTIONS.name)
+        for listener in self._listeners:
+            listener.limit_connections(self._config.max_connections if text is None else int(text))
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(
@@ -237,21 +265,30 @@ class BrokerNode:
             high_watermarks = {key: opened.high_watermark for key, opened in self._logs.logs.items()}
             for partition in self._replicas.partitions():
                 high_watermarks[partition.topic, partition.index] = partition.high_watermark
-            await self._logs.stop(self._lifecycle.epoch, high_watermarks)
+            epoch = self._lifecycle.epoch
+            if epoch < 0:  # never registered: the logs are still as the previous process left them
+                epoch = -1 if self._logs.previous_broker_epoch is None else self._logs.previous_broker_epoch
+            await self._logs.stop(epoch, high_watermarks)
 
 
 class _Publisher:
     """Passes images on in a fixed order: metadata cache, lifecycle, replica manager, group coordinator."""
 
-    def __init__(self, metadata: MetadataCache, lifecycle: BrokerLifecycle) -> None:
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        lifecycle: BrokerLifecycle,
+        on_change: Callable[[MetadataDelta, MetadataImage], None],
+    ) -> None:
         self._metadata = metadata
         self._lifecycle = lifecycle
+        self._on_change = on_change
         self._rest: tuple[ReplicaManager, GroupCoordinatorService] | None = None
 
     def begin(self, replicas: ReplicaManager, groups: GroupCoordinatorService) -> None:
         """From now on the others are told too, beginning with all that happened so far."""
         self._rest = (replicas, groups)
-        delta = _everything(self._metadata.image)
+        delta = build_full_delta(self._metadata.image)
         if not delta.is_empty:
             self._publish_rest(delta, delta.new)
 
@@ -264,6 +301,7 @@ class _Publisher:
         node_id = self._metadata.node_id
         if node_id in delta.changed_brokers:
             self._lifecycle.handle_registration_change(image.brokers.get(node_id))
+        self._on_change(delta, image)
         self._publish_rest(delta, image)
 
     def _publish_rest(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -273,23 +311,6 @@ class _Publisher:
             groups.on_metadata(delta, image)
 
 
-def _everything(image: MetadataImage) -> MetadataDelta:
-    """The delta from nothing to ``image``."""
-    return MetadataDelta(
-        old=EMPTY_IMAGE,
-        new=image,
-        changed_topics=frozenset(image.topics_by_id.keys()),
-        changed_partitions={
-            topic_id: frozenset(range(len(topic.partitions)))
-            for topic_id, topic in image.topics_by_id.items()
-        },
-        created_topics=frozenset(image.topics_by_id.keys()),
-        changed_brokers=frozenset(image.brokers.keys()),
-        changed_configs=frozenset(image.configs.keys()),
-        changed_features=frozenset(image.features.keys()),
-    )
-
-
 def _endpoint(configured: ListenerConfig, bound_port: int) -> Endpoint:
     return Endpoint(
         name=configured.name,
@@ -297,10 +318,3 @@ def _endpoint(configured: ListenerConfig, bound_port: int) -> Endpoint:
         port=configured.advertised_port or bound_port,
         security_protocol=configured.security_protocol,
     )
-
-
-def _new_incarnation_id() -> Uuid:
-    while True:
-        value = make_uuid(os.urandom(16))
-        if value is not None:
-            return value

@@ -6,8 +6,9 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.services import ServerProperty
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
-from pykraft.node.config import ServerConfig
+from pykraft.node.config import COARSER_UNITS, ServerConfig
 from pykraft.node.config_keys import SERVER_KEYS
+from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
 from pykraft.runtime.properties import ConfigKey, ConfigValue
 
 
@@ -68,6 +69,12 @@ def server_properties(config: ServerConfig) -> dict[str, ServerProperty]:
             key = ConfigKey(synonym, topic_key.type, topic_key.default, topic_key.documentation)
             shown[synonym] = ServerProperty(key=key, value=value, is_default=value == key.default)
     return shown
+
+
+def known_properties(config: ServerConfig) -> dict[str, str | None]:
+    """Every property that Kafka knows, with its value here if it has one."""
+    values = {name: _text(config.values[name]) for name in SERVER_KEYS}
+    return dict.fromkeys(UNUSED_KAFKA_KEYS) | dict.fromkeys(COARSER_UNITS) | values
 
 
 def _text(value: ConfigValue) -> str | None:

@@ -12,6 +12,7 @@ from typing import cast
 
 from pykraft.broker.config import ListenerConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.metadata_log.broker_configs import TOPIC_NAMES
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config_keys import SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
@@ -27,12 +28,13 @@ from pykraft.runtime.rpc import RpcAddress
 
 logger = logging.getLogger(__name__)
 
-_COARSER_UNITS = {
+COARSER_UNITS = {
     "log.retention.minutes": ("log.retention.ms", 60_000),
     "log.retention.hours": ("log.retention.ms", 3_600_000),
     "log.roll.hours": ("log.roll.ms", 3_600_000),
 }
-_SYNONYMS = {key.broker_synonym: name for name, key in TOPIC_CONFIGS.items() if key.broker_synonym}
+_EVERY_ADDRESS = ("", "0.0.0.0", "::")
+_UNKNOWN_HOST = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class ServerConfig:
     controller_listener: ListenerConfig | None
     inter_broker_listener_name: str
     static_voters: VoterSet | None
+    bootstrap_servers: tuple[RpcAddress, ...]
     topic_defaults: Mapping[str, str]
 
     @property
@@ -57,6 +60,20 @@ class ServerConfig:
     @property
     def is_controller(self) -> bool:
         return "controller" in self.roles
+
+    @property
+    def controller_address(self) -> RpcAddress | None:
+        """Where this controller tells others that it listens.
+
+        None where it does not know: a listener on every address says nothing, and fixed voters are told by
+        controller.quorum.voters.
+        """
+        listener = self.controller_listener
+        if listener is None or self.static_voters is not None:
+            return None
+        if listener.host in _EVERY_ADDRESS and listener.advertised_host == _UNKNOWN_HOST:
+            return None
+        return RpcAddress(listener.advertised_host, listener.advertised_port)
 
     def integer(self, name: str) -> int:
         """The value of an integer property."""
@@ -87,7 +104,8 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     brokers, controller, inter_broker = _listeners(values, roles)
     voters = _static_voters(_list(values, "controller.quorum.voters"))
     _check_voters(voters, node_id, roles)
-    return ServerConfig(
+    _check_session(values, roles)
+    config = ServerConfig(
         values=values,
         node_id=node_id,
         roles=roles,
@@ -97,12 +115,26 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         controller_listener=controller,
         inter_broker_listener_name=inter_broker,
         static_voters=voters,
+        bootstrap_servers=_bootstrap_servers(_list(values, "controller.quorum.bootstrap.servers")),
         topic_defaults=_topic_defaults(given),
     )
+    _check_auto_join(config)
+    return config
+
+
+def _check_session(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> None:
+    interval_ms, session_ms = values["broker.heartbeat.interval.ms"], values["broker.session.timeout.ms"]
+    assert isinstance(interval_ms, int) and isinstance(session_ms, int)
+    # A controller alone does not know the brokers' interval, nor they its session.
+    if len(roles) > 1 and interval_ms >= session_ms:
+        raise ConfigError(
+            f"broker.heartbeat.interval.ms ({interval_ms}) must be less than broker.session.timeout.ms"
+            f" ({session_ms}): brokers would be fenced between two heartbeats"
+        )
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    known = SERVER_KEYS.keys() | _SYNONYMS.keys() | _COARSER_UNITS.keys()
+    known = SERVER_KEYS.keys() | TOPIC_NAMES.keys() | COARSER_UNITS.keys()
     for name in given:
         if name in known:
             continue
@@ -118,7 +150,7 @@ def _list(values: Mapping[str, ConfigValue], name: str) -> list[str]:
 
 def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
     defaults: dict[str, str] = {}
-    for coarse, (fine, factor) in _COARSER_UNITS.items():
+    for coarse, (fine, factor) in COARSER_UNITS.items():
         if coarse in given and fine not in given:
             try:
                 amount = int(given[coarse])
@@ -127,8 +159,8 @@ def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
                     f"Invalid value {given[coarse]} for configuration {coarse}: not a number"
                 ) from None
             # Finer units come first in the table and win over coarser ones.
-            defaults.setdefault(_SYNONYMS[fine], str(amount * factor if amount >= 0 else -1))
-    for synonym, name in _SYNONYMS.items():
+            defaults.setdefault(TOPIC_NAMES[fine], str(amount * factor if amount >= 0 else -1))
+    for synonym, name in TOPIC_NAMES.items():
         if synonym in given:
             TOPIC_CONFIGS[name].parse(given[synonym])
             defaults[name] = given[synonym]
@@ -163,10 +195,10 @@ def _listeners(
         if protocol != "PLAINTEXT":
             raise ConfigError(f"listener {name}: security protocol {protocol} is not served, only PLAINTEXT")
         _, advertised_host, advertised_port = advertised.get(name, (name, host, port))
-        if advertised_host in ("", "0.0.0.0", "::"):
+        if advertised_host in _EVERY_ADDRESS:
             if name in advertised:
                 raise ConfigError(f"advertised.listeners: {name} needs a host that clients can reach")
-            advertised_host = "localhost"
+            advertised_host = _UNKNOWN_HOST
         listeners[name] = ListenerConfig(name, host, port, advertised_host, advertised_port, protocol)
     unknown = sorted(advertised.keys() - listeners.keys())
     if unknown and "broker" in roles:
@@ -210,6 +242,28 @@ def _static_voters(items: Sequence[str]) -> VoterSet | None:
     if len({voter.key.id for voter in voters}) != len(voters):
         raise ConfigError("controller.quorum.voters names an id twice")
     return VoterSet(voters) if voters else None
+
+
+def _bootstrap_servers(items: Sequence[str]) -> tuple[RpcAddress, ...]:
+    addresses = []
+    for item in items:
+        host, colon, port = item.rpartition(":")
+        if not colon or not host.strip("[]") or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"controller.quorum.bootstrap.servers: {item!r} is not host:port")
+        addresses.append(RpcAddress(host.strip("[]"), int(port)))
+    return tuple(dict.fromkeys(addresses))
+
+
+def _check_auto_join(config: ServerConfig) -> None:
+    if not config.values["controller.quorum.auto.join.enable"] or not config.is_controller:
+        return
+    if config.static_voters is not None:
+        raise ConfigError("controller.quorum.auto.join.enable: controller.quorum.voters fixes the voters")
+    if config.controller_address is None:
+        raise ConfigError(
+            "controller.quorum.auto.join.enable: the other voters need to know where this controller is:"
+            " give its listener a host, in listeners or advertised.listeners"
+        )
 
 
 def _check_voters(voters: VoterSet | None, node_id: int, roles: frozenset[str]) -> None:

@@ -6,6 +6,7 @@ Topic configs with a broker-wide synonym (``log.segment.bytes`` …) are not lis
 
 from __future__ import annotations
 
+from pykraft.metadata_log.broker_configs import MAX_CONNECTIONS, PRODUCER_ID_EXPIRATION_MS
 from pykraft.runtime.properties import ConfigKey, ConfigType, at_least, one_of
 
 _BOOL, _STRING, _INT, _LONG, _LIST = (
@@ -29,7 +30,9 @@ NODE_KEYS = _table(
     ConfigKey("controller.listener.names", _LIST, None, "Which listeners belong to the controller; the first is used to reach it."),
     ConfigKey("inter.broker.listener.name", _STRING, None, "The listener brokers use among themselves."),
     ConfigKey("listener.security.protocol.map", _LIST, None, "NAME:PROTOCOL pairs; only PLAINTEXT is served so far."),
-    ConfigKey("controller.quorum.voters", _LIST, None, "id@host:port of every voter."),
+    ConfigKey("controller.quorum.voters", _LIST, None, "id@host:port of every voter, where the voters are fixed."),
+    ConfigKey("controller.quorum.bootstrap.servers", _LIST, None, "host:port of controllers to ask for the leader, where the voters are in the log."),
+    ConfigKey("controller.quorum.auto.join.enable", _BOOL, "false", "A controller that is no voter asks to become one."),
     ConfigKey("log.dir", _STRING, "/tmp/kafka-logs", "The data directory, where log.dirs is not given."),
     ConfigKey("log.dirs", _LIST, None, "The data directories."),
     ConfigKey("metadata.log.dir", _STRING, None, "Where the metadata log lives; the first of log.dirs by default."),
@@ -42,7 +45,15 @@ QUORUM_KEYS = _table(
     ConfigKey("controller.quorum.election.backoff.max.ms", _INT, "1000", "The longest pause after a lost election.", at_least(0)),
     ConfigKey("controller.quorum.request.timeout.ms", _INT, "2000", "The deadline of one quorum request.", at_least(1)),
     ConfigKey("controller.quorum.retry.backoff.ms", _INT, "20", "The pause before a failed quorum request is sent again.", at_least(0)),
+    ConfigKey("controller.quorum.fetch.max.bytes", _INT, "1048576", "Bytes of records in one answer of the quorum's leader.", at_least(1)),
+    ConfigKey("controller.quorum.fetch.snapshot.max.bytes", _INT, "1048576", "Bytes of a snapshot in one answer of the quorum's leader.", at_least(1)),
     ConfigKey("metadata.log.segment.bytes", _INT, "1073741824", "The size at which the metadata log starts a new segment.", at_least(12)),
+    ConfigKey("metadata.log.segment.ms", _LONG, "604800000", "The age at which the metadata log starts a new segment.", at_least(1)),
+    ConfigKey("metadata.log.max.record.bytes.between.snapshots", _LONG, "20971520", "Bytes of committed metadata log behind the last snapshot at which this node writes the next.", at_least(1)),
+    ConfigKey("metadata.log.max.snapshot.interval.ms", _LONG, "3600000", "The age of the last snapshot at which this node writes the next, if anything was committed since; 0 for no such bound.", at_least(0)),
+    ConfigKey("metadata.max.retention.bytes", _LONG, "104857600", "Metadata log and snapshots together: beyond this the log before a snapshot, and older snapshots, go."),
+    ConfigKey("metadata.max.retention.ms", _LONG, "604800000", "The age at which the metadata log before a snapshot, and older snapshots, go."),
+    ConfigKey("metadata.max.idle.interval.ms", _INT, "0", "The active controller writes a record that changes nothing after this long without another; 0 (Kafka: 500) for only what the leases of brokers need.", at_least(0)),
 )  # fmt: skip
 
 BROKER_KEYS = _table(
@@ -50,6 +61,9 @@ BROKER_KEYS = _table(
     ConfigKey("broker.session.timeout.ms", _INT, "9000", "How long a silent broker stays unfenced.", at_least(1)),
     ConfigKey("initial.broker.registration.timeout.ms", _INT, "60000", "How long a starting broker waits for the controller.", at_least(1)),
     ConfigKey("auto.create.topics.enable", _BOOL, "true", "Create a topic when a client asks for one that is missing."),
+    ConfigKey("auto.leader.rebalance.enable", _BOOL, "true", "Give leaderships back to the preferred replicas from time to time."),
+    ConfigKey("leader.imbalance.check.interval.seconds", _LONG, "300", "How often leaderships are looked at for that.", at_least(1)),
+    ConfigKey("leader.imbalance.per.broker.percentage", _INT, "10", "How much of what prefers a broker others may lead.", at_least(0)),
     ConfigKey("num.partitions", _INT, "1", "Partitions of a topic created without a number.", at_least(1)),
     ConfigKey("default.replication.factor", _INT, "1", "Replicas of a topic created without a number.", at_least(1)),
     ConfigKey("offsets.topic.num.partitions", _INT, "50", "Partitions of __consumer_offsets.", at_least(1)),
@@ -67,10 +81,10 @@ BROKER_KEYS = _table(
     ConfigKey("log.retention.check.interval.ms", _LONG, "300000", "How often old segments are looked for.", at_least(1)),
     ConfigKey("fetch.max.bytes", _INT, "57671680", "The most bytes in one Fetch answer.", at_least(1024)),
     ConfigKey("socket.request.max.bytes", _INT, "104857600", "The largest request taken.", at_least(1)),
-    ConfigKey("max.connections", _INT, "2147483647", "Connections per broker.", at_least(0)),
+    MAX_CONNECTIONS,
     ConfigKey("connections.max.idle.ms", _LONG, "600000", "Idle connections are closed after this."),
     ConfigKey("controlled.shutdown.enable", _BOOL, "true", "Hand over leaderships before stopping."),
-    ConfigKey("producer.id.expiration.ms", _INT, "86400000", "How long an idle producer's sequence is remembered.", at_least(1)),
+    PRODUCER_ID_EXPIRATION_MS,
 )  # fmt: skip
 
 GROUP_KEYS = _table(

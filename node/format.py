@@ -116,6 +116,7 @@ def format_directories(
             disk.make_dirs(path)
             if path == metadata_dir:
                 write_bootstrap_checkpoint(disk, path, features)
+                disk.make_dirs(f"{path}/{METADATA_LOG_DIRECTORY}")
                 if initial_voters is not None:
                     write_bootstrap_voters(disk, f"{path}/{METADATA_LOG_DIRECTORY}", initial_voters, now_ms)
             write_meta_properties(disk, path, identity)
@@ -167,4 +168,11 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
             raise ConfigError(
                 f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"
             )
+    metadata_log = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
+    if not disk.is_dir(metadata_log):
+        # An empty log would be another replica under this one's name: it has forgotten its votes.
+        raise ConfigError(
+            f"{config.metadata_log_dir} is formatted, but its metadata log is gone: {metadata_log} is"
+            " missing; restore it, or empty the directory and format it anew"
+        )
     return NodeIdentity(cluster_id, directory_ids)

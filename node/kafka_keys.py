@@ -9,12 +9,10 @@ UNUSED_KAFKA_KEYS = frozenset(
     """
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
-auto.leader.rebalance.enable background.threads broker.id client.quota.callback.class config.providers
+background.threads broker.id client.quota.callback.class config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms controlled.shutdown.max.retries
 controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
-controller.performance.sample.period.ms controller.quorum.append.linger.ms
-controller.quorum.auto.join.enable controller.quorum.bootstrap.servers controller.quorum.fetch.max.bytes
-controller.quorum.fetch.snapshot.max.bytes controller.quota.window.num
+controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quota.window.num
 controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key
@@ -30,16 +28,13 @@ group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbea
 group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
 group.share.partition.max.record.locks group.share.record.lock.duration.ms
 group.share.session.timeout.ms kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
 leader.replication.throttled.rate log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
 log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
 log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
 log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
 max.incremental.fetch.session.cache.slots max.request.partition.size.limit
-metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
-metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
-metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
+metadata.log.segment.min.bytes metric.reporters metrics.num.samples
 metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
 offsets.load.buffer.size offsets.topic.compression.codec principal.builder.class

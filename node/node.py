@@ -12,32 +12,42 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
+from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log import controller_rpc
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.controller_driver import ControllerDriver, Registrar
+from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.loader import MetadataLoader
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
+from pykraft.metadata_log.snapshot_schedule import SnapshotConfig
 from pykraft.node.broker_node import BrokerNode
+from pykraft.node.broker_settings import known_properties
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
+from pykraft.node.incarnation import Incarnation, new_uuid
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.listener import QuorumListener
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.quorum.voters import ReplicaKey, VoterSet
+from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
+from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.tasks import FatalHandler
 
 logger = logging.getLogger(__name__)
 
 _GRACE_MS = 200
+_REGISTER_CONTROLLER_TIMEOUT_MS = 5000
 _REFUSALS = (
     CorruptLogError,
     CorruptCheckpointError,
@@ -51,19 +61,29 @@ _REFUSALS = (
 class Node:
     """A controller, a broker, or both, in one process and on one event loop."""
 
-    def __init__(self, config: ServerConfig, disk: Disk, clock: Clock, on_fatal: FatalHandler) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        disk: Disk,
+        clock: Clock,
+        on_fatal: FatalHandler,
+        incarnation: Incarnation | None = None,
+    ) -> None:
         self.config = config
+        self._incarnation = incarnation or Incarnation(new_uuid())
         self._disk = disk
         self._clock = clock
         self._on_fatal = on_fatal
-        # Metadata flushes must not queue behind the flushes of partitions.
-        self._flush_executor = ThreadPoolExecutor(1, thread_name_prefix="metadata-flush")
+        # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
+        self._flush_executor = ThreadPoolExecutor(2, thread_name_prefix="metadata-flush")
         self._transport: GrpcTransport | None = None
         self._server: GrpcServer | None = None
         self._quorum: QuorumNode | None = None
         self._log: Log | None = None
         self._controller: ControllerDriver | None = None
         self.broker: BrokerNode | None = None
+        self.loader: MetadataLoader | None = None
+        self._snapshots: SnapshotGenerator | None = None
 
     async def start(self) -> None:
         """Come up; returns once the node serves (a broker: once it is unfenced).
@@ -81,26 +101,41 @@ class Node:
             raise StartError(f"node {self.config.node_id} does not start: {error.message}") from error
 
     async def _start(self) -> None:
+        # All the modules: to look through them takes longer than any turn of the loop should.
+        keep_out_of_collection()
         config = self.config
         identity = check_directories(self._disk, config)
         voters = self._voters()
         self._transport = GrpcTransport()
-        listeners: list[QuorumListener] = []
         if config.is_controller:
-            self._controller = self._make_controller(identity, voters)
-            listeners.append(self._controller)
+            self._controller = self._make_controller(identity)
         if config.is_broker:
-            self.broker = BrokerNode(config, identity, self._disk, self._clock, self._on_fatal)
-            listeners.append(self.broker.loader)
-        self._quorum = self._make_quorum(identity, voters, listeners)
+            self.broker = BrokerNode(
+                config, identity, self._incarnation, self._disk, self._clock, self._on_fatal
+            )
+        publishers = [] if self.broker is None else [self.broker.publisher]
+        self._snapshots = SnapshotGenerator(
+            SnapshotConfig(
+                config.integer("metadata.log.max.record.bytes.between.snapshots"),
+                config.integer("metadata.log.max.snapshot.interval.ms"),
+            ),
+            self._clock,
+            self._on_fatal,
+        )
+        loader = self.loader = MetadataLoader(
+            publishers, self._controller, self._snapshots, keep_out_of_collection
+        )
+        quorum = self._quorum = self._make_quorum(identity, voters, [loader])
+        loader.attach(lambda: quorum.high_watermark)
         if self._controller is not None:
-            self._controller.attach(self._quorum)
+            self._controller.attach(quorum, self._make_registrar(identity.cluster_id, quorum))
             await self._start_server(self._quorum, self._controller)
         await self._quorum.start()
+        self._snapshots.start(self._quorum)
         if self._controller is not None:
             await self._controller.start()
         if self.broker is not None:
-            await self.broker.start(self._transport, self._quorum)
+            await self.broker.start(self._transport, self._quorum, loader)
         logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
 
     async def hand_over(self) -> None:
@@ -120,24 +155,27 @@ class Node:
             last_to_first.callback(self._flush_executor.shutdown, wait=False)
             if self._quorum is not None:
                 last_to_first.push_async_callback(self._quorum.stop)
+            if self._snapshots is not None:
+                last_to_first.push_async_callback(self._snapshots.stop)
             if self._controller is not None:
                 last_to_first.push_async_callback(self._controller.stop)
             if self.broker is not None:
                 last_to_first.push_async_callback(self.broker.stop)
 
     def _voters(self) -> VoterSet:
+        """What is known of the voters before the log is read: they may have changed since."""
         directory = f"{self.config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
         if self.config.static_voters is not None:
             return self.config.static_voters
         voters = read_bootstrap_voters(self._disk, directory)
-        if voters is None:
+        if voters is not None:
+            return voters
+        if not self.config.bootstrap_servers:
             raise ConfigError(
-                "nothing says who the voters are: set controller.quorum.voters, or format with --standalone"
-                " or --initial-controllers"
+                "nothing says who the voters are: set controller.quorum.bootstrap.servers or"
+                " controller.quorum.voters, or format with --standalone or --initial-controllers"
             )
-        if self.config.is_controller and voters.get(self.config.node_id) is None:
-            raise ConfigError(f"node {self.config.node_id} is a controller but not among the initial voters")
-        return voters
+        return NO_VOTERS
 
     def _make_quorum(
         self, identity: NodeIdentity, voters: VoterSet, listeners: list[QuorumListener]
@@ -148,7 +186,10 @@ class Node:
         self._log = Log.open(
             self._disk,
             directory,
-            LogConfig(segment_bytes=config.integer("metadata.log.segment.bytes")),
+            LogConfig(
+                segment_bytes=config.integer("metadata.log.segment.bytes"),
+                segment_ms=config.integer("metadata.log.segment.ms"),
+            ),
             now_ms=self._clock.wall_ms(),
         )
         assert self._transport is not None
@@ -159,6 +200,12 @@ class Node:
                 election_backoff_max_ms=config.integer("controller.quorum.election.backoff.max.ms"),
                 request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
                 retry_backoff_ms=config.integer("controller.quorum.retry.backoff.ms"),
+                auto_join=bool(config.values["controller.quorum.auto.join.enable"]),
+                bootstrap_servers=config.bootstrap_servers,
+                fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
+                fetch_snapshot_max_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
+                max_retention_bytes=config.integer("metadata.max.retention.bytes"),
+                max_retention_ms=config.integer("metadata.max.retention.ms"),
             ),
             cluster_id=identity.cluster_id,
             local=ReplicaKey(config.node_id, identity.directory_ids[config.metadata_log_dir]),
@@ -171,25 +218,57 @@ class Node:
             listeners=listeners,
             on_fatal=self._on_fatal,
             flush_executor=self._flush_executor,
+            local_address=config.controller_address,
         )
 
-    def _make_controller(self, identity: NodeIdentity, voters: VoterSet) -> ControllerDriver:
+    def _make_controller(self, identity: NodeIdentity) -> ControllerDriver:
         config = self.config
+        assert config.controller_listener is not None
         return ControllerDriver(
             node_id=config.node_id,
             config=ControllerConfig(
                 session_timeout_ms=config.integer("broker.session.timeout.ms"),
                 num_partitions=config.integer("num.partitions"),
                 default_replication_factor=config.integer("default.replication.factor"),
+                max_idle_interval_ms=config.integer("metadata.max.idle.interval.ms"),
+                auto_leader_rebalance_enable=bool(config.values["auto.leader.rebalance.enable"]),
+                leader_imbalance_check_interval_ms=1000
+                * config.integer("leader.imbalance.check.interval.seconds"),
+                leader_imbalance_per_broker_percentage=config.integer(
+                    "leader.imbalance.per.broker.percentage"
+                ),
                 topic_defaults=config.topic_defaults,
+                server_properties=known_properties(config),
             ),
             cluster_id=identity.cluster_id,
             clock=self._clock,
             rng=random.Random(),
             bootstrap_features=self._bootstrap_features(),
-            voter_endpoints={voter.key.id: voter.address for voter in voters},
+            listener_name=config.controller_listener.name,
             on_fatal=self._on_fatal,
         )
+
+    def _make_registrar(self, cluster_id: str, quorum: QuorumNode) -> Registrar:
+        assert self._transport is not None
+        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock)
+        request = pb.RegisterControllerRequest(
+            cluster_id=cluster_id,
+            controller_id=self.config.node_id,
+            features=[
+                pb.Feature(name=feature.name, min_level=feature.min_level, max_level=feature.max_level)
+                for feature in SUPPORTED_RANGES
+            ],
+        )
+
+        async def register() -> None:
+            await channel.call(
+                "RegisterController",
+                request,
+                pb.RegisterControllerResponse.FromString,
+                _REGISTER_CONTROLLER_TIMEOUT_MS,
+            )
+
+        return register
 
     def _bootstrap_features(self) -> dict[str, int]:
         directory = self.config.metadata_log_dir

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
+from pykraft.node.incarnation import Incarnation, enter_directories
 from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
@@ -31,11 +32,16 @@ def run_nodes(
     every node serves.
     """
     locks: list[DirectoryLock] = []
+    incarnations = []
     try:
-        for path in (path for config in configs for path in config.all_dirs if os.path.isdir(path)):
-            locks.append(DirectoryLock(path))
+        for config in configs:
+            taken = []
+            for path in filter(os.path.isdir, config.all_dirs):
+                locks.append(DirectoryLock(path))
+                taken.append(locks[-1])
+            incarnations.append(enter_directories(taken))
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_serve(configs, on_ready))
+            return runner.run(_serve(list(zip(configs, incarnations, strict=True)), on_ready))
     except DirectoryInUseError as error:
         raise StartError(str(error)) from None
     finally:
@@ -67,7 +73,10 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _serve(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None) -> int:
+async def _serve(
+    processes: Sequence[tuple[ServerConfig, Incarnation]],
+    on_ready: Callable[[Sequence[Node]], None] | None,
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     failures: list[BaseException] = []
@@ -81,7 +90,7 @@ async def _serve(configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[N
     loop.set_exception_handler(_handle_loop_exception)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, handle_signal, number.name)
-    nodes = [Node(config, OsDisk(), SystemClock(), _halt) for config in configs]
+    nodes = [Node(config, OsDisk(), SystemClock(), _halt, incarnation) for config, incarnation in processes]
     started: list[Node] = []
     try:
         async with asyncio.TaskGroup() as group:

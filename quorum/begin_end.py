@@ -16,43 +16,54 @@ from pykraft.quorum.messages import (
     EndQuorumEpochResponse,
 )
 from pykraft.quorum.progress import majority_reached
-from pykraft.quorum.roles import Candidate, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.transitions import (
     maybe_adopt_epoch,
+    transition_to_asking_around,
     transition_to_follower,
     transition_to_resigned,
 )
-from pykraft.quorum.vote import stand_for_election
+from pykraft.quorum.vote import seek_election
 
 
 def announce_leadership(state: CoreState, role: Leader, now_ms: int) -> None:
     """Send BeginQuorumEpoch to every voter that is due to hear of us."""
     for node_id in [node_id for node_id, due_ms in role.begin_at_ms.items() if due_ms <= now_ms]:
         del role.begin_at_ms[node_id]
-        state.send(
-            node_id,
-            BeginQuorumEpochRequest(state.cluster_id, state.local, state.voter_key(node_id), state.epoch),
+        key = state.voter_key(node_id)
+        request = BeginQuorumEpochRequest(
+            state.cluster_id, state.local, key, state.epoch, state.leader_address
         )
+        state.send_to_voter(node_id, request)
 
 
 def handle_begin_request(state: CoreState, token: int, request: BeginQuorumEpochRequest, now_ms: int) -> None:
     error = _refusal(state, request)
     if error is ErrorCode.NONE:
-        if request.epoch > state.epoch or isinstance(state.role, Unattached | Candidate):
-            transition_to_follower(state, request.epoch, request.leader.id, now_ms)
-        elif state.election.leader_id != request.leader.id:
+        if request.epoch == state.epoch and state.election.leader_id not in (None, request.leader.id):
             error = ErrorCode.INVALID_REQUEST
+        elif request.epoch > state.epoch or isinstance(state.role, Unattached | Prospective | Candidate):
+            transition_to_follower(state, request.epoch, request.leader.id, now_ms, request.leader_address)
+        role = state.role
+        if isinstance(role, Follower) and error is ErrorCode.NONE and not role.epoch_has_ended:
+            role.last_heard_ms = now_ms
+            role.leader_address = request.leader_address or role.leader_address
     state.emit(
         Reply(
             token,
-            BeginQuorumEpochResponse(state.cluster_id, state.local, error, state.epoch, state.leader_id),
+            BeginQuorumEpochResponse(
+                state.cluster_id, state.local, error, state.epoch, state.leader_id, state.leader_address
+            ),
         )
     )
 
 
 def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
-    """The leader goes. The first successor stands at once, the others later, in their order."""
+    """The leader goes. The first successor stands at once, the others later, in their order.
+
+    None of them asks first (KIP-996): that is for those that only suspect that the leader is gone.
+    """
     error = _refusal(state, request)
     if error is ErrorCode.NONE:
         if request.epoch > state.epoch:
@@ -64,12 +75,18 @@ def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequ
         role = state.role
         if isinstance(role, Follower):
             role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + delay_ms)
+            role.epoch_has_ended, role.last_heard_ms = True, None
         elif isinstance(role, Unattached):
             role.election_deadline_ms = min(role.election_deadline_ms, now_ms + delay_ms)
+            role.epoch_has_ended = True
+        elif isinstance(role, Prospective):
+            role.lost, role.deadline_ms = True, min(role.deadline_ms, now_ms + delay_ms)
     state.emit(
         Reply(
             token,
-            EndQuorumEpochResponse(state.cluster_id, state.local, error, state.epoch, state.leader_id),
+            EndQuorumEpochResponse(
+                state.cluster_id, state.local, error, state.epoch, state.leader_id, state.leader_address
+            ),
         )
     )
 
@@ -89,18 +106,20 @@ def _refusal(state: CoreState, request: BeginQuorumEpochRequest | EndQuorumEpoch
         return ErrorCode.FENCED_LEADER_EPOCH
     if not request.voter.matches(state.local):
         return ErrorCode.INVALID_VOTER_KEY
-    if request.leader.id == state.local.id or not state.voters.is_voter(request.leader):
+    if request.leader.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
+    if not state.voters.is_dynamic and not state.voters.is_voter(request.leader):
+        return ErrorCode.INVALID_REQUEST  # a dynamic quorum's leader may know of voters that we do not
     return ErrorCode.NONE
 
 
 def handle_begin_response(
     state: CoreState, voter_id: int, response: BeginQuorumEpochResponse, now_ms: int
 ) -> None:
-    if maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms):
+    if maybe_adopt_epoch(state, response, now_ms):
         return
     role = state.role
-    if isinstance(role, Leader):
+    if isinstance(role, Leader) and voter_id in role.progress:
         again_ms = state.config.retry_backoff_ms
         if response.error is ErrorCode.NONE:
             again_ms = state.config.fetch_timeout_ms // 2
@@ -110,13 +129,14 @@ def handle_begin_response(
 def handle_begin_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
     role = state.role
     assert isinstance(role, Leader)
-    role.begin_at_ms[voter_id] = now_ms + 5 * state.config.retry_backoff_ms
+    if voter_id in role.progress:
+        role.begin_at_ms[voter_id] = now_ms + 5 * state.config.retry_backoff_ms
 
 
 def handle_end_response(
     state: CoreState, voter_id: int, response: EndQuorumEpochResponse, now_ms: int
 ) -> None:
-    maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms)
+    maybe_adopt_epoch(state, response, now_ms)
 
 
 def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
@@ -129,7 +149,7 @@ def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
 
 def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
     """When the latest moment at which a majority (ourselves included) was in touch is too long ago."""
-    needed = state.voters.majority - 1
+    needed = state.voters.majority - state.is_voter
     if needed == 0:
         return None
     contact_ms = majority_reached((p.last_fetch_ms for p in role.progress.values()), needed)
@@ -137,6 +157,11 @@ def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
 
 
 def run_leader_timers(state: CoreState, role: Leader, now_ms: int) -> None:
+    if not state.is_voter and state.high_watermark > state.history.current_offset:
+        # Our removal is committed; until now nobody else could be sure to commit it.
+        transition_to_resigned(state, now_ms)
+        announce_resignation(state, now_ms)
+        return
     deadline_ms = check_quorum_deadline_ms(state, role)
     if deadline_ms is not None and now_ms >= deadline_ms:
         transition_to_resigned(state, now_ms)
@@ -155,7 +180,7 @@ def announce_resignation(state: CoreState, now_ms: int) -> None:
     assert isinstance(role, Resigned)
     for node_id in [node_id for node_id, due_ms in role.end_at_ms.items() if due_ms <= now_ms]:
         del role.end_at_ms[node_id]
-        state.send(
+        state.send_to_voter(
             node_id,
             EndQuorumEpochRequest(
                 state.cluster_id,
@@ -169,7 +194,10 @@ def announce_resignation(state: CoreState, now_ms: int) -> None:
 
 def run_resigned_timers(state: CoreState, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.election_deadline_ms and not state.shutting_down:
-        stand_for_election(state, now_ms)
+        if state.may_stand:
+            seek_election(state, now_ms)
+        else:
+            transition_to_asking_around(state, now_ms)
         return
     announce_resignation(state, now_ms)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.runtime.rpc import RpcAddress
+
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
@@ -18,7 +20,12 @@ class QuorumConfig:
     ``election_backoff_max_ms``: bound of the random wait after a lost election.
     ``request_timeout_ms``: deadline of every call, at most. ``retry_backoff_ms``: wait after a failed call.
     ``fetch_max_wait_ms``: how long the leader may hold a fetch that has nothing to say.
-    ``append_linger_ms``: kept for Kafka's sake; group commit comes from the flush in flight.
+    ``fetch_snapshot_max_bytes``: size of the pieces in which a snapshot is fetched.
+    ``max_retention_bytes`` (log and snapshots together), ``max_retention_ms``: beyond them the oldest part of
+    the log that a snapshot stands for may go; -1 for no limit.
+    ``auto_join``: a controller that is an observer asks to become a voter. ``bootstrap_servers``: whom a
+    replica asks for the leader besides the voters it knows. ``append_linger_ms``: kept for Kafka's sake;
+    group commit comes from the flush in flight.
     """
 
     election_timeout_ms: int = 1000
@@ -29,6 +36,11 @@ class QuorumConfig:
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 1 << 20
+    fetch_snapshot_max_bytes: int = 1 << 20
+    max_retention_bytes: int = 100 << 20
+    max_retention_ms: int = 7 * 24 * 3_600_000
+    auto_join: bool = False
+    bootstrap_servers: tuple[RpcAddress, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("election_timeout_ms", "fetch_timeout_ms", "election_backoff_max_ms"):
@@ -44,6 +56,15 @@ class QuorumConfig:
     def fetch_request_timeout_ms(self) -> int:
         """A fetch unanswered so long is lost; it is repeated before its follower gives up on the leader."""
         return min(self.request_timeout_ms, max(self.fetch_timeout_ms // 2, 1))
+
+    @property
+    def live_leader_ms(self) -> int:
+        """A follower to which its leader spoke within this time says no to a pre-vote.
+
+        A healthy leader speaks more often, as fetches are answered within :attr:`fetch_wait_ms`. And when the
+        first follower gives up a leader that died, it has been silent to all for longer: they grant at once.
+        """
+        return self.fetch_timeout_ms // 2
 
     @property
     def begin_request_timeout_ms(self) -> int:

@@ -15,7 +15,8 @@ from enum import IntEnum
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import read_uvarint, write_uvarint
-from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch
+from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
@@ -57,6 +58,13 @@ def snapshot_header(last_contained_log_time_ms: int) -> bytes:
     return struct.pack(">hq", 0, last_contained_log_time_ms) + b"\0"
 
 
+def parse_snapshot_header(value: bytes) -> int:
+    """The time of the last batch in the snapshot, in wall-clock milliseconds."""
+    if len(value) < 10 or value[:2] != b"\0\0":
+        raise ValueError("not a snapshot header of version 0")
+    return int(struct.unpack_from(">q", value, 2)[0])
+
+
 def snapshot_footer() -> bytes:
     return struct.pack(">h", 0) + b"\0"
 
@@ -90,6 +98,18 @@ def parse_voters_record(value: bytes) -> VoterSet:
         raise ValueError(f"malformed voters record: {error}") from None
 
 
+def find_voters(header: BatchHeader, data: bytes) -> VoterSet | None:
+    """The voter set in a control batch, None if there is none. :class:`ValueError` if it is malformed."""
+    if not header.is_control:
+        return None
+    try:
+        records = decode_batch(data, header)
+    except KafkaError as error:
+        raise ValueError(str(error)) from None
+    found = [r.value or b"" for r in records if control_type(r.key) == ControlType.KRAFT_VOTERS]
+    return parse_voters_record(found[-1]) if found else None
+
+
 def _parse_voters(value: bytes) -> VoterSet:
     (version,) = struct.unpack_from(">h", value)
     if version != 0:
@@ -114,6 +134,8 @@ def _parse_voters(value: bytes) -> VoterSet:
         position = _skip_tags(value, position + 4)
         position = _skip_tags(value, position)
         voters.append(Voter(ReplicaKey(node_id, Uuid(directory_id)), address))
+    if not voters:
+        raise ValueError("a voters record without voters")
     return VoterSet(voters)
 
 

@@ -2,14 +2,15 @@
 
 This file only routes: an event goes to the handler of its message, then whatever timers are due run, then an
 idle follower asks for more. Who may become what is in :mod:`.transitions`, voting in :mod:`.vote`, the
-leader's hello and goodbye in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`.
+leader's hello and goodbye in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`, what takes the
+place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`.
 KIP-595 (pull-based Raft), with (id, directory id) keys as of KIP-853. What the caller must guarantee about
 effects is written in :mod:`.effects`. Randomness is an argument, so equal inputs give equal outputs.
 """
 
 from __future__ import annotations
 
-from pykraft.quorum import begin_end, fetch, vote
+from pykraft.quorum import begin_end, download, fetch, leader_search, reconfig, snapshot, vote
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import Effect, LeaderChanged
 from pykraft.quorum.events import (
@@ -19,31 +20,53 @@ from pykraft.quorum.events import (
     RequestFailed,
     RequestReceived,
     ResponseReceived,
+    RetentionReached,
     ShutdownRequested,
+    SnapshotChecked,
+    SnapshotTaken,
     Started,
     TimerFired,
 )
-from pykraft.quorum.log_shape import LogShape
+from pykraft.quorum.log_shape import LogShape, SnapshotId
 from pykraft.quorum.messages import (
+    AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Role, Unattached
+from pykraft.quorum.roles import (
+    ElectionState,
+    Follower,
+    Leader,
+    Poll,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from pykraft.quorum.state import CoreState, RandomSource
-from pykraft.quorum.transitions import transition_to_resigned
-from pykraft.quorum.voters import ReplicaKey, VoterSet
+from pykraft.quorum.transitions import maybe_adopt_epoch, transition_to_resigned
+from pykraft.quorum.voter_history import VoterHistory
+from pykraft.quorum.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
 
 
 class RaftCore:
-    """One replica of the metadata quorum, voter or observer (its key is not in ``voters``).
+    """One replica of the metadata quorum, voter or observer (its key is not among the voters).
 
-    ``election`` and ``log`` are what was read back from disk; the first event must be :class:`Started`.
+    ``election``, ``log``, ``history`` and ``latest_snapshot`` (None without one) are what was read back from
+    disk; ``local_address`` is where others reach this replica, None if it serves nobody. The first event must
+    be :class:`Started`.
     """
 
     __slots__ = ("state",)
@@ -54,23 +77,41 @@ class RaftCore:
         config: QuorumConfig,
         cluster_id: str,
         local: ReplicaKey,
-        voters: VoterSet,
+        history: VoterHistory,
         rng: RandomSource,
         election: ElectionState,
         log: LogShape,
         now_ms: int,
+        latest_snapshot: SnapshotId | None = None,
+        local_address: RpcAddress | None = None,
     ) -> None:
+        snapshot_end = 0 if latest_snapshot is None else latest_snapshot.end_offset
+        assert log.start_offset <= snapshot_end <= log.end_offset, "the log must hold what no snapshot does"
         if log.last_epoch > election.epoch:
             raise ValueError(
                 f"the log holds records of epoch {log.last_epoch}, but quorum-state knows epoch "
                 f"{election.epoch} only: the file was lost or replaced, and a vote may have been forgotten"
             )
-        if voters.ids == (local.id,) and not voters.is_voter(local):
+        voters = history.current
+        if voters.ids == (local.id,) and not voters.is_voter(local) and not config.bootstrap_servers:
             raise ValueError(
                 f"the only voter is {voters.voters[0].key}, this directory is {local}: nobody to follow"
             )
+        if not voters and not config.bootstrap_servers:
+            raise ValueError("no voters are known, and no bootstrap servers to ask for them")
         placeholder = Unattached(now_ms)
-        self.state = CoreState(config, cluster_id, local, voters, rng, election, log, placeholder)
+        self.state = CoreState(
+            config,
+            cluster_id,
+            local,
+            history,
+            rng,
+            election,
+            log,
+            placeholder,
+            latest_snapshot,
+            local_address,
+        )
         self.state.role = _initial_role(self.state, now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
@@ -81,6 +122,8 @@ class RaftCore:
         role = state.role
         if isinstance(role, Follower) or (isinstance(role, Unattached) and not state.is_voter):
             fetch.maybe_fetch(state, role, now_ms)
+        if isinstance(role, Follower):
+            reconfig.maybe_ask_for_change(state, role, now_ms)
         effects = state.effects
         state.effects = []
         return effects
@@ -92,12 +135,16 @@ class RaftCore:
                 match request:
                     case FetchRequest():
                         fetch.handle_fetch_request(state, token, request, now_ms)
+                    case FetchSnapshotRequest():
+                        snapshot.handle_fetch_snapshot_request(state, token, request, now_ms)
                     case VoteRequest():
                         vote.handle_vote_request(state, token, request, now_ms)
                     case BeginQuorumEpochRequest():
                         begin_end.handle_begin_request(state, token, request, now_ms)
                     case EndQuorumEpochRequest():
                         begin_end.handle_end_request(state, token, request, now_ms)
+                    case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest():
+                        reconfig.handle_change_request(state, token, request, now_ms)
             case ResponseReceived():
                 self._handle_response(event, now_ms)
             case LogFlushed(end_offset, generation):
@@ -107,6 +154,12 @@ class RaftCore:
                 fetch.handle_proposal(state, epoch, record_count, payload)
             case RequestFailed(correlation_id):
                 self._handle_failure(correlation_id, now_ms)
+            case SnapshotTaken(snapshot_id):
+                snapshot.note_snapshot(state, snapshot_id)
+            case RetentionReached(snapshot_id):
+                snapshot.advance_log_start(state, snapshot_id)
+            case SnapshotChecked(attempt, is_intact, voters):
+                download.handle_checked(state, attempt, is_intact, voters, now_ms)
             case TimerFired():
                 pass
             case Started():
@@ -118,38 +171,56 @@ class RaftCore:
 
     def _handle_response(self, event: ResponseReceived, now_ms: int) -> None:
         state, response = self.state, event.response
-        voter_id = state.in_flight.pop(event.correlation_id, None)
-        if voter_id is None or response.cluster_id != state.cluster_id:
-            self._handle_failure_of(voter_id, event.correlation_id, now_ms)
+        asked = state.in_flight.pop(event.correlation_id, None)
+        if asked is None:
             return
-        if not response.replica.matches(state.voter_key(voter_id)):
-            # Another node, or another disk, answers at this voter's address: it cannot speak for the voter.
-            self._handle_failure_of(voter_id, event.correlation_id, now_ms)
+        # Another node, or another disk, that answers at the address of the one we asked cannot speak for it;
+        # who leads it may say, as anybody may.
+        is_other = asked.id >= 0 and not response.replica.matches(asked)
+        if response.cluster_id != state.cluster_id:
+            self._handle_failure_of(asked.id, event.correlation_id, now_ms)
             return
+        if is_other:
+            if maybe_adopt_epoch(state, response, now_ms):
+                return
+            self._handle_failure_of(asked.id, event.correlation_id, now_ms)
+            return
+        role, voter_id = state.role, asked.id
         match response:
+            case FetchResponse() if isinstance(role, Prospective):
+                leader_search.handle_search_response(state, role, event.correlation_id, response, now_ms)
             case FetchResponse():
                 fetch.handle_fetch_response(state, event.correlation_id, response, now_ms)
+            case FetchSnapshotResponse():
+                download.handle_fetch_snapshot_response(state, event.correlation_id, response, now_ms)
             case VoteResponse():
                 vote.handle_vote_response(state, voter_id, response, now_ms)
             case BeginQuorumEpochResponse():
+                if isinstance(role, Leader):
+                    reconfig.handle_probe_response(state, role, event.correlation_id, response, now_ms)
                 begin_end.handle_begin_response(state, voter_id, response, now_ms)
             case EndQuorumEpochResponse():
                 begin_end.handle_end_response(state, voter_id, response, now_ms)
+            case VoterChangeResponse():
+                reconfig.change_was_answered(state, event.correlation_id, now_ms)
 
     def _handle_failure(self, correlation_id: int, now_ms: int) -> None:
-        voter_id = self.state.in_flight.pop(correlation_id, None)
-        self._handle_failure_of(voter_id, correlation_id, now_ms)
+        asked = self.state.in_flight.pop(correlation_id, None)
+        if asked is not None:
+            self._handle_failure_of(asked.id, correlation_id, now_ms)
 
-    def _handle_failure_of(self, voter_id: int | None, correlation_id: int, now_ms: int) -> None:
-        if voter_id is None:
-            return
+    def _handle_failure_of(self, voter_id: int, correlation_id: int, now_ms: int) -> None:
         state = self.state
         match state.role:
             case Follower() | Unattached():
                 fetch.handle_fetch_failure(state, correlation_id, now_ms)
-            case Candidate():
+                reconfig.change_was_answered(state, correlation_id, now_ms)
+            case Prospective(search_correlation=search) as asking if search == correlation_id:
+                asking.search_correlation = None
+            case Poll():
                 vote.handle_vote_failure(state, voter_id, now_ms)
-            case Leader():
+            case Leader() as leader:
+                reconfig.handle_probe_failure(state, leader, correlation_id, now_ms)
                 begin_end.handle_begin_failure(state, voter_id, now_ms)
             case Resigned():
                 begin_end.handle_end_failure(state, voter_id, now_ms)
@@ -163,27 +234,30 @@ class RaftCore:
 
     def _announce_initial_role(self, now_ms: int) -> None:
         state = self.state
-        leader_id = state.leader_id
-        key = None if leader_id is None else state.voter_key(leader_id)
-        state.emit(LeaderChanged(key, state.epoch))
+        state.emit(LeaderChanged(state.leader_key, state.epoch, address=state.leader_address))
         if state.is_voter and state.voters.majority == 1:
-            vote.stand_for_election(state, now_ms)
+            vote.seek_election(state, now_ms)
 
     def _run_timers(self, now_ms: int) -> None:
         state = self.state
         role = state.role
         if isinstance(role, Leader):
+            if reconfig.run_changes(state, role, now_ms):
+                fetch.handle_appended_voters(state, role)
             begin_end.run_leader_timers(state, role, now_ms)
             if state.role is role:
                 fetch.expire_parked(state, role, now_ms)
-        elif isinstance(role, Candidate):
-            vote.run_candidate_timers(state, role, now_ms)
+        elif isinstance(role, Poll):
+            vote.run_poll_timers(state, role, now_ms)
         elif isinstance(role, Resigned):
             begin_end.run_resigned_timers(state, role, now_ms)
-        elif state.is_voter and not state.shutting_down:
+        elif not state.shutting_down and state.may_stand:
             deadline_ms = role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms
             if now_ms >= deadline_ms:
-                vote.stand_for_election(state, now_ms)
+                if role.epoch_has_ended:
+                    vote.stand_for_election(state, now_ms)
+                else:
+                    vote.seek_election(state, now_ms)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -194,15 +268,15 @@ class RaftCore:
             case Leader():
                 times = [*role.begin_at_ms.values(), *(parked.deadline_ms for parked in role.parked.values())]
                 check_quorum_ms = begin_end.check_quorum_deadline_ms(state, role)
-                if check_quorum_ms is not None:
-                    times.append(check_quorum_ms)
+                changes_ms = reconfig.changes_deadline_ms(role)
+                times += [due_ms for due_ms in (check_quorum_ms, changes_ms) if due_ms is not None]
                 return min(times, default=None)
-            case Candidate():
-                return vote.candidate_deadline_ms(role)
+            case Poll():
+                return vote.poll_deadline_ms(state, role)
             case Resigned():
                 return begin_end.resigned_deadline_ms(role, state.shutting_down)
         times = []
-        if state.is_voter and not state.shutting_down:
+        if not state.shutting_down and state.may_stand:
             times.append(role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms)
         wants_fetch = isinstance(role, Follower) or not state.is_voter
         if (
@@ -211,6 +285,9 @@ class RaftCore:
             and state.log.flushed_offset == state.log.end_offset
         ):
             times.append(role.next_fetch_ms)
+        change_ms = reconfig.change_due_ms(state, role) if isinstance(role, Follower) else None
+        if change_ms is not None:
+            times.append(change_ms)
         return min(times, default=None)
 
     def may_propose(self, epoch: int) -> bool:
@@ -233,11 +310,14 @@ def _initial_role(state: CoreState, now_ms: int) -> Role:
     """
     election = state.election
     timeout_ms = state.random_election_timeout_ms()
-    if election.leader_id is None or state.voters.get(election.leader_id) is None:
+    leader = None if election.leader_id is None else state.voters.get(election.leader_id)
+    if leader is None:
         return Unattached(now_ms + timeout_ms, next_fetch_ms=now_ms)
-    if election.leader_id != state.local.id:
-        fetch_timeout_ms = state.random_fetch_timeout_ms()
-        return Follower(election.leader_id, fetch_timeout_ms, now_ms + fetch_timeout_ms, next_fetch_ms=now_ms)
-    if not state.is_voter:
+    if leader.key.id != state.local.id:
+        fetch_ms = state.random_fetch_timeout_ms()
+        role = Follower(leader.key.id, fetch_ms, now_ms + fetch_ms, next_fetch_ms=now_ms)
+        role.leader_address = leader.address
+        return role
+    if not state.may_stand:
         return Unattached(now_ms + timeout_ms, next_fetch_ms=now_ms)
     return Resigned(now_ms + timeout_ms, (), dict.fromkeys(state.other_voters(), now_ms))

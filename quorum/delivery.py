@@ -1,4 +1,4 @@
-"""Hands committed batches and leader changes to the listeners, in slices, in order, exactly once.
+"""Hands snapshots, committed batches and leader changes to the listeners, in slices, in order, exactly once.
 
 Decides nothing about commitment: it reads the log between what it has delivered and the high watermark it
 was told. The leadership of the local replica is announced only after its LeaderChange record has been
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.value_batches import decode_values
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumListener
+from pykraft.quorum.log_shape import SnapshotId
 
-SLICE_RECORDS = 1000
+SLICE_RECORDS = 500
 SLICE_BYTES = 1 << 20
 
 
@@ -26,16 +27,37 @@ class CommittedLog(Protocol):
     ) -> Iterator[tuple[BatchHeader, bytes]]: ...
 
 
+class CommittedSnapshot(Protocol):
+    """A snapshot file, opened."""
+
+    snapshot_id: SnapshotId
+    last_contained_log_time_ms: int
+
+    def __iter__(self) -> Iterator[tuple[bytes, ...]]: ...
+
+    def close(self) -> None: ...
+
+
 class Delivery:
-    """``delivered_offset``: every batch below it has been handed to every listener."""
+    """``delivered_offset``: everything below it has been handed to every listener."""
 
     def __init__(self, log: CommittedLog, listeners: Sequence[QuorumListener]) -> None:
         self._log = log
         self._listeners = tuple(listeners)
         self._pending: tuple[tuple[LeaderAndEpoch, int | None], ...] = ()
         self._announced: LeaderAndEpoch | None = None
+        self._snapshot: CommittedSnapshot | None = None
+        self._snapshot_values: Iterator[tuple[bytes, ...]] | None = None
         self.delivered_offset = 0
         self.high_watermark = 0
+
+    def replace_by(self, snapshot: CommittedSnapshot) -> None:
+        """Deliver a snapshot next, then the log from its end; one that was being delivered is dropped."""
+        assert snapshot.snapshot_id.end_offset > self.delivered_offset
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._snapshot, self._snapshot_values = snapshot, None
+        self.high_watermark = max(self.high_watermark, snapshot.snapshot_id.end_offset)
 
     def leader_changed(self, leader: LeaderAndEpoch, after_offset: int | None) -> None:
         """A later change replaces those not announced yet, except that winning does not hide having lost.
@@ -51,7 +73,10 @@ class Delivery:
         return self.delivered_offset < self.high_watermark or self._may_announce()
 
     def deliver_slice(self) -> None:
-        """Announce a leader change that is due, or deliver one slice of at most about 1000 records."""
+        """Announce a leader change that is due, or deliver one slice of at most about 500 records."""
+        if self._snapshot is not None:
+            self._deliver_snapshot_slice(self._snapshot)
+            return
         if self._may_announce():
             self._announce()
             return
@@ -60,6 +85,23 @@ class Delivery:
             for listener in self._listeners:
                 listener.handle_commit(batches)
         self.delivered_offset = next_offset
+
+    def _deliver_snapshot_slice(self, snapshot: CommittedSnapshot) -> None:
+        if self._snapshot_values is None:
+            self._snapshot_values = iter(snapshot)
+            for listener in self._listeners:
+                listener.begin_snapshot(snapshot.snapshot_id, snapshot.last_contained_log_time_ms)
+            return
+        values = next(self._snapshot_values, None)
+        if values is not None:
+            for listener in self._listeners:
+                listener.handle_snapshot_values(values)
+            return
+        self._snapshot = self._snapshot_values = None
+        snapshot.close()
+        self.delivered_offset = snapshot.snapshot_id.end_offset
+        for listener in self._listeners:
+            listener.finish_snapshot()
 
     def _may_announce(self) -> bool:
         if not self._pending:
@@ -96,11 +138,12 @@ class Delivery:
 def _committed(header: BatchHeader, data: bytes) -> CommittedBatch:
     values: tuple[bytes, ...] = ()
     if not header.is_control:
-        values = tuple(record.value or b"" for record in decode_batch(data, header))
+        values = decode_values(data, header)
     return CommittedBatch(
         header.base_offset,
         header.last_offset,
         header.partition_leader_epoch,
         header.max_timestamp,
         values,
+        len(data),
     )

@@ -13,7 +13,7 @@ def describe_quorum(state: CoreState, wall_minus_monotonic_ms: int, now_ms: int)
     role = state.role
     voters, observers = [], []
     for voter in state.voters:
-        if voter.key.id == state.local.id:
+        if state.is_voter and voter.key.id == state.local.id:
             voters.append(ReplicaProgress(state.local, state.log.end_offset, now_ms, now_ms))
         elif isinstance(role, Leader):
             voters.append(_shown(role.progress[voter.key.id], role, wall_minus_monotonic_ms))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.log import Log
-from pykraft.quorum import effects, events, rpc
+from pykraft.quorum import effects, events
+from pykraft.quorum.calls import Calls
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.core import RaftCore
 from pykraft.quorum.delivery import Delivery
@@ -31,13 +32,20 @@ from pykraft.quorum.listener import (
     QuorumListener,
     ReplicaProgress,
 )
-from pykraft.quorum.messages import Response
+from pykraft.quorum.local_snapshots import LocalSnapshots, SnapshotWriter
+from pykraft.quorum.log_shape import SnapshotId
+from pykraft.quorum.messages import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo
 from pykraft.quorum.state import RandomSource
 from pykraft.quorum.state_store import QuorumStateError
 from pykraft.quorum.storage import QuorumStorage, StateStore, encode_proposal
-from pykraft.quorum.voters import ReplicaKey, VoterSet
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcServer, RpcTransport
+from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -50,6 +58,8 @@ __all__ = [
     "QuorumListener",
     "QuorumNode",
     "ReplicaProgress",
+    "SnapshotId",
+    "SnapshotWriter",
 ]
 
 logger = logging.getLogger(__name__)
@@ -58,11 +68,13 @@ MAX_BATCH_BYTES = 8 << 20
 
 
 class QuorumNode:
-    """A voter, or an observer when ``local`` is not among ``voters``.
+    """A voter, or an observer when ``local`` is not among the voters.
 
-    ``log`` is open and recovered; it, the transport and the server belong to the caller. ``on_fatal`` is
-    called once, on the loop, after the replica has halted. ``flush_executor``: threads for the flushes of the
-    log, the loop's own if None; one thread is enough, but a queue behind slow jobs delays every commit.
+    ``voters``: those that the configuration or formatting named, or none: what the log says goes before them.
+    ``local_address``: where this replica is reached, None if it serves nobody. ``log`` is open and recovered;
+    it, the transport and the server belong to the caller. ``on_fatal`` is called once, on the loop, after the
+    replica has halted. ``flush_executor``: threads for the flushes of the log and of snapshots, the loop's
+    own if None; two are enough, but a queue behind slow jobs delays every commit.
     """
 
     def __init__(
@@ -80,24 +92,27 @@ class QuorumNode:
         listeners: Sequence[QuorumListener] = (),
         on_fatal: Callable[[BaseException], None] | None = None,
         flush_executor: Executor | None = None,
+        local_address: RpcAddress | None = None,
     ) -> None:
         self._config = config
         self._cluster_id = cluster_id
         self._local = local
-        self._voters = voters
+        self._local_address = local_address
+        self._initial_voters = voters
         self._log = log
         self._storage = QuorumStorage(log, state_store, clock)
-        self._transport = transport
+        self._calls = Calls(cluster_id, local, transport, self._step)
         self._clock = clock
         self._rng = rng
         self._on_fatal = on_fatal
         self._flush_executor = flush_executor
         self._delivery = Delivery(log, listeners)
+        self._snapshots = LocalSnapshots(
+            log, self._storage.snapshots, config, clock, self._in_thread, self._step, self._fail
+        )
         self._core: RaftCore | None = None
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
-        self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
-        self._next_token = 0
         self._pumping = False
         self._running = False
         self._delivering = False
@@ -106,8 +121,8 @@ class QuorumNode:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._leader = LeaderAndEpoch(None, 0)
+        self._leader_address: RpcAddress | None = None
         self._handed_over = asyncio.Event()
-        self._complained: set[tuple[ReplicaKey, ErrorCode]] = set()
 
     # --- what the rest of the process uses ------------------------------------------------------------
 
@@ -117,12 +132,17 @@ class QuorumNode:
         return self._leader
 
     @property
+    def voters(self) -> VoterSet:
+        """The newest voter set in the local log, committed or not."""
+        return self._initial_voters if self._core is None else self._core.state.voters
+
+    @property
     def is_voter(self) -> bool:
-        return self._voters.is_voter(self._local)
+        return self.voters.is_voter(self._local)
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive; 0 until known after a start."""
+        """Exclusive; after a start, until more is known, the end of the newest snapshot, 0 without one."""
         return 0 if self._core is None else self._core.state.high_watermark
 
     @property
@@ -136,9 +156,7 @@ class QuorumNode:
 
     def leader_address(self) -> RpcAddress | None:
         """Where the known leader's CONTROLLER listener is."""
-        leader_id = self._leader.leader_id
-        voter = None if leader_id is None else self._voters.get(leader_id)
-        return None if voter is None else voter.address
+        return self._leader_address
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         """Append ``values`` as one batch; returns the offset of its last record. It commits later, or never.
@@ -159,6 +177,47 @@ class QuorumNode:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the disk failed")
         return base_offset + len(values) - 1
 
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        """The newest snapshot that is durable here, made or fetched."""
+        return self._storage.snapshots.latest()
+
+    def start_snapshot(self, end_offset: int, append_time_ms: int) -> SnapshotWriter | None:
+        """Begin a snapshot of the committed state below ``end_offset``; its values come from the caller.
+
+        ``append_time_ms`` is that of the last batch in it. None if it would not be newer than the newest, if
+        another is being written, or if ``end_offset`` is not the end of a committed batch.
+        """
+        core, latest = self._core, self.latest_snapshot
+        first_offset = 0 if latest is None else latest.end_offset
+        if core is None or not self._running or not first_offset < end_offset <= core.state.high_watermark:
+            return None
+        snapshot_id = SnapshotId(end_offset, core.state.log.epoch_of(end_offset - 1))
+        # Voters named by configuration or formatting alone are not part of the replicated state.
+        return self._snapshots.begin(snapshot_id, append_time_ms, core.state.history.shared_at(end_offset))
+
+    async def add_voter(self, voter: Voter, timeout_ms: int, *, ack_when_committed: bool = True) -> None:
+        """Make an observer that has caught up a voter; returns when that is committed, or appended.
+
+        :class:`KafkaError` NOT_CONTROLLER if the local replica does not lead or stops leading before the
+        commit, UNSUPPORTED_VERSION if the voters are fixed, DUPLICATE_VOTER, REQUEST_TIMED_OUT if an earlier
+        change is not committed, the new voter not reached or behind, or the commit late (it may still
+        follow).
+        """
+        await self._calls.change_voters(
+            AddRaftVoterRequest(self._cluster_id, voter, timeout_ms, ack_when_committed)
+        )
+
+    async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
+        """Make a voter an observer. Errors as :meth:`add_voter`; VOTER_NOT_FOUND; INVALID_REQUEST for the
+        last.
+        """
+        await self._calls.change_voters(RemoveRaftVoterRequest(self._cluster_id, key, timeout_ms))
+
+    async def update_voter(self, voter: Voter, timeout_ms: int) -> None:
+        """Change a voter's address. Errors as :meth:`remove_voter`."""
+        await self._calls.change_voters(UpdateRaftVoterRequest(self._cluster_id, voter, timeout_ms))
+
     def describe(self, now_ms: int) -> QuorumDescription:
         """The quorum as seen from here. ``now_ms`` is the time of day, and so are the times in the answer."""
         if self._core is None:
@@ -166,29 +225,36 @@ class QuorumNode:
         return describe_quorum(self._core.state, now_ms - self._clock.monotonic_ms(), now_ms)
 
     def register(self, server: RpcServer) -> None:
-        """Serve Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch on ``server``."""
-        for method in rpc.METHODS.values():
-            server.register(method, self._handler(method))
+        """Serve the calls of other replicas on ``server``."""
+        self._calls.register(server)
 
     async def start(self) -> None:
         """Read the disk and join the quorum. :class:`QuorumStateError` if the disk cannot be believed."""
         election = self._storage.read_election()
         # What a killed process left in the page cache is readable but not durable yet; the core takes it so.
-        await asyncio.get_running_loop().run_in_executor(self._flush_executor, self._log.flush)
+        loop = asyncio.get_running_loop()
+        for damage in await loop.run_in_executor(self._flush_executor, self._storage.recover):
+            logger.warning("An older snapshot is removed: %s", damage)
+        latest = self.latest_snapshot
+        if latest is not None:
+            self._delivery.replace_by(self._storage.snapshots.reader(latest))
         try:
             self._core = RaftCore(
                 config=self._config,
                 cluster_id=self._cluster_id,
                 local=self._local,
-                voters=self._voters,
+                history=self._storage.read_voters(self._initial_voters),
                 rng=self._rng,
                 election=election,
                 log=self._storage.outline(),
+                latest_snapshot=latest,
                 now_ms=self._clock.monotonic_ms(),
+                local_address=self._local_address,
             )
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
         self._running = True
+        self._calls.open()
         self._step(events.Started())
 
     async def stop(self) -> None:
@@ -236,51 +302,9 @@ class QuorumNode:
             self._handed_over.set()
 
     def _is_blocked(self) -> bool:
-        return bool(self._effects) and isinstance(self._effects[0], TruncateTo) and self._flushing is not None
-
-    def _handler(self, method: str) -> Callable[[bytes], asyncio.Future[bytes]]:
-        def handle(payload: bytes) -> asyncio.Future[bytes]:
-            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            if not self._running:
-                answer.set_result(self._refusal(method, ErrorCode.BROKER_NOT_AVAILABLE))
-                return answer
-            try:
-                request = rpc.decode_request(method, payload)
-            except ValueError as error:
-                logger.warning("Refused a malformed request %s: %s", method, error)
-                answer.set_result(self._refusal(method, ErrorCode.INVALID_REQUEST))
-                return answer
-            token = self._next_token
-            self._next_token += 1
-            self._waiting[token] = (method, answer)
-            self._step(events.RequestReceived(token, request))
-            return answer
-
-        return handle
-
-    def _handle_reply(self, correlation_id: int, method: str, reply: bytes | RpcFailure) -> None:
-        if not self._running:
-            return
-        if isinstance(reply, RpcFailure):
-            self._step(events.RequestFailed(correlation_id))
-            return
-        try:
-            response = rpc.decode_response(method, reply)
-        except ValueError as error:
-            logger.warning("Dropped a malformed answer to %s: %s", method, error)
-            self._step(events.RequestFailed(correlation_id))
-            return
-        if response.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
-            self._complain(response)
-        self._step(events.ResponseReceived(correlation_id, response))
-
-    def _complain(self, response: Response) -> None:
-        """Say once, not at every retry, that a peer is not the one our voter set means."""
-        seen = (response.replica, response.error)
-        if seen not in self._complained:
-            self._complained.add(seen)
-            who, why = f"{response.replica} of cluster {response.cluster_id}", response.error.name
-            logger.error("Replica %s refuses us: %s", who, why)
+        if not self._effects or self._flushing is None:
+            return False
+        return isinstance(self._effects[0], TruncateTo | effects.InstallSnapshot)
 
     def _handle_timer(self) -> None:
         self._timer = None
@@ -302,39 +326,33 @@ class QuorumNode:
 
     def _run(self, effect: Effect) -> None:
         match effect:
-            case effects.Send(to, correlation_id, request, timeout_ms):
-                voter = self._voters.get(to)
-                assert voter is not None
-                method = rpc.METHODS[type(request)]
-
-                def on_reply(reply: bytes | RpcFailure) -> None:
-                    self._handle_reply(correlation_id, method, reply)
-
-                self._transport.send(voter.address, method, rpc.encode_request(request), timeout_ms, on_reply)
+            case effects.Send():
+                self._calls.send(effect)
             case effects.Reply(token, response):
-                self._reply(token, response)
+                self._calls.reply(token, response)
             case effects.ReplyWithRecords():
-                self._reply(effect.token, self._storage.with_records(effect))
+                self._calls.reply(effect.token, self._storage.with_records(effect))
+            case effects.ReplyWithSnapshot():
+                self._calls.reply(effect.token, self._storage.with_snapshot(effect))
+            case effects.CheckSnapshot():
+                self._check_snapshot(effect)
+            case effects.InstallSnapshot(snapshot_id):
+                self._storage.apply(effect)
+                self._delivery.replace_by(self._storage.snapshots.reader(snapshot_id))
             case FlushLog():
                 self._flush_wanted = effect
             case effects.AdvanceHighWatermark(high_watermark):
                 self._delivery.high_watermark = high_watermark
-            case effects.LeaderChanged(leader, epoch, after_offset):
+            case effects.LeaderChanged(leader, epoch, after_offset, address):
                 known = LeaderAndEpoch(None if leader is None else leader.id, epoch)
                 if known != self._leader:
                     logger.info("Epoch %d: leader is %s", epoch, "unknown" if leader is None else leader)
-                self._leader = known
+                self._leader, self._leader_address = known, address
                 self._delivery.leader_changed(known, after_offset)
+            case effects.VotersChanged(voters):
+                logger.info("The voters are now %s", ", ".join(f"{v.key} at {v.address}" for v in voters))
             case _:
                 self._storage.apply(effect)
-
-    def _reply(self, token: int, response: Response) -> None:
-        _, answer = self._waiting.pop(token)
-        if not answer.done():
-            answer.set_result(rpc.encode_response(response))
-
-    def _refusal(self, method: str, error: ErrorCode) -> bytes:
-        return rpc.encode_response(rpc.refusal(method, self._cluster_id, self._local, error))
 
     # --- flushing and delivering --------------------------------------------------------------------------
 
@@ -358,6 +376,27 @@ class QuorumNode:
 
         self._flushing.add_done_callback(on_flushed)
 
+    def _check_snapshot(self, effect: effects.CheckSnapshot) -> None:
+        job = asyncio.get_running_loop().run_in_executor(
+            self._flush_executor, self._storage.prepare_check(effect)
+        )
+
+        def on_checked(check: asyncio.Future[SnapshotInfo]) -> None:
+            if check.cancelled() or not self._running:
+                return
+            error = check.exception()
+            if error is None:
+                info = check.result()
+                self._storage.checked[effect.snapshot_id] = info
+                self._step(events.SnapshotChecked(effect.attempt, True, info.voters))
+            elif isinstance(error, CorruptSnapshotError):
+                logger.error("What was fetched is fetched anew: %s", error)
+                self._step(events.SnapshotChecked(effect.attempt, False))
+            else:
+                self._fail(error)
+
+        job.add_done_callback(on_checked)
+
     def _maybe_deliver(self) -> None:
         if self._running and not self._delivering and self._delivery.has_work:
             self._delivering = True
@@ -375,6 +414,9 @@ class QuorumNode:
             return
         self._maybe_deliver()
 
+    async def _in_thread(self, job: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._flush_executor, job)
+
     # --- the end ------------------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
@@ -390,10 +432,8 @@ class QuorumNode:
         self._handed_over.set()
         self._events.clear()
         self._effects.clear()
+        self._snapshots.forget()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for method, answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result(self._refusal(method, ErrorCode.BROKER_NOT_AVAILABLE))
-        self._waiting.clear()
+        self._calls.close()

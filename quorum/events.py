@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.messages import Request, Response
+from pykraft.quorum.voters import VoterSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,32 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot of our own committed state is durable."""
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReached:
+    """The log need no longer hold what lies before the end of this snapshot, which is durable here."""
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChecked:
+    """What was fetched is durable, and whole and undamaged or not. ``attempt`` is copied from CheckSnapshot.
+
+    ``voters``: the set in the snapshot, None if it holds none.
+    """
+
+    attempt: int
+    is_intact: bool
+    voters: VoterSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownRequested:
     """Stop gracefully: a leader hands over, nobody stands for election any more."""
 
@@ -81,5 +109,8 @@ Event = (
     | RequestFailed
     | LogFlushed
     | Proposed
+    | SnapshotTaken
+    | RetentionReached
+    | SnapshotChecked
     | ShutdownRequested
 )

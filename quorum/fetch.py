@@ -2,8 +2,8 @@
 
 At the leader: a fetch names the fetcher's epoch and the epoch of its last record. If the leader's log does
 not hold that epoch up to that offset, the answer is where they diverge; otherwise the fetch acknowledges
-everything before its offset. The high watermark is what a majority of voters has flushed, and moves only to
-offsets of the leader's own epoch.
+everything before its offset; what the log no longer holds a snapshot stands for. The high watermark is what a
+majority of voters has flushed, and moves only to offsets of the leader's own epoch.
 At the follower: the fetch offset is the flushed log end, so a fetch never runs ahead of fsync. The high
 watermark is the leader's, capped by what is flushed here, and nothing below it is ever truncated.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.quorum import download
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
@@ -21,25 +22,37 @@ from pykraft.quorum.effects import (
     ReplyWithRecords,
     TruncateTo,
 )
+from pykraft.quorum.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.messages import DivergingEpoch, FetchRequest, FetchResponse
 from pykraft.quorum.progress import FetchProgress, majority_reached
+from pykraft.quorum.reconfig import adopt_voters
 from pykraft.quorum.roles import Follower, Leader, ParkedFetch, Unattached
 from pykraft.quorum.state import CoreState
-from pykraft.quorum.transitions import maybe_adopt_epoch
+from pykraft.quorum.transitions import maybe_adopt_epoch, transition_to_unattached
 from pykraft.quorum.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
 
 # --- at the leader -----------------------------------------------------------------------------------
 
 
 def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, now_ms: int) -> None:
     error = _refusal(state, request)
+    if error is ErrorCode.UNKNOWN_LEADER_EPOCH and isinstance(state.role, Leader):
+        # Who knows a later epoch never follows us. Of a voter we would hear it; an observer would stay out.
+        transition_to_unattached(state, request.epoch, now_ms)
+        error = _refusal(state, request)
     if error is not ErrorCode.NONE:
         state.emit(Reply(token, _response(state, error)))
         return
     role = state.role
     assert isinstance(role, Leader)
     _release_parked(state, role, request.replica)
-    progress = _progress_of(state, role, request, now_ms)
+    progress = progress_of(state, role, request.replica, now_ms)
+    if _lies_before(state.log.start, request):
+        progress.record_contact(now_ms)
+        assert state.snapshot is not None, "the log was shortened and nothing stands for it"
+        state.emit(Reply(token, _response(state, snapshot_id=state.snapshot)))
+        return
     epoch, end_offset = state.log.end_offset_for_epoch(request.last_fetched_epoch)
     if epoch != request.last_fetched_epoch or end_offset < request.fetch_offset:
         progress.record_contact(now_ms)
@@ -75,14 +88,28 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _progress_of(state: CoreState, role: Leader, request: FetchRequest, now_ms: int) -> FetchProgress:
-    key = request.replica
+def _lies_before(start: SnapshotId, request: FetchRequest) -> bool:
+    """Whether the fetcher's log ends, or parts from ours, before our log starts.
+
+    Ours can tell only about epochs from that of its start on. A replica that has just that epoch at the
+    start, or a later one somewhere behind it, shares everything before.
+    """
+    if start == BEGINNING:
+        return False
+    if request.fetch_offset == start.end_offset:
+        return request.last_fetched_epoch != start.epoch
+    return request.fetch_offset < start.end_offset or request.last_fetched_epoch < start.epoch
+
+
+def progress_of(state: CoreState, role: Leader, key: ReplicaKey, now_ms: int) -> FetchProgress:
+    """What is known of a replica that asks for something, voter or observer."""
     if state.voters.is_voter(key):
         return _progress_of_voter(role, key)
     progress = role.observers.get(key)
     if progress is None:
         role.forget_silent_observers(now_ms)
-        progress = role.observers[key] = FetchProgress(key, 0, now_ms, now_ms)
+        end_offset = state.log.end_offset
+        progress = role.observers[key] = FetchProgress(key, 0, now_ms, role.elected_at_ms, end_offset)
     return progress
 
 
@@ -124,6 +151,12 @@ def _answer_parked(state: CoreState, role: Leader) -> None:
         del role.parked[key]
 
 
+def handle_appended_voters(state: CoreState, role: Leader) -> None:
+    """Followers that wait are answered at once, and a smaller majority may have been reached already."""
+    _answer_parked(state, role)
+    maybe_advance_leader_high_watermark(state, role)
+
+
 def expire_parked(state: CoreState, role: Leader, now_ms: int) -> None:
     for key in [key for key, parked in role.parked.items() if parked.deadline_ms <= now_ms]:
         state.emit(Reply(role.parked.pop(key).token, _response(state)))
@@ -143,10 +176,13 @@ def handle_proposal(state: CoreState, epoch: int, record_count: int, payload: ob
 def maybe_advance_leader_high_watermark(state: CoreState, role: Leader) -> None:
     """Commit what a majority has flushed, but only up to and including records of our own epoch.
 
+    The majority is one of the newest voter set, committed or not; we count only if we are in it.
     Records of earlier epochs commit with the first of ours that covers them, never by count alone: a
     majority may hold one and yet see it replaced (Raft figure 8).
     """
-    offsets = [state.log.flushed_offset, *(p.end_offset for p in role.progress.values())]
+    offsets = [p.end_offset for p in role.progress.values()]
+    if state.is_voter:
+        offsets.append(state.log.flushed_offset)
     reached = majority_reached(offsets, state.voters.majority)
     if reached > state.high_watermark and reached > role.epoch_start_offset:
         state.high_watermark = reached
@@ -155,7 +191,10 @@ def maybe_advance_leader_high_watermark(state: CoreState, role: Leader) -> None:
 
 
 def _response(
-    state: CoreState, error: ErrorCode = ErrorCode.NONE, diverging: DivergingEpoch | None = None
+    state: CoreState,
+    error: ErrorCode = ErrorCode.NONE,
+    diverging: DivergingEpoch | None = None,
+    snapshot_id: SnapshotId | None = None,
 ) -> FetchResponse:
     return FetchResponse(
         state.cluster_id,
@@ -165,6 +204,8 @@ def _response(
         state.leader_id,
         state.high_watermark,
         diverging,
+        leader_address=state.leader_address,
+        snapshot_id=snapshot_id,
     )
 
 
@@ -180,8 +221,15 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
         or log.flushed_offset < log.end_offset
     ):
         return
+    target = _fetch_target(state, role, now_ms)
+    if target is None:
+        role.next_fetch_ms = now_ms + state.config.fetch_timeout_ms
+        return
+    if isinstance(role, Follower) and role.snapshot_id is not None:
+        role.fetch_correlation = state.send(*target, download.build_request(state, role.snapshot_id))
+        return
     role.fetch_correlation = state.send(
-        _fetch_target(state, role, now_ms),
+        *target,
         FetchRequest(
             cluster_id=state.cluster_id,
             replica=state.local,
@@ -195,12 +243,26 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
     )
 
 
-def _fetch_target(state: CoreState, role: Follower | Unattached, now_ms: int) -> int:
-    """The leader; an observer that has none, or has lost it, asks any voter who it is."""
-    if isinstance(role, Follower) and (state.is_voter or now_ms < role.fetch_deadline_ms):
-        return role.leader_id
-    others = state.other_voters()
-    return others[state.rng.randrange(len(others))]
+def _fetch_target(
+    state: CoreState, role: Follower | Unattached, now_ms: int
+) -> tuple[ReplicaKey, RpcAddress] | None:
+    """The leader; an observer that has none, or has lost it, asks anybody who it is. None: nobody is known.
+
+    Of a leader only the id is asked for: who answers as the leader of this epoch was elected in it, and our
+    voter set may still show the disk it had before.
+    """
+    targets = []
+    if isinstance(role, Follower) and state.leader_address is not None:
+        leader = ReplicaKey(role.leader_id), state.leader_address
+        if state.is_voter or now_ms < role.fetch_deadline_ms:
+            return leader
+        targets.append(leader)
+    targets += [(voter.key, voter.address) for voter in state.voters if voter.key.id != state.local.id]
+    known = {address for _, address in targets} | {state.local_address}
+    for number, address in enumerate(state.config.bootstrap_servers):
+        if address not in known:
+            targets.append((ReplicaKey(-1 - number), address))
+    return targets[state.rng.randrange(len(targets))] if targets else None
 
 
 def handle_fetch_response(
@@ -210,23 +272,32 @@ def handle_fetch_response(
     if not isinstance(role, Follower | Unattached) or role.fetch_correlation != correlation_id:
         return
     role.fetch_correlation = None
-    if maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms):
+    if maybe_adopt_epoch(state, response, now_ms):
         return
     is_from_leader = isinstance(role, Follower) and response.replica.id == role.leader_id
     if response.error is not ErrorCode.NONE or response.epoch != state.epoch or not is_from_leader:
         role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
+        if isinstance(role, Follower) and (response.epoch, response.leader_id) == (
+            state.epoch,
+            role.leader_id,
+        ):
+            # An observer that its leader does not answer asks around: it may look for it in an old place.
+            role.leader_address = response.leader_address or role.leader_address
         return
     assert isinstance(role, Follower)
-    role.fetch_deadline_ms = now_ms + role.fetch_timeout_ms
+    role.hear(now_ms)
+    if response.snapshot_id is not None:
+        download.fetch_snapshot_next(state, role, response.snapshot_id, now_ms)
+        return
     if response.diverging is not None:
-        if not _truncate(state, response.diverging):
+        if not _truncate(state, response.diverging, now_ms):
             role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
         return
     if response.batches and not _is_contiguous(state, response):
         role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
         return
     if response.batches:
-        _append(state, response)
+        _append(state, response, now_ms)
     role.leader_high_watermark = max(role.leader_high_watermark, response.high_watermark)
     advance_follower_high_watermark(state, role)
 
@@ -243,15 +314,18 @@ def _is_contiguous(state: CoreState, response: FetchResponse) -> bool:
     return True
 
 
-def _append(state: CoreState, response: FetchResponse) -> None:
+def _append(state: CoreState, response: FetchResponse, now_ms: int) -> None:
     log = state.log
     state.emit(AppendFetched(response.batches, response.payload))
     for batch in response.batches:
         log.append(batch.end_offset, batch.epoch)
+        if batch.voters is not None:
+            state.history.append(batch.base_offset, batch.voters)
+    adopt_voters(state, now_ms)
     state.emit(FlushLog(log.end_offset, log.generation))
 
 
-def _truncate(state: CoreState, diverging: DivergingEpoch) -> bool:
+def _truncate(state: CoreState, diverging: DivergingEpoch, now_ms: int) -> bool:
     """Cut back to where our log can still agree with the leader's; the next fetch finds out if it does."""
     log = state.log
     epoch, end_offset = log.end_offset_for_epoch(diverging.epoch)
@@ -264,6 +338,8 @@ def _truncate(state: CoreState, diverging: DivergingEpoch) -> bool:
         return False  # no true leader says this
     log.truncate(end_offset)
     state.emit(TruncateTo(end_offset))
+    state.history.truncate(end_offset)
+    adopt_voters(state, now_ms)
     if log.flushed_offset < end_offset:
         state.emit(FlushLog(end_offset, log.generation))
     return True

@@ -11,112 +11,32 @@ machine safety); the others are this project's rules about what is durable when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
 
+from pykraft.quorum.durability_invariants import (
+    CommittedIsDurable,
+    CountedIsHeld,
+    EpochDurable,
+    FetchAcknowledgesDurable,
+    SnapshotIsCommitted,
+    VoteDurable,
+)
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
     AppendLeaderChange,
     AppendProposal,
+    AppendVoters,
     Effect,
-    Reply,
-    ReplyWithRecords,
-    Send,
 )
-from pykraft.quorum.messages import FetchRequest, VoteRequest, VoteResponse
-from pykraft.quorum.roles import ElectionState, Leader
-from pykraft.quorum.state import CoreState
-from pykraft.quorum.voters import ReplicaKey
-
-
-class InvariantViolation(AssertionError):
-    """An invariant does not hold."""
-
-    def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"{name}: {detail}")
-        self.name = name
-
-
-class StoredBatch(NamedTuple):
-    """A batch as it stands in a replica's log; ``value`` identifies its content."""
-
-    base_offset: int
-    end_offset: int
-    epoch: int
-    value: object
-
-
-class ReplicaView(Protocol):
-    """What the invariants see of one replica. ``durable_*`` is what a power loss now would leave."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def is_voter(self) -> bool: ...
-    @property
-    def core_state(self) -> CoreState: ...
-    @property
-    def durable_election(self) -> ElectionState: ...
-    @property
-    def durable_end_offset(self) -> int: ...
-    @property
-    def batches(self) -> Sequence[StoredBatch]: ...
-
-    def batch_index(self, offset: int) -> int:
-        """Index of the batch that begins at ``offset`` (the number of batches if it is the log end)."""
-        ...
-
-    def candidate_of(self, token: int) -> ReplicaKey:
-        """Who asked for the vote that is answered under ``token``."""
-        ...
-
-
-class History:
-    """Everything that was once true of the cluster and must stay so."""
-
-    def __init__(self, majority: int) -> None:
-        self.majority = majority
-        self.replicas: list[ReplicaView] = []
-        self.leaders: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], int] = {}
-        self.epochs: dict[int, int] = {}
-        self.high_watermarks: dict[int, tuple[int, int]] = {}
-        self.known_batches: dict[tuple[int, int], tuple[StoredBatch, StoredBatch | None]] = {}
-        self.epoch_starts: dict[int, int] = {}
-        self.committed: list[StoredBatch] = []
-        self.commit_epochs: list[int] = []
-        self.acknowledged: dict[object, StoredBatch] = {}
-        self.lost_disks = 0
-
-    def replica(self, node_id: int) -> ReplicaView:
-        return next(replica for replica in self.replicas if replica.id == node_id)
-
-    def forget(self, node_id: int) -> None:
-        """Its disk was replaced: under the old id comes somebody else, and one copy of everything is gone."""
-        self.lost_disks += 1
-        self.epochs.pop(node_id, None)
-        self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node_id}
-
-    @property
-    def committed_end_offset(self) -> int:
-        return self.committed[-1].end_offset if self.committed else 0
-
-
-class Invariant:
-    """``watches``: effect types shown to :meth:`observe` right after they have been carried out."""
-
-    name = ""
-    watches: tuple[type[Effect], ...] = ()
-
-    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None: ...
-
-    def after_step(self, replica: ReplicaView, history: History) -> None: ...
-
-    def fail(self, detail: str) -> None:
-        raise InvariantViolation(self.name, detail)
+from pykraft.quorum.invariant_history import History, Invariant, InvariantViolation, ReplicaView, StoredBatch
+from pykraft.quorum.roles import Leader, Resigned
+from pykraft.quorum.voter_invariants import (
+    ElectedByMajority,
+    MajoritiesIntersect,
+    OneVoterChange,
+    VotersFollowTheLog,
+)
 
 
 class ElectionSafety(Invariant):
@@ -140,7 +60,7 @@ class LogMatching(Invariant):
     """
 
     name = "log matching"
-    watches = (AppendFetched, AppendProposal, AppendLeaderChange)
+    watches = (AppendFetched, AppendProposal, AppendLeaderChange, AppendVoters)
 
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
         batches = replica.batches
@@ -192,7 +112,11 @@ class StateMachineSafety(Invariant):
         before = history.high_watermarks.get(replica.id, (0, 0))
         known_to = before[1] if before[0] == replica.incarnation else 0
         committed, held = history.committed, replica.batches
-        for index in range(replica.batch_index(known_to), len(held)):
+        # Logs match (see above), so of what others have committed already the last batch speaks for all.
+        first = max(replica.batch_index(known_to), min(len(committed), len(held)) - 1)
+        while first > 0 and held[first].base_offset >= effect.high_watermark:
+            first -= 1
+        for index in range(first, len(held)):
             batch = held[index]
             if batch.base_offset >= effect.high_watermark:
                 break
@@ -202,63 +126,6 @@ class StateMachineSafety(Invariant):
             else:
                 committed.append(batch)
                 history.commit_epochs.append(replica.core_state.epoch)
-
-
-class CommittedIsDurable(Invariant):
-    """A majority of voters has everything committed on its disks; so nothing acknowledged can be lost."""
-
-    name = "acknowledged values are never lost"
-    watches = (AdvanceHighWatermark,)
-
-    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
-        self.check(history)
-
-    def check(self, history: History) -> None:
-        """Also called after each crash and truncation: only those can take something away."""
-        if not history.committed:
-            return
-        index, last = len(history.committed) - 1, history.committed[-1]
-        holders = 0
-        for replica in history.replicas:
-            if replica.is_voter and replica.durable_end_offset >= last.end_offset:
-                held = replica.batches
-                holders += len(held) > index and held[index] == last
-        if holders < history.majority - history.lost_disks:
-            self.fail(f"committed {last} is durable on {holders} voters only")
-
-
-class CountedIsHeld(Invariant):
-    """What a leader counts for a voter was fetched in its own epoch, and is on that voter's disk.
-
-    Looked at when it changes. A voter that has gone on to a later epoch owes this leader nothing any more.
-    """
-
-    name = "a leader counts what is held"
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[int, int, int], int] = {}
-
-    def after_step(self, replica: ReplicaView, history: History) -> None:
-        state = replica.core_state
-        role, epoch = state.role, state.election.epoch
-        if not isinstance(role, Leader):
-            return
-        for node_id, progress in role.progress.items():
-            key = (replica.id, epoch, node_id)
-            if progress.end_offset != self._seen.get(key, 0):
-                self._seen[key] = progress.end_offset
-                self._check(replica, epoch, progress.end_offset, history.replica(node_id))
-
-    def _check(self, leader: ReplicaView, epoch: int, end_offset: int, voter: ReplicaView) -> None:
-        durable_epoch = voter.durable_election.epoch
-        if durable_epoch > epoch or end_offset == 0:
-            return
-        if durable_epoch < epoch:
-            self.fail(f"{leader.id} counts {voter.id} in epoch {epoch}, which that has not heard of")
-        index = leader.batch_index(end_offset) - 1
-        held = voter.batches
-        if voter.durable_end_offset < end_offset or held[index] != leader.batches[index]:
-            self.fail(f"{leader.id} counts {end_offset} for {voter.id}, which holds something else")
 
 
 class MonotonicEpoch(Invariant):
@@ -279,7 +146,8 @@ class MonotonicEpoch(Invariant):
 class MonotonicHighWatermark(Invariant):
     """A replica's high watermark never falls while it runs, and never passes what is flushed there.
 
-    On a leader the majority may be ahead of its own disk; what it has appended bounds it then.
+    On a leader the majority may be ahead of its own disk, and on one that was removed and has just resigned;
+    what it has appended bounds it then.
     """
 
     name = "monotonic high watermark"
@@ -290,7 +158,7 @@ class MonotonicHighWatermark(Invariant):
         if incarnation == replica.incarnation and state.high_watermark < before:
             self.fail(f"{replica.id} falls from high watermark {before} to {state.high_watermark}")
         history.high_watermarks[replica.id] = (replica.incarnation, state.high_watermark)
-        leads = isinstance(state.role, Leader)
+        leads = isinstance(state.role, Leader | Resigned)
         bound = (
             state.log.end_offset if leads or state.high_watermark == before else replica.durable_end_offset
         )
@@ -298,66 +166,18 @@ class MonotonicHighWatermark(Invariant):
             self.fail(f"{replica.id} has high watermark {state.high_watermark} and holds only {bound}")
 
 
-class VoteDurable(Invariant):
-    """A vote is on disk before it is answered, and no replica votes twice in an epoch."""
-
-    name = "vote durable before answered"
-    watches = (Reply, Send)
-
-    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
-        if isinstance(effect, Reply):
-            if not isinstance(effect.response, VoteResponse) or not effect.response.vote_granted:
-                return
-            epoch, candidate = effect.response.epoch, replica.candidate_of(effect.token)
-        else:
-            assert isinstance(effect, Send)
-            if not isinstance(effect.request, VoteRequest):
-                return
-            epoch, candidate = effect.request.epoch, effect.request.candidate
-        durable = replica.durable_election
-        if durable.epoch != epoch or durable.voted != candidate:
-            self.fail(f"{replica.id} votes for {candidate} in epoch {epoch}, its disk says {durable}")
-        earlier = history.votes.setdefault((replica.id, epoch), candidate.id)
-        if earlier != candidate.id:
-            self.fail(f"{replica.id} votes for {earlier} and {candidate.id} in epoch {epoch}")
-
-
-class EpochDurable(Invariant):
-    """No message leaves in an epoch that a crash could make its sender forget."""
-
-    name = "epoch durable before sent"
-    watches = (Reply, ReplyWithRecords, Send)
-
-    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
-        message = effect.request if isinstance(effect, Send) else effect.response  # type: ignore[union-attr]
-        if message.epoch > replica.durable_election.epoch:
-            self.fail(
-                f"{replica.id} speaks in epoch {message.epoch}, its disk says {replica.durable_election}"
-            )
-
-
-class FetchAcknowledgesDurable(Invariant):
-    """A fetch acknowledges what is before its offset: only what is flushed."""
-
-    name = "flushed before acknowledged"
-    watches = (Send,)
-
-    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
-        assert isinstance(effect, Send)
-        request = effect.request
-        if isinstance(request, FetchRequest) and request.fetch_offset > replica.durable_end_offset:
-            self.fail(
-                f"{replica.id} acknowledges {request.fetch_offset}, flushed are {replica.durable_end_offset}"
-            )
-
-
 INVARIANTS: tuple[type[Invariant], ...] = (
     ElectionSafety,
+    ElectedByMajority,
     LogMatching,
     LeaderCompleteness,
     StateMachineSafety,
     CommittedIsDurable,
+    SnapshotIsCommitted,
     CountedIsHeld,
+    OneVoterChange,
+    MajoritiesIntersect,
+    VotersFollowTheLog,
     MonotonicEpoch,
     MonotonicHighWatermark,
     VoteDurable,
@@ -412,8 +232,7 @@ class Checker:
                     raise InvariantViolation("log matching", f"{replica.id} differs at {batch}")
                 if batch.base_offset < high_watermark and committed[index] != batch:
                     raise InvariantViolation("state machine safety", f"{replica.id} committed {batch}")
-        values = [batch.value for batch in committed]
+        values = {batch.value: batch for batch in committed}
         for value, batch in self.history.acknowledged.items():
-            index = values.index(value) if value in values else -1
-            if index < 0 or committed[index] != batch:
+            if values.get(value) != batch:
                 raise InvariantViolation("acknowledged values are never lost", f"{value} is gone")

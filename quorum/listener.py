@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.voters import ReplicaKey
 
 
@@ -22,6 +23,7 @@ class CommittedBatch:
     """One committed batch. ``last_offset`` is inclusive; ``append_time_ms`` is the leader's time of day.
 
     ``values`` are the proposed values, one a record; empty for control batches, which have offsets too.
+    ``size_bytes``: as it stands in the log, header included.
     """
 
     base_offset: int
@@ -29,13 +31,31 @@ class CommittedBatch:
     epoch: int
     append_time_ms: int
     values: tuple[bytes, ...]
+    size_bytes: int = 0
 
 
 class QuorumListener(Protocol):
     """Called on the event loop, one call at a time, never from within a call to the quorum."""
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Every committed batch exactly once, in offset order, from the start of the log."""
+        """Every committed batch exactly once, in offset order, from the start of the log or a snapshot's
+        end."""
+        ...
+
+    def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
+        """What follows replaces ALL that was delivered before: at start, or where the log has been cut away.
+
+        ``append_time_ms``: the leader's time of day of the last batch in it. A second begin before the finish
+        starts over with another snapshot. Between begin and finish nothing else is called.
+        """
+        ...
+
+    def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
+        """The next values of the snapshot, at most about 1000 a call."""
+        ...
+
+    def finish_snapshot(self) -> None:
+        """The snapshot is complete; commits go on at its ``end_offset``."""
         ...
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:

@@ -1,9 +1,11 @@
-"""What replicas of the quorum say to each other: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch.
+"""What replicas of the quorum say to each other: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
+FetchSnapshot, and changes of the voter set (AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter).
 
 Plain values; how they look on the wire is :mod:`pykraft.quorum.rpc`'s business. Every message names the
 cluster and the replica that speaks, and every request to a voter names the voter it means, both as
 (id, directory id): a call that reaches the wrong cluster, node or disk is refused, not believed.
 Offsets are those of the metadata log; end offsets are exclusive. Epoch 0 means "no record yet".
+An answer that names a leader says where it listens, because the asker's voter set may not hold that leader.
 """
 
 from __future__ import annotations
@@ -11,16 +13,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.log_shape import SnapshotId
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSpan:
-    """One record batch as the core sees it: its offsets and the epoch of the leader that appended it."""
+    """One record batch as the core sees it: its offsets and the epoch of the leader that appended it.
+
+    ``voters``: the voter set it holds, if it is a control batch with one.
+    """
 
     base_offset: int
     end_offset: int
     epoch: int
+    voters: VoterSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,10 @@ class DivergingEpoch:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """``last_epoch`` and ``last_offset`` are the epoch of the last record and the log end offset."""
+    """``last_epoch`` and ``last_offset`` are the epoch of the last record and the log end offset.
+
+    ``pre_vote``: only asks how the vote would go; ``epoch`` is then the one the asker is in (KIP-996).
+    """
 
     cluster_id: str
     candidate: ReplicaKey
@@ -41,24 +52,32 @@ class VoteRequest:
     epoch: int
     last_epoch: int
     last_offset: int
+    pre_vote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
+    """``pre_vote`` is the request's: what a voter would do is never taken for its vote."""
+
     cluster_id: str
     replica: ReplicaKey
     error: ErrorCode
     epoch: int
     leader_id: int | None
     vote_granted: bool
+    pre_vote: bool = False
+    leader_address: RpcAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
+    """``leader_address``: where the leader listens, None if it does not know."""
+
     cluster_id: str
     leader: ReplicaKey
     voter: ReplicaKey
     epoch: int
+    leader_address: RpcAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,7 @@ class BeginQuorumEpochResponse:
     error: ErrorCode
     epoch: int
     leader_id: int | None
+    leader_address: RpcAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,7 @@ class EndQuorumEpochResponse:
     error: ErrorCode
     epoch: int
     leader_id: int | None
+    leader_address: RpcAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +131,11 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Either ``diverging`` or records: ``batches`` describe what ``payload`` holds (opaque to the core)."""
+    """One of ``diverging``, ``snapshot_id`` and records: ``batches`` outline ``payload`` (opaque to the
+    core).
+
+    ``snapshot_id``: the log no longer holds what was asked for, this snapshot stands for it (KIP-630).
+    """
 
     cluster_id: str
     replica: ReplicaKey
@@ -121,7 +146,103 @@ class FetchResponse:
     diverging: DivergingEpoch | None = None
     batches: tuple[BatchSpan, ...] = ()
     payload: object = None
+    leader_address: RpcAddress | None = None
+    snapshot_id: SnapshotId | None = None
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """A replica asks for at most ``max_bytes`` of a snapshot's file from byte ``position`` on."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: SnapshotId
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """``size_bytes`` and ``checksum`` (CRC-32C) are those of the whole file; ``data`` stands at ``position``.
+
+    Two replicas' files of one id are the same file only if both agree: only then may pieces be put together.
+    """
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    snapshot_id: SnapshotId
+    position: int
+    size_bytes: int = 0
+    checksum: int = 0
+    data: bytes = b""
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRaftVoterRequest:
+    """Make an observer a voter. The answer waits for the commit, or only for the append, ``timeout_ms`` at
+    most.
+    """
+
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRaftVoterRequest:
+    """Make a voter an observer.
+
+    ``only_if_silent``: its node asks, under another directory id; not while the old one still fetches.
+    """
+
+    cluster_id: str
+    voter: ReplicaKey
+    timeout_ms: int
+    only_if_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRaftVoterRequest:
+    """A voter listens elsewhere now."""
+
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeResponse:
+    """The answer to each of the three. ``message``: why not, for people."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    leader_address: RpcAddress | None = None
+    message: str = ""
+
+
+VoterChangeRequest = AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | VoterChangeRequest
+)
+Response = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | VoterChangeResponse
+)

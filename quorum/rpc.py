@@ -18,8 +18,11 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
 from pykraft.quorum import messages as m
+from pykraft.quorum.control_records import find_voters
+from pykraft.quorum.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.pb import quorum_pb2 as pb
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.voters import ReplicaKey, Voter
+from pykraft.runtime.rpc import RpcAddress
 
 SERVICE = "/pykraft.quorum.Quorum/"
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(
@@ -28,6 +31,10 @@ METHODS: Mapping[type[m.Request], str] = MappingProxyType(
         m.BeginQuorumEpochRequest: SERVICE + "BeginQuorumEpoch",
         m.EndQuorumEpochRequest: SERVICE + "EndQuorumEpoch",
         m.FetchRequest: SERVICE + "Fetch",
+        m.FetchSnapshotRequest: SERVICE + "FetchSnapshot",
+        m.AddRaftVoterRequest: SERVICE + "AddRaftVoter",
+        m.RemoveRaftVoterRequest: SERVICE + "RemoveRaftVoter",
+        m.UpdateRaftVoterRequest: SERVICE + "UpdateRaftVoter",
     }
 )
 
@@ -50,6 +57,7 @@ def encode_request(request: m.Request) -> bytes:
                 epoch=request.epoch,
                 last_epoch=request.last_epoch,
                 last_offset=request.last_offset,
+                pre_vote=request.pre_vote,
             )
         case m.BeginQuorumEpochRequest():
             message = pb.BeginQuorumEpochRequest(
@@ -57,6 +65,7 @@ def encode_request(request: m.Request) -> bytes:
                 leader=_key(request.leader),
                 voter=_key(request.voter),
                 epoch=request.epoch,
+                leader_address=_address(request.leader_address),
             )
         case m.EndQuorumEpochRequest():
             message = pb.EndQuorumEpochRequest(
@@ -77,6 +86,33 @@ def encode_request(request: m.Request) -> bytes:
                 max_wait_ms=request.max_wait_ms,
                 max_bytes=request.max_bytes,
             )
+        case m.FetchSnapshotRequest():
+            message = pb.FetchSnapshotRequest(
+                cluster_id=request.cluster_id,
+                replica=_key(request.replica),
+                epoch=request.epoch,
+                snapshot_id=_snapshot_id(request.snapshot_id),
+                position=request.position,
+                max_bytes=request.max_bytes,
+            )
+        case m.AddRaftVoterRequest():
+            message = pb.AddRaftVoterRequest(
+                cluster_id=request.cluster_id,
+                voter=_voter(request.voter),
+                timeout_ms=request.timeout_ms,
+                ack_when_committed=request.ack_when_committed,
+            )
+        case m.RemoveRaftVoterRequest():
+            message = pb.RemoveRaftVoterRequest(
+                cluster_id=request.cluster_id,
+                voter=_key(request.voter),
+                timeout_ms=request.timeout_ms,
+                only_if_silent=request.only_if_silent,
+            )
+        case m.UpdateRaftVoterRequest():
+            message = pb.UpdateRaftVoterRequest(
+                cluster_id=request.cluster_id, voter=_voter(request.voter), timeout_ms=request.timeout_ms
+            )
     return bytes(message.SerializeToString())
 
 
@@ -88,13 +124,20 @@ def decode_request(method: str, data: bytes) -> m.Request:
 def _decode_vote_request(data: bytes) -> m.Request:
     p = _parse(pb.VoteRequest(), data)
     return m.VoteRequest(
-        p.cluster_id, _from_key(p.candidate), _from_key(p.voter), p.epoch, p.last_epoch, p.last_offset
+        p.cluster_id,
+        _from_key(p.candidate),
+        _from_key(p.voter),
+        p.epoch,
+        p.last_epoch,
+        p.last_offset,
+        p.pre_vote,
     )
 
 
 def _decode_begin_request(data: bytes) -> m.Request:
     p = _parse(pb.BeginQuorumEpochRequest(), data)
-    return m.BeginQuorumEpochRequest(p.cluster_id, _from_key(p.leader), _from_key(p.voter), p.epoch)
+    leader, voter = _from_key(p.leader), _from_key(p.voter)
+    return m.BeginQuorumEpochRequest(p.cluster_id, leader, voter, p.epoch, _from_address(p.leader_address))
 
 
 def _decode_end_request(data: bytes) -> m.Request:
@@ -117,11 +160,42 @@ def _decode_fetch_request(data: bytes) -> m.Request:
     )
 
 
+def _decode_fetch_snapshot_request(data: bytes) -> m.Request:
+    p = _parse(pb.FetchSnapshotRequest(), data)
+    return m.FetchSnapshotRequest(
+        p.cluster_id,
+        _from_key(p.replica),
+        p.epoch,
+        _from_snapshot_id(p.snapshot_id),
+        p.position,
+        p.max_bytes,
+    )
+
+
+def _decode_add_voter_request(data: bytes) -> m.Request:
+    p = _parse(pb.AddRaftVoterRequest(), data)
+    return m.AddRaftVoterRequest(p.cluster_id, _from_voter(p.voter), p.timeout_ms, p.ack_when_committed)
+
+
+def _decode_remove_voter_request(data: bytes) -> m.Request:
+    p = _parse(pb.RemoveRaftVoterRequest(), data)
+    return m.RemoveRaftVoterRequest(p.cluster_id, _from_key(p.voter), p.timeout_ms, p.only_if_silent)
+
+
+def _decode_update_voter_request(data: bytes) -> m.Request:
+    p = _parse(pb.UpdateRaftVoterRequest(), data)
+    return m.UpdateRaftVoterRequest(p.cluster_id, _from_voter(p.voter), p.timeout_ms)
+
+
 _DECODE_REQUEST: dict[str, Callable[[bytes], m.Request]] = {
     METHODS[m.VoteRequest]: _decode_vote_request,
     METHODS[m.BeginQuorumEpochRequest]: _decode_begin_request,
     METHODS[m.EndQuorumEpochRequest]: _decode_end_request,
     METHODS[m.FetchRequest]: _decode_fetch_request,
+    METHODS[m.FetchSnapshotRequest]: _decode_fetch_snapshot_request,
+    METHODS[m.AddRaftVoterRequest]: _decode_add_voter_request,
+    METHODS[m.RemoveRaftVoterRequest]: _decode_remove_voter_request,
+    METHODS[m.UpdateRaftVoterRequest]: _decode_update_voter_request,
 }
 
 _RESPONSES: dict[str, tuple[Any, Any]] = {
@@ -129,6 +203,10 @@ _RESPONSES: dict[str, tuple[Any, Any]] = {
     METHODS[m.BeginQuorumEpochRequest]: (pb.BeginQuorumEpochResponse, m.BeginQuorumEpochResponse),
     METHODS[m.EndQuorumEpochRequest]: (pb.EndQuorumEpochResponse, m.EndQuorumEpochResponse),
     METHODS[m.FetchRequest]: (pb.FetchResponse, m.FetchResponse),
+    METHODS[m.FetchSnapshotRequest]: (pb.FetchSnapshotResponse, m.FetchSnapshotResponse),
+    METHODS[m.AddRaftVoterRequest]: (pb.VoterChangeResponse, m.VoterChangeResponse),
+    METHODS[m.RemoveRaftVoterRequest]: (pb.VoterChangeResponse, m.VoterChangeResponse),
+    METHODS[m.UpdateRaftVoterRequest]: (pb.VoterChangeResponse, m.VoterChangeResponse),
 }
 
 
@@ -142,13 +220,18 @@ def encode_response(response: m.Response) -> bytes:
     }
     if response.leader_id is not None:
         common["leader_id"] = response.leader_id
+        common["leader_address"] = _address(response.leader_address)
     match response:
         case m.VoteResponse():
-            message: Any = pb.VoteResponse(**common, vote_granted=response.vote_granted)
+            message: Any = pb.VoteResponse(
+                **common, vote_granted=response.vote_granted, pre_vote=response.pre_vote
+            )
         case m.BeginQuorumEpochResponse():
             message = pb.BeginQuorumEpochResponse(**common)
         case m.EndQuorumEpochResponse():
             message = pb.EndQuorumEpochResponse(**common)
+        case m.VoterChangeResponse():
+            message = pb.VoterChangeResponse(**common, message=response.message)
         case m.FetchResponse():
             message = pb.FetchResponse(**common, high_watermark=response.high_watermark)
             if response.diverging is not None:
@@ -157,6 +240,17 @@ def encode_response(response: m.Response) -> bytes:
             if response.payload is not None:
                 assert isinstance(response.payload, bytes)
                 message.records = response.payload
+            if response.snapshot_id is not None:
+                message.snapshot_id.CopyFrom(_snapshot_id(response.snapshot_id))
+        case m.FetchSnapshotResponse():
+            message = pb.FetchSnapshotResponse(
+                **common,
+                snapshot_id=_snapshot_id(response.snapshot_id),
+                position=response.position,
+                size_bytes=response.size_bytes,
+                checksum=response.checksum,
+                data=response.data,
+            )
     return bytes(message.SerializeToString())
 
 
@@ -170,18 +264,36 @@ def decode_response(method: str, data: bytes) -> m.Response:
         error = ErrorCode.UNKNOWN_SERVER_ERROR
     leader_id = p.leader_id if p.HasField("leader_id") else None
     common = (p.cluster_id, _from_key(p.replica), error, p.epoch, leader_id)
+    address = _from_address(p.leader_address)
     if wire is pb.VoteResponse:
-        return m.VoteResponse(*common, p.vote_granted)
+        return m.VoteResponse(*common, p.vote_granted, p.pre_vote, address)
+    if wire is pb.VoterChangeResponse:
+        return m.VoterChangeResponse(*common, address, p.message)
+    if wire is pb.FetchSnapshotResponse:
+        asked = _from_snapshot_id(p.snapshot_id)
+        return m.FetchSnapshotResponse(*common, asked, p.position, p.size_bytes, p.checksum, p.data, address)
     if wire is not pb.FetchResponse:
-        response: m.Response = core(*common)
+        response: m.Response = core(*common, address)
         return response
     diverging = None
     if p.HasField("diverging"):
         diverging = m.DivergingEpoch(p.diverging.epoch, p.diverging.end_offset)
     headers = outline_batches(p.records)
-    spans = tuple(m.BatchSpan(h.base_offset, h.next_offset, h.partition_leader_epoch) for h in headers)
     payload = FetchedRecords(p.records, headers) if headers else None
-    return m.FetchResponse(*common, p.high_watermark, diverging, spans, payload)
+    spans = _outline_spans(p.records, headers)
+    snapshot_id = _from_snapshot_id(p.snapshot_id) if p.HasField("snapshot_id") else None
+    return m.FetchResponse(*common, p.high_watermark, diverging, spans, payload, address, snapshot_id)
+
+
+def _outline_spans(data: bytes, headers: tuple[BatchHeader, ...]) -> tuple[m.BatchSpan, ...]:
+    spans = []
+    position = 0
+    for h in headers:
+        end = position + h.size_bytes
+        voters = find_voters(h, data[position:end]) if h.is_control else None
+        spans.append(m.BatchSpan(h.base_offset, h.next_offset, h.partition_leader_epoch, voters))
+        position = end
+    return tuple(spans)
 
 
 def outline_batches(data: bytes) -> tuple[BatchHeader, ...]:
@@ -207,7 +319,11 @@ def refusal(
     """An answer of this method that carries nothing but an error."""
     core = _RESPONSES[method][1]
     common = (cluster_id, replica, error, epoch, None)
-    response: m.Response = m.VoteResponse(*common, False) if core is m.VoteResponse else core(*common)
+    if core is m.VoteResponse:
+        return m.VoteResponse(*common, False)
+    if core is m.FetchSnapshotResponse:
+        return m.FetchSnapshotResponse(*common, BEGINNING, 0)
+    response: m.Response = core(*common)
     return response
 
 
@@ -224,9 +340,36 @@ def _key(key: ReplicaKey) -> pb.ReplicaKey:
     return pb.ReplicaKey(id=key.id, directory_id=directory_id)
 
 
+def _snapshot_id(snapshot_id: SnapshotId) -> pb.SnapshotId:
+    return pb.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+
+
+def _from_snapshot_id(snapshot_id: pb.SnapshotId) -> SnapshotId:
+    return SnapshotId(snapshot_id.end_offset, snapshot_id.epoch)
+
+
 def _from_key(key: pb.ReplicaKey) -> ReplicaKey:
     if not key.directory_id:
         return ReplicaKey(key.id)
     if len(key.directory_id) != 16:
         raise ValueError(f"a directory id of {len(key.directory_id)} bytes")
     return ReplicaKey(key.id, Uuid(key.directory_id))
+
+
+def _address(address: RpcAddress | None) -> pb.Address | None:
+    return None if address is None else pb.Address(host=address.host, port=address.port)
+
+
+def _from_address(address: pb.Address) -> RpcAddress | None:
+    return RpcAddress(address.host, address.port) if address.host else None
+
+
+def _voter(voter: Voter) -> pb.Voter:
+    return pb.Voter(key=_key(voter.key), address=_address(voter.address))
+
+
+def _from_voter(voter: pb.Voter) -> Voter:
+    address = _from_address(voter.address)
+    if address is None:
+        raise ValueError("a voter without an address")
+    return Voter(_from_key(voter.key), address)

@@ -1,19 +1,23 @@
 """The working state of one replica's core, and the few verbs every handler uses on it.
 
-Only :mod:`.transitions` assigns ``role`` and ``election``; only :mod:`.fetch` moves ``high_watermark``; every
+Only :mod:`.transitions` assigns ``role`` and ``election``; only :mod:`.fetch` moves ``high_watermark``, and
+:mod:`.download` when a snapshot takes the place of the log; only :mod:`.reconfig` changes ``voters``; every
 effect goes through :meth:`CoreState.emit`. Randomness comes from the generator that was passed in.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import Effect, Send
-from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, Request
+from pykraft.quorum.log_shape import LogShape, SnapshotId
+from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, FetchSnapshotRequest, Request
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Role
-from pykraft.quorum.voters import ReplicaKey, VoterSet
+from pykraft.quorum.voter_history import VoterHistory
+from pykraft.quorum.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
 
 _BACKOFF_BASE_MS = 50
 
@@ -24,23 +28,49 @@ class RandomSource(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
+@dataclass(slots=True)
+class Download:
+    """A snapshot on its way here; it outlives the leader it comes from.
+
+    ``position``: bytes that are here. ``size_bytes`` and ``checksum`` of the whole file, None until known.
+    ``is_checking``: all are here and are being made durable. ``attempt`` tells one download from the next.
+    """
+
+    snapshot_id: SnapshotId
+    attempt: int
+    position: int = 0
+    size_bytes: int | None = None
+    checksum: int | None = None
+    is_checking: bool = False
+
+
 class CoreState:
-    """Everything a replica knows. ``in_flight``: the voter asked under each correlation id, in this role."""
+    """Everything a replica knows.
+
+    ``voters`` is the newest set of ``history``. ``local_address``: where we listen, None for a replica that
+    serves nobody. ``in_flight``: the replica asked under each correlation id, in this role. ``snapshot``: the
+    newest that is durable here; the log starts at its end or before. ``downloads`` counts those begun.
+    """
 
     __slots__ = (
         "cluster_id",
         "config",
+        "download",
+        "downloads",
         "effects",
         "election",
         "high_watermark",
+        "history",
         "in_flight",
         "is_voter",
         "local",
+        "local_address",
         "log",
         "next_correlation",
         "rng",
         "role",
         "shutting_down",
+        "snapshot",
         "voters",
     )
 
@@ -49,41 +79,54 @@ class CoreState:
         config: QuorumConfig,
         cluster_id: str,
         local: ReplicaKey,
-        voters: VoterSet,
+        history: VoterHistory,
         rng: RandomSource,
         election: ElectionState,
         log: LogShape,
         role: Role,
+        snapshot: SnapshotId | None,
+        local_address: RpcAddress | None,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
         self.local = local
-        self.voters = voters
-        self.is_voter = voters.is_voter(local)
+        self.local_address = local_address
+        self.history = history
+        self.voters = history.current
+        self.is_voter = self.voters.is_voter(local)
         self.rng = rng
         self.election = election
         self.log = log
         self.role = role
-        self.high_watermark = 0
-        self.in_flight: dict[int, int] = {}
+        self.snapshot = snapshot
+        self.high_watermark = 0 if snapshot is None else snapshot.end_offset
+        self.in_flight: dict[int, ReplicaKey] = {}
         self.next_correlation = 0
+        self.download: Download | None = None
+        self.downloads = 0
         self.shutting_down = False
         self.effects: list[Effect] = []
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
-    def send(self, to: int, request: Request) -> int:
-        """Send ``request`` to voter ``to``; the answer counts only while the present role lasts."""
+    def send_to_voter(self, node_id: int, request: Request) -> int:
+        """Send ``request`` to a voter; the answer counts only while the present role lasts."""
+        voter = self.voters.get(node_id)
+        assert voter is not None, f"{node_id} is not a voter"
+        return self.send(voter.key, voter.address, request)
+
+    def send(self, to: ReplicaKey, address: RpcAddress, request: Request) -> int:
+        """The same for any replica."""
         correlation_id = self.next_correlation
         self.next_correlation = correlation_id + 1
         self.in_flight[correlation_id] = to
         timeout_ms = self.config.request_timeout_ms
-        if isinstance(request, FetchRequest):
+        if isinstance(request, FetchRequest | FetchSnapshotRequest):
             timeout_ms = self.config.fetch_request_timeout_ms
         elif isinstance(request, BeginQuorumEpochRequest):
             timeout_ms = self.config.begin_request_timeout_ms
-        self.effects.append(Send(to, correlation_id, request, timeout_ms))
+        self.effects.append(Send(to.id, correlation_id, request, timeout_ms, address))
         return correlation_id
 
     @property
@@ -97,6 +140,40 @@ class CoreState:
         if isinstance(role, Leader):
             return self.local.id
         return role.leader_id if isinstance(role, Follower) else None
+
+    @property
+    def leader_address(self) -> RpcAddress | None:
+        """Where that leader listens. What it says itself goes before what the voter set says."""
+        role = self.role
+        if isinstance(role, Leader) and self.local_address is not None:
+            return self.local_address
+        if isinstance(role, Follower):
+            return role.leader_address
+        voter = None if self.leader_id is None else self.voters.get(self.leader_id)
+        return None if voter is None else voter.address
+
+    @property
+    def leader_key(self) -> ReplicaKey | None:
+        """That leader's key; without a directory id if it is not in our voter set."""
+        leader_id = self.leader_id
+        if leader_id is None or leader_id == self.local.id:
+            return None if leader_id is None else self.local
+        voter = self.voters.get(leader_id)
+        return ReplicaKey(leader_id) if voter is None else voter.key
+
+    @property
+    def may_stand(self) -> bool:
+        """A voter; or one that its newest set leaves out, while that set is not known to be committed.
+
+        Such a one may be the only replica that holds the record which removes it: without it nobody could
+        win, and the record could neither be committed nor replaced (Raft thesis, 4.2.2). It does not count
+        itself.
+        """
+        return self.is_voter or self.history.names_since(self.local, self.high_watermark)
+
+    def own_vote(self) -> set[int]:
+        """The votes we begin a poll with: a replica counts itself only if it votes."""
+        return {self.local.id} if self.is_voter else set()
 
     def voter_key(self, node_id: int) -> ReplicaKey:
         voter = self.voters.get(node_id)

@@ -1,35 +1,62 @@
 """The effects that touch the disk, carried out on the log and the quorum-state file.
 
 The real log must follow the core's outline of it exactly; every method asserts that it does. All of them
-return once the effect has been applied; only :meth:`QuorumStorage.persist` and :meth:`QuorumStorage.truncate`
-have also made it durable. Flushing the log is the driver's business.
+return once the effect has been applied; only PersistElectionState, TruncateTo and InstallSnapshot have then
+also been made durable. Flushing the log is the driver's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.record_codec import encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.kafka_protocol.value_batches import encode_values
 from pykraft.log_store.log import Log
 from pykraft.quorum import control_records
 from pykraft.quorum.effects import (
+    AdvanceLogStart,
     AppendFetched,
     AppendLeaderChange,
     AppendProposal,
+    AppendSnapshotChunk,
+    AppendVoters,
+    CheckSnapshot,
+    InstallSnapshot,
     PersistElectionState,
     ReplyWithRecords,
+    ReplyWithSnapshot,
     TruncateTo,
 )
-from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import FetchResponse
+from pykraft.quorum.log_shape import BEGINNING, LogShape, SnapshotId
+from pykraft.quorum.messages import FetchResponse, FetchSnapshotResponse
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.rpc import FetchedRecords
+from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo, SnapshotStore
+from pykraft.quorum.state_store import QuorumStateError
+from pykraft.quorum.voter_history import VoterHistory
+from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import DiskFile
 
-DiskEffect = AppendFetched | AppendLeaderChange | AppendProposal | PersistElectionState | TruncateTo
+DiskEffect = (
+    AdvanceLogStart
+    | AppendFetched
+    | AppendLeaderChange
+    | AppendProposal
+    | AppendSnapshotChunk
+    | AppendVoters
+    | InstallSnapshot
+    | PersistElectionState
+    | TruncateTo
+)
+
+
+SERVED_RECENTLY_MS = 30_000
 
 
 class StateStore(Protocol):
@@ -42,25 +69,67 @@ class StateStore(Protocol):
 
 def encode_proposal(values: Sequence[bytes], base_offset: int, epoch: int, now_ms: int) -> bytes:
     """One batch of one record a value. ``now_ms`` is the time of day."""
-    records = [RecordInput(None, value, (), now_ms) for value in values]
-    return encode_batch(records, base_offset=base_offset, leader_epoch=epoch)
+    return encode_values(values, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=now_ms)
 
 
 class QuorumStorage:
-    """``log`` is open and recovered."""
+    """``log`` is open and recovered; only the quorum decides what goes of it. Snapshots lie beside it."""
 
     def __init__(self, log: Log, state_store: StateStore, clock: Clock) -> None:
+        log.config = replace(log.config, cleanup_policy=frozenset())
         self._log = log
+        self._start = BEGINNING
+        self._served_ms: dict[SnapshotId, int] = {}
+        self.checked: dict[SnapshotId, SnapshotInfo] = {}
+        self.snapshots = SnapshotStore(log.disk, log.directory)
         self._state_store = state_store
         self._clock = clock
 
     def read_election(self) -> ElectionState:
         return self._state_store.read()
 
+    def recover(self) -> list[CorruptSnapshotError]:
+        """Bring log and snapshots together after any crash, and make durable what reads back. Blocks.
+
+        A log that does not lead up to the newest snapshot has been overtaken by it: a fetched snapshot got
+        its name and the log had yet to make room, or committed records were not flushed here. It starts anew
+        at the snapshot's end. :class:`QuorumStateError` if the newest snapshot is damaged, or what lies
+        between it and the log is missing. Returned are older snapshots that were damaged, and are gone now.
+        """
+        log = self._log
+        try:
+            damaged = self.snapshots.open()
+        except CorruptSnapshotError as error:
+            raise QuorumStateError(
+                f"{error}. Restore it from a copy, or format the directory anew"
+            ) from error
+        latest = self.snapshots.latest()
+        if log.log_start_offset > (0 if latest is None else latest.end_offset):
+            held = "there is no snapshot" if latest is None else f"the newest snapshot is {latest}"
+            raise QuorumStateError(
+                f"{log.directory}: the log begins at offset {log.log_start_offset}, and {held}: the records"
+                " before are lost"
+            )
+        if latest is not None and not self._leads_up_to(latest):
+            log.truncate_fully_and_start_at(latest.end_offset, now_ms=self._clock.wall_ms())
+        if log.log_start_offset > 0:
+            self._start = next(i for i in self.snapshots.ids() if i.end_offset >= log.log_start_offset)
+            log.advance_log_start(self._start.end_offset)
+        log.flush()
+        return damaged
+
+    def _leads_up_to(self, latest: SnapshotId) -> bool:
+        log, last_offset = self._log, latest.end_offset - 1
+        if log.log_end_offset < latest.end_offset:
+            return False
+        return last_offset < log.log_start_offset or (
+            log.epoch_cache.epoch_for_offset(last_offset) == latest.epoch
+        )
+
     def outline(self) -> LogShape:
         """The log as the core is to know it."""
         entries = [(entry.epoch, entry.start_offset) for entry in self._log.epoch_cache.entries]
-        return LogShape(self._log.log_end_offset, entries)
+        return LogShape(self._log.log_end_offset, entries, self._start)
 
     def apply(self, effect: DiskEffect) -> None:
         match effect:
@@ -75,10 +144,54 @@ class QuorumStorage:
                 assert batches[-1].end_offset == self._log.log_end_offset
             case AppendLeaderChange(offset):
                 self._append(self._leader_change(effect), offset, offset + 1)
+            case AppendVoters(base_offset, end_offset):
+                self._append(self._voters(effect), base_offset, end_offset)
             case TruncateTo(end_offset):
                 self._log.truncate_to(end_offset)
                 self._log.flush()
                 assert end_offset == self._log.log_end_offset
+            case AdvanceLogStart(snapshot_id):
+                self._advance_start(snapshot_id)
+            case AppendSnapshotChunk(snapshot_id, position, data):
+                self.snapshots.append_chunk(snapshot_id, position, data)
+            case InstallSnapshot(snapshot_id):
+                self._install(snapshot_id)
+
+    def prepare_check(self, effect: CheckSnapshot) -> Callable[[], SnapshotInfo]:
+        """A job that makes what was fetched durable and reads it back. It blocks; it may run in a thread
+        while something else is fetched already.
+        """
+        return partial(self._check_snapshot, effect, self.snapshots.open_download(effect.snapshot_id))
+
+    def _check_snapshot(self, effect: CheckSnapshot, file: DiskFile) -> SnapshotInfo:
+        info = self.snapshots.check_download(effect.snapshot_id, file)
+        if info.checksum != effect.checksum:
+            reason = f"its checksum is {info.checksum}, that of the leader's file {effect.checksum}"
+            raise CorruptSnapshotError(self.snapshots.path(effect.snapshot_id), 0, reason)
+        return info
+
+    def _install(self, snapshot_id: SnapshotId) -> None:
+        """First the snapshot's name, then the log: :meth:`recover` finishes what a crash interrupts."""
+        info = self.checked.pop(snapshot_id)
+        self.checked.clear()
+        self.snapshots.finish_download(info)
+        self._log.truncate_fully_and_start_at(snapshot_id.end_offset, now_ms=self._clock.wall_ms())
+        self._log.flush()
+        self._delete_snapshots_before(snapshot_id)
+
+    def _advance_start(self, snapshot_id: SnapshotId) -> None:
+        """Segments go oldest first, so that a crash leaves an unbroken log."""
+        self._log.advance_log_start(snapshot_id.end_offset)
+        self._log.delete_old_segments(self._clock.wall_ms())
+        self._delete_snapshots_before(snapshot_id)
+
+    def _delete_snapshots_before(self, snapshot_id: SnapshotId) -> None:
+        """One that was asked for of late stays until the next time: its fetcher would have to begin anew."""
+        recently_ms = self._clock.monotonic_ms() - SERVED_RECENTLY_MS
+        self._served_ms = {i: ms for i, ms in self._served_ms.items() if ms > recently_ms}
+        for older in self.snapshots.ids():
+            if older.end_offset < snapshot_id.end_offset and older not in self._served_ms:
+                self.snapshots.delete(older)
 
     def _append(self, batch: bytes, base_offset: int, end_offset: int) -> None:
         assert base_offset == self._log.log_end_offset
@@ -91,6 +204,33 @@ class QuorumStorage:
         record = control_records.control_record(kind, value, self._clock.wall_ms())
         return encode_batch([record], base_offset=effect.offset, leader_epoch=effect.epoch, is_control=True)
 
+    def _voters(self, effect: AppendVoters) -> bytes:
+        kind, now_ms = control_records.ControlType, self._clock.wall_ms()
+        voters = control_records.voters_record(effect.voters)
+        records = [control_records.control_record(kind.KRAFT_VOTERS, voters, now_ms)]
+        if effect.end_offset - effect.base_offset == 2:
+            version = control_records.kraft_version()
+            records.insert(0, control_records.control_record(kind.KRAFT_VERSION, version, now_ms))
+        return encode_batch(
+            records, base_offset=effect.base_offset, leader_epoch=effect.epoch, is_control=True
+        )
+
+    def read_voters(self, base: VoterSet) -> VoterHistory:
+        """Every voter set in the log, after that of the snapshot it begins behind, or else ``base``.
+
+        :class:`ValueError` if one cannot be read.
+        """
+        start = self.snapshots.info(self._start)
+        snapshot_voters = None if start is None else start.voters or None
+        headers = self._log.iter_headers(self._log.log_start_offset)
+        logged = []
+        for offset in [header.base_offset for header in headers if header.is_control]:
+            header, data = next(self._log.iter_batches(offset))
+            voters = control_records.find_voters(header, data)
+            if voters is not None:
+                logged.append((offset, voters))
+        return VoterHistory(snapshot_voters or base, logged, is_shared=snapshot_voters is not None)
+
     def with_records(self, effect: ReplyWithRecords) -> FetchResponse:
         """The answer to a fetch, with the whole batches that are there."""
         found = self._log.read(effect.start_offset, effect.max_bytes, end_offset=effect.end_offset)
@@ -101,3 +241,15 @@ class QuorumStorage:
         for position, header in iter_headers(data):
             end = position + header.size_bytes
         return replace(effect.response, payload=data[:end])
+
+    def with_snapshot(self, effect: ReplyWithSnapshot) -> FetchSnapshotResponse:
+        """The answer to a snapshot fetch, with a piece of the file if it is there."""
+        response = effect.response
+        info = self.snapshots.info(response.snapshot_id)
+        if info is None:
+            return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        if response.position > info.size_bytes:
+            return replace(response, error=ErrorCode.POSITION_OUT_OF_RANGE)
+        self._served_ms[response.snapshot_id] = self._clock.monotonic_ms()
+        data = self.snapshots.read_chunk(response.snapshot_id, response.position, effect.max_bytes)
+        return replace(response, size_bytes=info.size_bytes, checksum=info.checksum, data=data)

@@ -3,17 +3,24 @@
 In prose (epochs are those of the election state; H = the epoch rises, S = it stays):
 
 - **Unattached** → Unattached: a higher epoch is heard of (H), or the one vote of this epoch is cast (S).
-  → Follower: a leader of this (S) or a higher (H) epoch is heard of. → Candidate: the election timeout ran
-  out (H).
+  → Follower: a leader of this (S) or a higher (H) epoch is heard of. → Prospective: the election timeout ran
+  out (S). → Candidate: the leader of this epoch has ended it, and it is our turn (H).
+- **Prospective** → Candidate: a majority would vote for it (H). → Follower: its leader speaks itself, or one
+  it did not know is heard of (S), or one of a higher epoch (H). → Unattached: a higher epoch (H), or its vote
+  of this epoch is cast for another (S). → Prospective: refused, and the back-off is over (S).
 - **Candidate** → Leader: a majority granted its vote (S). → Follower: another leader of this (S) or a higher
-  epoch (H). → Unattached: a higher epoch (H). → Candidate: lost, and the back-off is over (H).
+  epoch (H). → Unattached: a higher epoch (H). → Prospective: lost, and the back-off is over (S).
 - **Leader** → Resigned: no fetches from a majority, or a graceful stop (S). → Unattached, → Follower: a
   higher epoch (H). A leader never becomes a candidate directly, and leads no epoch it was not elected in.
-- **Follower** → Follower, → Unattached: a higher epoch (H). → Candidate: its leader fell silent, or ended its
-  epoch (H). Within one epoch a follower never changes its leader and never votes.
-- **Resigned** → Candidate: the election timeout ran out (H). → Unattached, → Follower: a higher epoch (H).
+  One that was removed from the voters leads until that is committed, then goes the same way (S).
+- **Follower** → Follower, → Unattached: a higher epoch (H). → Prospective: its leader fell silent (S).
+  → Candidate: its leader ended the epoch, and it is our turn (H). Within one epoch a follower never changes
+  its leader and never votes.
+- **Resigned** → Prospective: the election timeout ran out (S). → Unattached, → Follower: a higher epoch (H).
+  → Unattached: the same time-out of one that votes no longer, which asks around from then on (S).
   Resigned is also where a restarted leader begins.
-- An observer is only ever Unattached or Follower.
+- An observer is only ever Unattached or Follower; one whose removal is not committed yet counts as a voter
+here.
 
 Each function first emits the election state to be persisted (so that it is durable before anything else of
 the step leaves) and only then switches. The epoch never falls and the vote of an epoch never changes.
@@ -27,11 +34,23 @@ from types import MappingProxyType
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.effects import AppendLeaderChange, FlushLog, LeaderChanged, PersistElectionState, Reply
-from pykraft.quorum.messages import FetchResponse
+from pykraft.quorum.messages import FetchResponse, Response
 from pykraft.quorum.progress import FetchProgress
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Role, Unattached
+from pykraft.quorum.reconfig import append_first_voters, refuse_changes
+from pykraft.quorum.roles import (
+    Candidate,
+    ElectionState,
+    Follower,
+    Leader,
+    Poll,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
 
 
 class EpochRule(Enum):
@@ -48,19 +67,25 @@ TRANSITIONS: MappingProxyType[tuple[type[Role], type[Role]], EpochRule] = Mappin
     {
         (Unattached, Unattached): SH,
         (Unattached, Follower): SH,
+        (Unattached, Prospective): S,
         (Unattached, Candidate): H,
+        (Prospective, Prospective): S,
+        (Prospective, Candidate): H,
+        (Prospective, Follower): SH,
+        (Prospective, Unattached): SH,
         (Candidate, Leader): S,
         (Candidate, Follower): SH,
         (Candidate, Unattached): H,
-        (Candidate, Candidate): H,
+        (Candidate, Prospective): S,
         (Leader, Resigned): S,
         (Leader, Unattached): H,
         (Leader, Follower): H,
         (Follower, Follower): H,
         (Follower, Unattached): H,
+        (Follower, Prospective): S,
         (Follower, Candidate): H,
-        (Resigned, Candidate): H,
-        (Resigned, Unattached): H,
+        (Resigned, Prospective): S,
+        (Resigned, Unattached): SH,
         (Resigned, Follower): H,
     }
 )
@@ -82,14 +107,27 @@ def transition_to_unattached(
             deadline_ms = min(deadline_ms, role.election_deadline_ms)
         elif isinstance(role, Follower):
             deadline_ms = min(deadline_ms, role.fetch_deadline_ms)
+        elif isinstance(role, Prospective):
+            deadline_ms = min(deadline_ms, now_ms + state.random_backoff_ms(role.retries))
     _enter(state, ElectionState(epoch, None, voted), Unattached(deadline_ms), now_ms)
     state.emit(LeaderChanged(None, epoch))
 
 
+def transition_to_prospective(state: CoreState, now_ms: int) -> None:
+    """Ask, in this epoch and without a vote, whether we could win; :mod:`.vote` sends the requests."""
+    retries = state.role.retries + 1 if isinstance(state.role, Poll) else 0
+    role = Prospective(now_ms + state.random_election_timeout_ms(), retries, state.own_vote())
+    role.retry_at_ms = dict.fromkeys(state.other_voters(), now_ms)
+    if isinstance(state.role, Follower | Prospective):
+        role.leader_address = state.role.leader_address
+    _enter(state, state.election, role, now_ms)
+    state.emit(LeaderChanged(None, state.epoch))
+
+
 def transition_to_candidate(state: CoreState, now_ms: int) -> None:
     """Stand in the next epoch, voting for ourselves; :mod:`.vote` sends the requests."""
-    retries = state.role.retries + 1 if isinstance(state.role, Candidate) else 0
-    role = Candidate(now_ms + state.random_election_timeout_ms(), retries, {state.local.id})
+    retries = state.role.retries if isinstance(state.role, Prospective) else 0
+    role = Candidate(now_ms + state.random_election_timeout_ms(), retries, state.own_vote())
     role.retry_at_ms = dict.fromkeys(state.other_voters(), now_ms)
     epoch = state.epoch + 1
     _enter(state, ElectionState(epoch, None, state.local), role, now_ms)
@@ -122,16 +160,25 @@ def transition_to_leader(state: CoreState, now_ms: int) -> None:
     )
     log.append(start_offset + 1, epoch)
     state.emit(FlushLog(log.end_offset, log.generation))
-    state.emit(LeaderChanged(state.local, epoch, deliver_after_offset=start_offset))
+    state.emit(LeaderChanged(state.local, epoch, start_offset, state.leader_address))
+    append_first_voters(state, now_ms)
 
 
-def transition_to_follower(state: CoreState, epoch: int, leader_id: int, now_ms: int) -> None:
-    """Follow the leader of ``epoch``. Our vote of this epoch, if cast, is kept on record."""
+def transition_to_follower(
+    state: CoreState, epoch: int, leader_id: int, now_ms: int, leader_address: RpcAddress | None = None
+) -> None:
+    """Follow the leader of ``epoch``. Our vote of this epoch, if cast, is kept on record.
+
+    ``leader_address``: where it said, or somebody said of it, that it listens.
+    """
     voted = state.election.voted if epoch == state.epoch else None
     timeout_ms = state.random_fetch_timeout_ms()
     role = Follower(leader_id, timeout_ms, now_ms + timeout_ms, next_fetch_ms=now_ms)
+    voter = state.voters.get(leader_id)
+    # Kept with the role: the set may lose a leader that removes itself, and it is to be fetched from on.
+    role.leader_address = voter.address if leader_address is None and voter is not None else leader_address
     _enter(state, ElectionState(epoch, leader_id, voted), role, now_ms)
-    state.emit(LeaderChanged(state.voter_key(leader_id), epoch))
+    state.emit(LeaderChanged(state.leader_key, epoch, address=state.leader_address))
 
 
 def transition_to_resigned(state: CoreState, now_ms: int) -> None:
@@ -148,20 +195,39 @@ def transition_to_resigned(state: CoreState, now_ms: int) -> None:
     state.emit(LeaderChanged(None, state.epoch))
 
 
-def maybe_adopt_epoch(state: CoreState, epoch: int, leader_id: int | None, now_ms: int) -> bool:
-    """Believe an answer about a newer epoch, or about the leader of this one; True if our role changed."""
-    if leader_id == state.local.id or (leader_id is not None and state.voters.get(leader_id) is None):
+def transition_to_asking_around(state: CoreState, now_ms: int) -> None:
+    """From Resigned, for one that votes no longer: nobody will come to tell it who leads."""
+    role = Unattached(now_ms + state.random_election_timeout_ms(), next_fetch_ms=now_ms)
+    _enter(state, state.election, role, now_ms)
+
+
+def maybe_adopt_epoch(state: CoreState, response: Response, now_ms: int) -> bool:
+    """Believe an answer about a newer epoch, or about the leader of this one; True if our role changed.
+
+    A prospective is not told by others that the leader it no longer hears leads, only where: it asks that
+    leader itself (else it would fetch, and so keep it in office, without ever being heard by it or hearing
+    it). A leader that nobody says how to reach is not one to follow.
+    """
+    epoch, leader_id, address = response.epoch, response.leader_id, response.leader_address
+    if leader_id == state.local.id:
         leader_id = None
-    if epoch > state.epoch:
-        if leader_id is None:
-            transition_to_unattached(state, epoch, now_ms)
-        else:
-            transition_to_follower(state, epoch, leader_id, now_ms)
+    is_voter = leader_id is not None and state.voters.get(leader_id) is not None
+    if address is None and not is_voter:
+        leader_id = None
+    if epoch > state.epoch and leader_id is None:
+        transition_to_unattached(state, epoch, now_ms)
         return True
-    if epoch == state.epoch and leader_id is not None and isinstance(state.role, Unattached | Candidate):
-        transition_to_follower(state, epoch, leader_id, now_ms)
-        return True
-    return False
+    if leader_id is None or epoch < state.epoch:
+        return False
+    known_id, role = state.election.leader_id, state.role
+    if epoch == state.epoch and known_id is not None:
+        if known_id != leader_id or not isinstance(role, Unattached | Prospective):
+            return False
+        if isinstance(role, Prospective) and response.replica.id != leader_id:
+            role.leader_address = address or role.leader_address
+            return False
+    transition_to_follower(state, epoch, leader_id, now_ms, address)
+    return True
 
 
 def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -> None:
@@ -170,7 +236,8 @@ def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -
     assert rule is not None, f"{type(old).__name__} → {type(role).__name__} is not an edge"
     allowed = {S: election.epoch == before.epoch, H: election.epoch > before.epoch}
     assert allowed.get(rule, election.epoch >= before.epoch), f"epoch {before.epoch} → {election.epoch}"
-    assert state.is_voter or isinstance(role, OBSERVER_ROLES), "an observer neither votes nor leads"
+    may_vote = state.may_stand or isinstance(old, Leader)
+    assert may_vote or isinstance(role, OBSERVER_ROLES), "an observer neither stands nor leads"
     if election.epoch == before.epoch:
         assert before.voted is None or before.voted == election.voted, "a vote was changed"
         assert before.leader_id is None or before.leader_id == election.leader_id, "a leader was changed"
@@ -181,6 +248,7 @@ def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -
     state.in_flight.clear()
     if isinstance(old, Leader):
         _answer_parked(state, old)
+        refuse_changes(state, old)
 
 
 def _answer_parked(state: CoreState, leader: Leader) -> None:
@@ -195,6 +263,7 @@ def _answer_parked(state: CoreState, leader: Leader) -> None:
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
                     state.epoch,
                     state.leader_id,
+                    leader_address=state.leader_address,
                 ),
             )
         )

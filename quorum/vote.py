@@ -1,42 +1,72 @@
-"""Vote: standing for election, asking, granting, counting (Raft §5.2 and §5.4.1, KIP-595).
+"""Vote: asking whether an election could be won, standing, granting, counting (Raft §5.2, §5.4.1; KIP-996).
 
 A vote is granted once an epoch, only while no leader of that epoch is known, only to a candidate whose log
 is at least as up to date as ours by (last epoch, end offset), and it is durable before it is answered.
 Unflushed records count on both sides: on ours that only makes us stricter, and on the candidate's they are
 records it will serve if it wins, or lose together with its claim to lead.
+
+A replica that does not know that it is a voter gives its vote all the same, and to a candidate it does not
+know as one: whoever asks may hold a newer voter set, and only with that vote reach its majority (KIP-853;
+Raft thesis, 4.1). With fixed voters there is no newer set, and who is not in it is not asked.
+
+A pre-vote changes nothing at the voter that is asked, whatever its epoch, and raises nobody's: so a voter
+that cannot hear its leader, or anybody, asks for ever and disturbs no one.
 """
 
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.effects import Reply
+from pykraft.quorum.leader_search import search_leader
 from pykraft.quorum.messages import VoteRequest, VoteResponse
-from pykraft.quorum.roles import Candidate, Unattached
+from pykraft.quorum.roles import Candidate, Follower, Leader, Poll, Prospective, Unattached
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.transitions import (
     maybe_adopt_epoch,
     transition_to_candidate,
     transition_to_leader,
+    transition_to_prospective,
     transition_to_unattached,
 )
 
 
+def seek_election(state: CoreState, now_ms: int) -> None:
+    """Ask first whether a majority would grant its votes."""
+    transition_to_prospective(state, now_ms)
+    _ask_or_win(state, now_ms)
+
+
 def stand_for_election(state: CoreState, now_ms: int) -> None:
-    """Begin an election in the next epoch; a single voter has won it already."""
+    """Begin an election in the next epoch."""
     transition_to_candidate(state, now_ms)
-    if state.voters.majority == 1:
+    _ask_or_win(state, now_ms)
+
+
+def _ask_or_win(state: CoreState, now_ms: int) -> None:
+    """A single voter has won already."""
+    if not _maybe_win(state, now_ms):
+        ask_for_votes(state, now_ms)
+
+
+def _maybe_win(state: CoreState, now_ms: int) -> bool:
+    role = state.role
+    assert isinstance(role, Poll)
+    if len(role.granted) < state.voters.majority:
+        return False
+    if isinstance(role, Candidate):
         transition_to_leader(state, now_ms)
-        return
-    ask_for_votes(state, now_ms)
+    elif not state.shutting_down:
+        stand_for_election(state, now_ms)
+    return True
 
 
 def ask_for_votes(state: CoreState, now_ms: int) -> None:
     """Send Vote to every voter that is due to be asked."""
     role = state.role
-    assert isinstance(role, Candidate)
+    assert isinstance(role, Poll)
     for node_id in [node_id for node_id, due_ms in role.retry_at_ms.items() if due_ms <= now_ms]:
         del role.retry_at_ms[node_id]
-        state.send(
+        state.send_to_voter(
             node_id,
             VoteRequest(
                 cluster_id=state.cluster_id,
@@ -45,6 +75,7 @@ def ask_for_votes(state: CoreState, now_ms: int) -> None:
                 epoch=state.epoch,
                 last_epoch=state.log.last_epoch,
                 last_offset=state.log.end_offset,
+                pre_vote=isinstance(role, Prospective),
             ),
         )
 
@@ -53,15 +84,23 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
     error = _refusal(state, request)
     granted = False
     if error is ErrorCode.NONE:
-        granted = _may_grant(state, request)
-        if granted and not (request.epoch == state.epoch and state.election.voted == request.candidate):
-            transition_to_unattached(state, request.epoch, now_ms, voted=request.candidate)
-        elif request.epoch > state.epoch:
-            transition_to_unattached(state, request.epoch, now_ms)
+        if request.pre_vote:
+            granted = _is_up_to_date(state, request) and not _hears_a_leader(state, now_ms)
+        else:
+            granted = _vote(state, request, now_ms)
     state.emit(
         Reply(
             token,
-            VoteResponse(state.cluster_id, state.local, error, state.epoch, state.leader_id, granted),
+            VoteResponse(
+                state.cluster_id,
+                state.local,
+                error,
+                state.epoch,
+                state.leader_id,
+                granted,
+                request.pre_vote,
+                state.leader_address,
+            ),
         )
     )
 
@@ -73,41 +112,61 @@ def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
         return ErrorCode.FENCED_LEADER_EPOCH
     if not request.voter.matches(state.local):
         return ErrorCode.INVALID_VOTER_KEY
-    if not state.is_voter:
+    if not state.voters.is_dynamic and not (state.is_voter and state.voters.is_voter(request.candidate)):
         return ErrorCode.INCONSISTENT_VOTER_SET
-    if request.last_offset < 0 or not 0 <= request.last_epoch < request.epoch:
+    largest_epoch = request.epoch if request.pre_vote else request.epoch - 1
+    if request.last_offset < 0 or not 0 <= request.last_epoch <= largest_epoch:
         return ErrorCode.INVALID_REQUEST
     if request.candidate.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
-def _may_grant(state: CoreState, request: VoteRequest) -> bool:
-    if (request.last_epoch, request.last_offset) < (state.log.last_epoch, state.log.end_offset):
-        return False
+def _is_up_to_date(state: CoreState, request: VoteRequest) -> bool:
+    return (request.last_epoch, request.last_offset) >= (state.log.last_epoch, state.log.end_offset)
+
+
+def _hears_a_leader(state: CoreState, now_ms: int) -> bool:
+    role = state.role
+    if isinstance(role, Follower):
+        heard_ms = role.last_heard_ms
+        return heard_ms is not None and now_ms - heard_ms < state.config.live_leader_ms
+    return isinstance(role, Leader)
+
+
+def _vote(state: CoreState, request: VoteRequest, now_ms: int) -> bool:
+    granted = _is_up_to_date(state, request) and _has_a_vote_for(state, request)
+    if granted and not (request.epoch == state.epoch and state.election.voted == request.candidate):
+        transition_to_unattached(state, request.epoch, now_ms, voted=request.candidate)
+    elif request.epoch > state.epoch:
+        transition_to_unattached(state, request.epoch, now_ms)
+    return granted
+
+
+def _has_a_vote_for(state: CoreState, request: VoteRequest) -> bool:
     if request.epoch > state.epoch:
         return True
     # Asked again within an epoch we answer the same candidate the same way, by the same rule.
     election = state.election
     return (
-        isinstance(state.role, Unattached)
+        isinstance(state.role, Unattached | Prospective)
         and election.leader_id is None
         and election.voted in (None, request.candidate)
     )
 
 
 def handle_vote_response(state: CoreState, voter_id: int, response: VoteResponse, now_ms: int) -> None:
-    if maybe_adopt_epoch(state, response.epoch, response.leader_id, now_ms):
-        return
     role = state.role
-    if not isinstance(role, Candidate):
+    if maybe_adopt_epoch(state, response, now_ms):
         return
-    if response.error is not ErrorCode.NONE or response.epoch < state.epoch:
+    if not isinstance(role, Poll) or response.pre_vote is not isinstance(role, Prospective):
+        return
+    is_behind = response.epoch < state.epoch and not response.pre_vote
+    if response.error is not ErrorCode.NONE or is_behind:
         role.retry_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
     elif response.vote_granted:
         role.granted.add(voter_id)
-        if len(role.granted) >= state.voters.majority:
-            transition_to_leader(state, now_ms)
+        _maybe_win(state, now_ms)
     else:
         role.refused.add(voter_id)
         _maybe_give_up(state, role, now_ms)
@@ -115,13 +174,13 @@ def handle_vote_response(state: CoreState, voter_id: int, response: VoteResponse
 
 def handle_vote_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
     role = state.role
-    assert isinstance(role, Candidate)
+    assert isinstance(role, Poll)
     role.retry_at_ms[voter_id] = now_ms + state.config.retry_backoff_ms
     role.refused.add(voter_id)
     _maybe_give_up(state, role, now_ms)
 
 
-def _maybe_give_up(state: CoreState, role: Candidate, now_ms: int) -> None:
+def _maybe_give_up(state: CoreState, role: Poll, now_ms: int) -> None:
     """Back off as soon as those that refused or cannot be reached leave no majority.
 
     Two candidates that split the votes while a third voter is down would otherwise sit out a whole election
@@ -131,19 +190,25 @@ def _maybe_give_up(state: CoreState, role: Candidate, now_ms: int) -> None:
         _begin_backoff(state, role, now_ms)
 
 
-def run_candidate_timers(state: CoreState, role: Candidate, now_ms: int) -> None:
+def run_poll_timers(state: CoreState, role: Poll, now_ms: int) -> None:
+    if state.shutting_down and isinstance(role, Prospective):
+        return
     if now_ms >= role.deadline_ms:
         if role.lost:
-            stand_for_election(state, now_ms)
+            seek_election(state, now_ms)
             return
         _begin_backoff(state, role, now_ms)
     ask_for_votes(state, now_ms)
 
 
-def candidate_deadline_ms(role: Candidate) -> int:
+def poll_deadline_ms(state: CoreState, role: Poll) -> int | None:
+    if state.shutting_down and isinstance(role, Prospective):
+        return None
     return min(role.deadline_ms, *role.retry_at_ms.values()) if role.retry_at_ms else role.deadline_ms
 
 
-def _begin_backoff(state: CoreState, role: Candidate, now_ms: int) -> None:
+def _begin_backoff(state: CoreState, role: Poll, now_ms: int) -> None:
     role.lost = True
     role.deadline_ms = now_ms + state.random_backoff_ms(role.retries)
+    if isinstance(role, Prospective):
+        search_leader(state, role)

@@ -44,7 +44,7 @@ class Voter:
 
 
 class VoterSet:
-    """The voters, ordered by id. Immutable."""
+    """The voters, ordered by id. Immutable. Empty while nothing is known of them: then nobody may stand."""
 
     __slots__ = ("_by_id", "ids", "majority", "voters")
 
@@ -53,8 +53,6 @@ class VoterSet:
         self.ids = tuple(voter.key.id for voter in self.voters)
         if len(set(self.ids)) != len(self.ids):
             raise ValueError(f"the same node id appears twice among the voters {list(self.ids)}")
-        if not self.voters:
-            raise ValueError("a quorum needs at least one voter")
         self.majority = len(self.ids) // 2 + 1
         self._by_id = {voter.key.id: voter for voter in self.voters}
 
@@ -65,6 +63,18 @@ class VoterSet:
         """Whether this very replica votes: the id is a voter's and the directory is not another one."""
         voter = self._by_id.get(key.id)
         return voter is not None and voter.key.matches(key)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the set is kept in the log: every voter has a directory id, as kraft.version 1 asks for."""
+        return all(voter.key.directory_id != ZERO_UUID for voter in self.voters)
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """The set with one voter more, or with this one in place of the one of its id."""
+        return VoterSet([*(other for other in self.voters if other.key.id != voter.key.id), voter])
+
+    def without(self, node_id: int) -> VoterSet:
+        return VoterSet([voter for voter in self.voters if voter.key.id != node_id])
 
     def __len__(self) -> int:
         return len(self.voters)
@@ -80,3 +90,6 @@ class VoterSet:
 
     def __repr__(self) -> str:
         return f"VoterSet({', '.join(f'{v.key}@{v.address}' for v in self.voters)})"
+
+
+NO_VOTERS = VoterSet(())

@@ -7,7 +7,7 @@ stamps records, because it may jump. Pure code takes ``now_ms`` as an argument a
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -22,11 +22,15 @@ class Clock(Protocol):
         ...
 
 
+_MONOTONIC: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""On Linux the other one stands still while the machine is suspended, and a lease would with it."""
+
+
 class SystemClock:
     """The operating system's clocks."""
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

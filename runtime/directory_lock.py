@@ -1,11 +1,23 @@
-"""One process a data directory: a lock on ``.lock``, which the operating system drops with the process."""
+"""One process a data directory: a lock on ``.lock``, which the operating system drops with the process.
+
+The file also says who held the directory, and that makes a proof. Its first line names the boot of this
+kernel and the file itself (device and inode), the others the holders since. Where both are those of the file
+that is locked now, the holders named there locked *this* file on *this* kernel: had one of them still been
+alive, the lock could not have been taken. A copied directory is another file, another machine (or this one
+after a reboot) another boot: there the names prove nothing and are forgotten. So they are on a system without
+a boot id.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from typing import Final
 
-LOCK_FILE = ".lock"
+LOCK_FILE: Final = ".lock"
+MAX_HOLDERS: Final = 16
+_BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
+_MAX_FILE_BYTES: Final = 4096
 
 
 class DirectoryInUseError(OSError):
@@ -15,14 +27,38 @@ class DirectoryInUseError(OSError):
 class DirectoryLock:
     """Holds a directory until :meth:`release` or the end of the process."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, boot_id_file: str = _BOOT_ID_FILE) -> None:
         """Take the lock. :class:`DirectoryInUseError` if somebody else has it."""
+        self._boot_id_file = boot_id_file
         self._fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise DirectoryInUseError(f"{directory} is in use by another process") from None
+
+    def enter(self, holder: str) -> tuple[str, ...]:
+        """Write down a new holder (one word); the latest ones before it, all of them certainly dead."""
+        place = self._place()
+        if place is None:
+            return ()
+        first, *holders = os.pread(self._fd, _MAX_FILE_BYTES, 0).decode("ascii", "replace").split("\n")
+        before = tuple(word for word in holders if word) if first == place else ()
+        kept = before[-(MAX_HOLDERS - 1) :]
+        text = "\n".join([place, *kept, holder, ""]).encode("ascii")
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text, 0)
+        return kept
+
+    def _place(self) -> str | None:
+        """This file on this boot of this kernel."""
+        try:
+            with open(self._boot_id_file, encoding="ascii") as file:
+                boot_id = file.read().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        stat = os.fstat(self._fd)
+        return f"{boot_id} {stat.st_dev} {stat.st_ino}" if boot_id else None
 
     def release(self) -> None:
         """Let the next process have the directory."""

@@ -8,6 +8,7 @@ checkpoint and state-store code is written against this port alone, so it runs u
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -50,6 +51,14 @@ class DiskFile(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """Of the volume that holds a directory: its size, and what this process may still write."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class Disk(Protocol):
     """A tree of files. Paths are ordinary strings joined with ``/``."""
 
@@ -90,6 +99,10 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all below it; no error if it is already gone."""
+        ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """Of the volume below a directory. :class:`OSError` if it cannot be asked. May block."""
         ...
 
     def flush_dir(self, path: str) -> None:

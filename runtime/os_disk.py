@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 
-from pykraft.runtime.disk import Buffer
+from pykraft.runtime.disk import Buffer, DiskUsage
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
@@ -148,6 +148,10 @@ class OsDisk:
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def usage(self, path: str) -> DiskUsage:
+        volume = os.statvfs(path)
+        return DiskUsage(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
     def remove_tree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

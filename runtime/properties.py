@@ -7,9 +7,13 @@ use earns a warning, a key that neither knows is an error naming the nearest one
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_LONGEST_SHOWN = 100
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -52,7 +56,7 @@ class ConfigKey:
         value = _parse_value(self.name, self.type, text.strip())
         complaint = self.validator(value) if self.validator is not None else None
         if complaint is not None:
-            raise ConfigError(f"Invalid value {text} for configuration {self.name}: {complaint}")
+            raise _invalid(self.name, text, complaint)
         return value
 
 
@@ -136,26 +140,31 @@ def _unescape(text: str) -> str:
     return "".join(out)
 
 
+def _invalid(name: str, text: str, complaint: str) -> ConfigError:
+    shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {complaint}")
+
+
 def _parse_value(name: str, kind: ConfigType, text: str) -> ConfigValue:
     match kind:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
-                raise ConfigError(f"Invalid value {text} for configuration {name}: must be true or false")
+                raise _invalid(name, text, "must be true or false")
             return text.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
             bits = _INTEGER_BITS[kind]
-            try:
-                number = int(text)
-            except ValueError:
-                raise ConfigError(f"Invalid value {text} for configuration {name}: not a number") from None
+            # int() alone would take underscores and other scripts' digits.
+            if _WHOLE_NUMBER.fullmatch(text) is None:
+                raise _invalid(name, text, "not a number")
+            number = int(text)
             if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-                raise ConfigError(f"Invalid value {text} for configuration {name}: not a {bits}-bit number")
+                raise _invalid(name, text, f"not a {bits}-bit number")
             return number
         case ConfigType.DOUBLE:
             try:
                 return float(text)
             except ValueError:
-                raise ConfigError(f"Invalid value {text} for configuration {name}: not a number") from None
+                raise _invalid(name, text, "not a number") from None
         case ConfigType.LIST:
             return [item for item in (part.strip() for part in text.split(",")) if item]
         case _:

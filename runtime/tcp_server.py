@@ -35,7 +35,8 @@ class StreamServer:
         self._host = host
         self._port = port
         self._factory = factory
-        self._max_connections = max_connections
+        self.max_connections = max_connections
+        """May be changed at any time; connections that are open stay."""
         self._max_per_ip = max_connections_per_ip
         # A connection is idle when it has been silent for all of the last ticks.
         self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
@@ -101,7 +102,7 @@ class StreamServer:
         count = self._per_ip.get(address, 0)
         self._per_ip[address] = count + 1
         self._connections[connection] = address
-        if len(self._connections) > self._max_connections or count >= self._max_per_ip:
+        if len(self._connections) > self.max_connections or count >= self._max_per_ip:
             if self._refused == 0:
                 logger.warning(
                     "refusing connections: %d open, %d from %s", len(self._connections) - 1, count, address

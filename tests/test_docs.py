@@ -24,10 +24,10 @@ from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.cli.root import cli
-from pykraft.node.config import _COARSER_UNITS
+from pykraft.node.config import COARSER_UNITS
 from pykraft.node.config_keys import BROKER_KEYS, GROUP_KEYS, NODE_KEYS, QUORUM_KEYS, SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
-from pykraft.quorum.invariants import Invariant
+from pykraft.quorum.invariants import INVARIANTS
 from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,7 +205,7 @@ def build_configuration_page() -> str:
                 cells.append(f"`{synonym}`" if synonym else "")
             lines.append(f"| {' | '.join([*cells, meaning])} |")
         lines.append("")
-    coarser = ", ".join(f"`{name}` for `{fine}`" for name, (fine, _) in sorted(_COARSER_UNITS.items()))
+    coarser = ", ".join(f"`{name}` for `{fine}`" for name, (fine, _) in sorted(COARSER_UNITS.items()))
     lines += [f"Coarser units are read where the finer property is not given: {coarser}.", ""]
     return "\n".join(lines)
 
@@ -317,7 +317,7 @@ def test_properties_in_tables_exist_with_the_default_that_is_shown(page: Path) -
 def test_properties_in_example_files_are_known(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     synonyms = {key.broker_synonym for key in TOPIC_CONFIGS.values()}
-    known = SERVER_KEYS.keys() | synonyms | UNUSED_KAFKA_KEYS | _COARSER_UNITS.keys()
+    known = SERVER_KEYS.keys() | synonyms | UNUSED_KAFKA_KEYS | COARSER_UNITS.keys()
     for block in re.findall(r"^```properties\n(.*?)^```", text, re.M | re.S):
         for line in block.splitlines():
             assert line.partition("=")[0] in known, line
@@ -327,7 +327,7 @@ def test_every_anomaly_and_every_invariant_is_described() -> None:
     page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
     for anomaly in Anomaly:
         assert f"`{anomaly}`" in page, anomaly
-    for invariant in Invariant.__subclasses__():
+    for invariant in INVARIANTS:
         assert f"| {invariant.name} |" in page, invariant.name
 
 

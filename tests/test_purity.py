@@ -45,6 +45,8 @@ ADAPTERS = {
     "group_coordinator/runtime.py": EVENT_LOOP,
     "group_coordinator/service.py": EVENT_LOOP,
     "metadata_log/controller_driver.py": EVENT_LOOP,
+    "metadata_log/snapshot_generator.py": EVENT_LOOP,
+    "quorum/calls.py": EVENT_LOOP,
     "quorum/driver.py": EVENT_LOOP,
 }
 

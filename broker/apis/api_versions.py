@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.features import SUPPORTED_FEATURES
+from pykraft.metadata_log.features import KRAFT_VERSION, SUPPORTED_FEATURES
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,7 +37,7 @@ def make_api(served: Iterable[Api]) -> Api:
             for text in (request.client_software_name, request.client_software_version):
                 if not _SOFTWARE_NAME.fullmatch(text):
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text!r} is not a client software name")
-        features = services.metadata.image.features
+        features = {**services.metadata.image.features, KRAFT_VERSION: services.kraft_version()}
         return ApiVersionsResponse(
             api_keys=_ranges((*others, api)),
             # Versions before 4 cannot express a minimum of 0, and require such features to be left out.

@@ -1,8 +1,9 @@
 """DescribeCluster (60), versions 0-2.
 
 Brokers as the caller's listener sees them; fenced ones only when asked for (version 2). The answering broker
-names itself as controller, as in Metadata. Endpoint type 2 (controllers) is refused: the controller listener
-speaks gRPC, so Kafka's tools reach the quorum through a broker.
+names itself as controller, as in Metadata. Endpoint type 2 (controllers) is refused with
+MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does: the controller listener speaks gRPC, so Kafka's tools reach
+the quorum through a broker.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 
 
 async def handle(
     services: BrokerServices, context: RequestContext, request: Message, version: int
 ) -> Message:
     if version >= 1 and request.endpoint_type != _BROKERS:
+        is_known = request.endpoint_type == _CONTROLLERS
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "this listener describes brokers (endpoint type 1) only"
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"this listener describes brokers (endpoint type 1), not endpoint type {request.endpoint_type}",
         )
     cache = services.metadata
     listed = []

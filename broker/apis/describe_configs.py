@@ -1,17 +1,17 @@
 """DescribeConfigs (32), versions 1-4.
 
-Topics: every topic config with its value, where it comes from and what it would be otherwise. This broker:
-its own properties, read-only. Broker loggers have none to show. Other resources and other brokers are
-refused per resource.
+Every configuration of a resource with its value, where it comes from and what it would be otherwise. Topics
+and groups are described by any broker, a broker by itself (its properties; those that can be changed while it
+runs are not read-only). The broker with the empty name stands for what is set for all brokers. Broker loggers
+have nothing to show. A resource named twice is described twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import IntEnum
+from collections.abc import Iterable
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices, ServerProperty
+from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_configs import (
@@ -22,18 +22,16 @@ from pykraft.kafka_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.broker_configs import ALL_BROKERS, DYNAMIC_BROKER_CONFIGS
+from pykraft.metadata_log.config_source import ConfigSource
+from pykraft.metadata_log.group_configs import GROUP_CONFIGS
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
-from pykraft.runtime.properties import ConfigType
+from pykraft.runtime.properties import ConfigKey, ConfigType
 
-_TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, as the protocol numbers it."""
-
-    DYNAMIC_TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
+Layer = tuple[str, str | None, ConfigSource]
+"""(name, value, source): one place where a value is given."""
 
 
 async def handle(
@@ -62,72 +60,115 @@ async def handle(
 def _describe(
     services: BrokerServices, resource: DescribeConfigsResource
 ) -> list[DescribeConfigsResourceResult]:
-    wanted = resource.configuration_keys
-    if resource.resource_type == _TOPIC:
-        image = services.metadata.image
-        if image.topic(resource.resource_name) is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist"
-            )
-        described = _topic_configs(image.topic_config(resource.resource_name), services.config.topic_defaults)
-    elif resource.resource_type in (_BROKER, _BROKER_LOGGER):
-        if resource.resource_name != str(services.config.node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"this is broker {services.config.node_id}, not {resource.resource_name}",
-            )
-        is_broker = resource.resource_type == _BROKER
-        described = [_property(item) for item in services.server_properties.values()] if is_broker else []
-    else:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configurations here"
-        )
+    image, name, wanted = services.metadata.image, resource.resource_name, resource.configuration_keys
+    match resource.resource_type:
+        case ConfigResourceType.TOPIC:
+            described = _topic_configs(services, image, name)
+        case ConfigResourceType.BROKER if name == ALL_BROKERS:
+            described = _configs_of_all_brokers(image)
+        case ConfigResourceType.BROKER:
+            _require_this_broker(services, name)
+            described = _properties(services, image)
+        case ConfigResourceType.BROKER_LOGGER:
+            _require_this_broker(services, name)
+            described = []
+        case ConfigResourceType.GROUP:
+            described = _group_configs(services, image, name)
+        case kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configurations here")
     return [config for config in described if wanted is None or config.name in wanted]
 
 
+def _require_this_broker(services: BrokerServices, name: str) -> None:
+    if name != str(services.config.node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.config.node_id}, not {name}")
+
+
 def _topic_configs(
-    overrides: Mapping[str, str], broker_wide: Mapping[str, str]
+    services: BrokerServices, image: MetadataImage, topic: str
 ) -> list[DescribeConfigsResourceResult]:
+    if image.topic(topic) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
+    overrides = image.topic_config(topic)
     results = []
     for name, key in sorted(TOPIC_CONFIGS.items()):
-        layers: list[tuple[str, str | None, ConfigSource]] = []
+        layers: list[Layer] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
-        if name in broker_wide:
-            layers.append((key.broker_synonym or name, broker_wide[name], ConfigSource.STATIC_BROKER))
-        layers.append((key.broker_synonym or name, key.default, ConfigSource.DEFAULT))
-        _, value, source = layers[0]
-        results.append(
-            DescribeConfigsResourceResult(
-                name=name,
-                value=value,
-                read_only=False,
-                config_source=source,
-                is_sensitive=False,
-                synonyms=[
-                    DescribeConfigsSynonym(name=synonym, value=text, source=origin)
-                    for synonym, text, origin in layers
-                ],
-                config_type=key.type.value,
-                documentation=key.documentation,
-            )
-        )
+        if key.broker_synonym:
+            layers += _broker_layers(services, image, key.broker_synonym)
+        else:
+            layers.append((name, key.default, ConfigSource.DEFAULT))
+        results.append(_result(key, layers, read_only=False))
     return results
 
 
-def _property(item: ServerProperty) -> DescribeConfigsResourceResult:
-    sensitive = item.key.type is ConfigType.PASSWORD
-    source = ConfigSource.DEFAULT if item.is_default else ConfigSource.STATIC_BROKER
-    value = None if sensitive else item.value
+def _broker_layers(services: BrokerServices, image: MetadataImage, name: str) -> Iterable[Layer]:
+    """Where this broker has a property from, the place that wins first."""
+    own = image.resource_config(ConfigResourceType.BROKER, str(services.config.node_id))
+    for_all = image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS)
+    if name in own:
+        yield name, own[name], ConfigSource.DYNAMIC_BROKER
+    if name in for_all:
+        yield name, for_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER
+    item = services.server_properties[name]
+    if not item.is_default:
+        yield name, item.value, ConfigSource.STATIC_BROKER
+    if item.is_default or item.key.default is not None:
+        yield name, item.key.default, ConfigSource.DEFAULT
+
+
+def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+    """Only what is set: what holds otherwise is each broker's own."""
+    return [
+        _result(DYNAMIC_BROKER_CONFIGS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], False)
+        for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items())
+        if name in DYNAMIC_BROKER_CONFIGS
+    ]
+
+
+def _properties(services: BrokerServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+    return [
+        _result(
+            item.key,
+            list(_broker_layers(services, image, name)),
+            read_only=name not in DYNAMIC_BROKER_CONFIGS,
+        )
+        for name, item in sorted(services.server_properties.items())
+    ]
+
+
+def _group_configs(
+    services: BrokerServices, image: MetadataImage, group: str
+) -> list[DescribeConfigsResourceResult]:
+    if not group:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name is empty")
+    overrides = image.resource_config(ConfigResourceType.GROUP, group)
+    results = []
+    for name, key in sorted(GROUP_CONFIGS.items()):
+        layers: list[Layer] = []
+        if name in overrides:
+            layers.append((name, overrides[name], ConfigSource.GROUP))
+        layers += _broker_layers(services, image, key.broker_synonym)
+        results.append(_result(key, layers, read_only=False))
+    return results
+
+
+def _result(key: ConfigKey, layers: list[Layer], read_only: bool) -> DescribeConfigsResourceResult:
+    sensitive = key.type is ConfigType.PASSWORD
+    shown = [(name, None if sensitive else value, source) for name, value, source in layers]
+    _, value, source = shown[0]
     return DescribeConfigsResourceResult(
-        name=item.key.name,
+        name=key.name,
         value=value,
-        read_only=True,
+        read_only=read_only,
         config_source=source,
         is_sensitive=sensitive,
-        synonyms=[DescribeConfigsSynonym(name=item.key.name, value=value, source=source)],
-        config_type=item.key.type.value,
-        documentation=item.key.documentation,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=text, source=origin) for name, text, origin in shown
+        ],
+        config_type=key.type.value,
+        documentation=key.documentation,
     )
 
 

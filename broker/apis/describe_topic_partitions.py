@@ -6,6 +6,9 @@ time; the cursor names the first partition that did not fit. No topics asked for
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import islice
+
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from pykraft.broker.services import BrokerServices
@@ -30,17 +33,17 @@ async def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive")
     cache, image = services.metadata, services.metadata.image
     asked = {topic.name for topic in request.topics}
-    names = sorted(asked or image.topic_ids.keys())
-    start = 0
+    names = sorted(asked) if asked else cache.topic_names()
+    first = start = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
-        names = [name for name in names if name >= request.cursor.topic_name]
-        if names and names[0] == request.cursor.topic_name:
+        first = bisect_left(names, request.cursor.topic_name)
+        if first < len(names) and names[first] == request.cursor.topic_name:
             start = request.cursor.partition_index
     room = min(request.response_partition_limit, MAX_PARTITIONS)
     answer = DescribeTopicPartitionsResponse()
-    for name in names:
+    for name in islice(names, first, None):
         topic = image.topic(name)
         if topic is None:
             answer.topics.append(

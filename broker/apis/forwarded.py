@@ -1,7 +1,9 @@
 """What only the active controller can do, passed on to it from any broker:
 
-CreateTopics (19) 2-7, DeleteTopics (20) 1-6, CreatePartitions (37) 0-3, IncrementalAlterConfigs (44) 0-1,
-DescribeQuorum (55) 0-2.
+CreateTopics (19) 2-7, DeleteTopics (20) 1-6, AlterConfigs (33) 0-2, CreatePartitions (37) 0-3,
+ElectLeaders (43) 0-2, IncrementalAlterConfigs (44) 0-1, AlterPartitionReassignments (45) 0-1,
+ListPartitionReassignments (46) 0, DescribeQuorum (55) 0-2, UpdateFeatures (57) 0-2, UnregisterBroker (64) 0,
+AddRaftVoter (80) 0-1, RemoveRaftVoter (81) 0.
 
 The request travels in its own Kafka encoding with the caller's identity. While a controller is being elected
 the broker goes on trying within the time the client gave.
@@ -15,6 +17,11 @@ from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey, response_class
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.messages import alter_configs, incremental_alter_configs
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterResponse
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+)
 from pykraft.kafka_protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
@@ -22,10 +29,15 @@ from pykraft.kafka_protocol.messages.create_partitions import (
 from pykraft.kafka_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from pykraft.kafka_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumResponse
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
+from pykraft.kafka_protocol.messages.elect_leaders import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
 )
+from pykraft.kafka_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerResponse
+from pykraft.kafka_protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 
 _MAX_WAIT_MS = 30_000
@@ -89,10 +101,10 @@ def _create_partitions_error(request: Message, version: int, error: KafkaError) 
     )
 
 
-def _alter_configs_error(request: Message, version: int, error: KafkaError) -> Message:
-    return IncrementalAlterConfigsResponse(
+def _incremental_alter_configs_error(request: Message, version: int, error: KafkaError) -> Message:
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(
+            incremental_alter_configs.AlterConfigsResourceResponse(
                 error_code=error.code,
                 error_message=error.message,
                 resource_type=resource.resource_type,
@@ -103,8 +115,71 @@ def _alter_configs_error(request: Message, version: int, error: KafkaError) -> M
     )
 
 
+def _alter_configs_error(request: Message, version: int, error: KafkaError) -> Message:
+    return alter_configs.AlterConfigsResponse(
+        responses=[
+            alter_configs.AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _elect_leaders_error(request: Message, version: int, error: KafkaError) -> Message:
+    if version >= 1:
+        return ElectLeadersResponse(error_code=error.code)
+    asked = request.topic_partitions or []  # version 0 has no place for an error of the whole
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in asked
+        ]
+    )
+
+
+def _alter_reassignments_error(request: Message, version: int, error: KafkaError) -> Message:
+    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+
+
+def _list_reassignments_error(request: Message, version: int, error: KafkaError) -> Message:
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+
+
+def _update_features_error(request: Message, version: int, error: KafkaError) -> Message:
+    return UpdateFeaturesResponse(
+        error_code=error.code,
+        error_message=error.message,
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=error.message)
+            for update in request.feature_updates
+        ],
+    )
+
+
+def _unregister_broker_error(request: Message, version: int, error: KafkaError) -> Message:
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+
+
 def _describe_quorum_error(request: Message, version: int, error: KafkaError) -> Message:
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+
+
+def _add_raft_voter_error(request: Message, version: int, error: KafkaError) -> Message:
+    return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
+
+
+def _remove_raft_voter_error(request: Message, version: int, error: KafkaError) -> Message:
+    return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
 
 
 def _forwarded(
@@ -117,6 +192,14 @@ APIS = (
     _forwarded(ApiKey.CREATE_TOPICS, 2, 7, _create_topics_error),
     _forwarded(ApiKey.DELETE_TOPICS, 1, 6, _delete_topics_error),
     _forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _create_partitions_error),
-    _forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _alter_configs_error),
+    _forwarded(ApiKey.ALTER_CONFIGS, 0, 2, _alter_configs_error),
+    _forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _incremental_alter_configs_error),
+    _forwarded(ApiKey.ELECT_LEADERS, 0, 2, _elect_leaders_error),
+    _forwarded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, _alter_reassignments_error),
+    _forwarded(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, _list_reassignments_error),
     _forwarded(ApiKey.DESCRIBE_QUORUM, 0, 2, _describe_quorum_error),
+    _forwarded(ApiKey.ADD_RAFT_VOTER, 0, 1, _add_raft_voter_error),
+    _forwarded(ApiKey.REMOVE_RAFT_VOTER, 0, 0, _remove_raft_voter_error),
+    _forwarded(ApiKey.UPDATE_FEATURES, 0, 2, _update_features_error),
+    _forwarded(ApiKey.UNREGISTER_BROKER, 0, 0, _unregister_broker_error),
 )

@@ -5,6 +5,7 @@ SyncGroup (14) 0-5, DescribeGroups (15) 0-6, ListGroups (16) 0-5, DeleteGroups (
 ConsumerGroupHeartbeat (68) 0-1, ConsumerGroupDescribe (69) 0-1.
 
 A broker that knows it is fenced coordinates nothing: whoever asks is told to look for the coordinator anew.
+The consumer protocol (68) takes part once the feature `group.version` is finalized at 1.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pykraft.group_coordinator.error_responses import error_response
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.features import GROUP_VERSION
 
 
 async def handle(
@@ -22,6 +24,12 @@ async def handle(
 ) -> Message:
     if services.lifecycle.is_fenced:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker is fenced")
+    if request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        level = services.metadata.image.features.get(GROUP_VERSION, 0)
+        if level < 1:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1, it is {level}"
+            )
     return await services.groups.handle(context, request, version)
 
 

@@ -17,6 +17,8 @@ from pykraft.kafka_protocol.request_context import RequestContext
 async def handle(
     services: BrokerServices, context: RequestContext, request: Message, version: int
 ) -> Message:
+    if services.lifecycle.is_fenced:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker is fenced")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
     return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)

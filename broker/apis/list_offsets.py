@@ -32,7 +32,7 @@ async def handle(
     services: BrokerServices, context: RequestContext, request: Message, version: int
 ) -> Message:
     replicas = services.replicas
-    if request.replica_id == CONSUMER:
+    if request.replica_id < 0:
         replicas.refuse_if_fenced()
     return ListOffsetsResponse(
         topics=[

@@ -4,26 +4,51 @@ Brokers, topics and leaders from this broker's image. The answering broker names
 forwards whatever a controller must do, and no client waits for one that is gone. Topics by name or (from
 version 10) by id; "all" is null, or the empty array in version 0. A missing topic is created where both the
 broker and the client allow it, and answered once it is there. Fenced brokers are not listed.
+
+Topics are kept encoded (:mod:`pykraft.broker.topic_answers`); a long answer is put together in several turns
+of the event loop, all of it from one image.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.services import BrokerServices
+from pykraft.broker.topic_answers import FLEXIBLE_FROM, encode_count
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.encode_plan import encoder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.image import PartitionRegistration, TopicImage
+from pykraft.metadata_log.image import TopicImage
+
+_TURN_PARTITIONS = 4000
+"""So many partitions are encoded in one turn of the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer whose topics are encoded already, at the version it will be asked for."""
+
+    head: MetadataResponse
+    topics: list[bytes]
+
+    def encode(self, version: int) -> bytes:
+        around = self.head.encode(version)
+        # Behind the topics: authorized operations (8 to 10), an error code (13), tagged fields.
+        tail = 4 * (8 <= version <= 10) + 2 * (version >= 13) + (version >= FLEXIBLE_FROM)
+        at = len(around) - tail
+        before = at - len(encode_count(0, version))
+        return b"".join((around[:before], encode_count(len(self.topics), version), *self.topics, around[at:]))
 
 
 async def handle(
@@ -32,22 +57,36 @@ async def handle(
     cache = services.metadata
     wants_all = request.topics is None or (version == 0 and not request.topics)
     if wants_all:
-        image = cache.image
-        topics = [_topic(cache, context.listener, image.topics_by_id[image.topic_ids[name]])
-                  for name in sorted(image.topic_ids)]  # fmt: skip
-    else:
-        may_create = services.config.auto_create_topics_enable and (
-            version < 4 or request.allow_auto_topic_creation
-        )
-        topics = [
-            await _asked_topic(services, context, asked, version, may_create) for asked in request.topics
-        ]
-    return MetadataResponse(
-        brokers=_brokers(cache, context.listener),
-        cluster_id=cache.cluster_id,
-        controller_id=cache.node_id,
-        topics=topics,
+        head = _head(cache, context.listener)
+        return _Answer(head, await _all_topics(cache, context.listener, version))
+    may_create = services.config.auto_create_topics_enable and (
+        version < 4 or request.allow_auto_topic_creation
     )
+    topics = [await _asked_topic(services, context, asked, version, may_create) for asked in request.topics]
+    return _Answer(_head(cache, context.listener), topics)
+
+
+def _head(cache: MetadataCache, listener: str) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=_brokers(cache, listener), cluster_id=cache.cluster_id, controller_id=cache.node_id
+    )
+
+
+async def _all_topics(cache: MetadataCache, listener: str, version: int) -> list[bytes]:
+    image, names, view = cache.image, cache.topic_names(), cache.listener_view(listener)
+    answers, topics, fresh = cache.topic_answers, [], 0
+    for name in names:
+        topic = image.topics_by_id[image.topic_ids[name]]
+        data = answers.find(topic, view, listener, version)
+        if data is None:
+            data = answers.encode(topic, view, listener, version)
+            fresh += len(topic.partitions)
+        topics.append(data)
+        fresh += 1
+        if fresh >= _TURN_PARTITIONS:
+            await cache.let_others_run()
+            fresh = 0
+    return topics
 
 
 async def _asked_topic(
@@ -56,24 +95,24 @@ async def _asked_topic(
     asked: MetadataRequestTopic,
     version: int,
     may_create: bool,
-) -> MetadataResponseTopic:
+) -> bytes:
     cache = services.metadata
     if version >= 12 and asked.topic_id != ZERO_UUID:
         topic = cache.image.topic_by_id(asked.topic_id)
         if topic is None:
-            return _missing(ErrorCode.UNKNOWN_TOPIC_ID, asked, version)
-        return _topic(cache, context.listener, topic)
+            return _encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, asked, version)
+        return _topic(cache, context.listener, topic, version)
     if asked.name is None:
-        return _missing(ErrorCode.INVALID_REQUEST, asked, version)
+        return _encode_missing(ErrorCode.INVALID_REQUEST, asked, version)
     topic = cache.image.topic(asked.name)
     if topic is None and may_create:
         try:
             topic = await create_topic(services, context, asked.name)
         except KafkaError as error:
-            return _missing(error.code, asked, version)
+            return _encode_missing(error.code, asked, version)
     if topic is None:
-        return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked, version)
-    return _topic(cache, context.listener, topic)
+        return _encode_missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked, version)
+    return _topic(cache, context.listener, topic, version)
 
 
 def _missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
@@ -81,6 +120,13 @@ def _missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> Meta
     if name is None and version < 12:
         name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
     return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+
+
+def _encode_missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> bytes:
+    """As :func:`_missing`, encoded as an element of the answer's array of topics."""
+    missing, out = _missing(code, asked, version), bytearray()
+    encoder(MetadataResponseTopic, version, version >= FLEXIBLE_FROM)(missing, out)
+    return bytes(out)
 
 
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
@@ -96,34 +142,8 @@ def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker
     return listed
 
 
-def _topic(cache: MetadataCache, listener: str, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _partition(cache, listener, index, partition) for index, partition in enumerate(topic.partitions)
-        ],
-    )
-
-
-def _partition(
-    cache: MetadataCache, listener: str, index: int, partition: PartitionRegistration
-) -> MetadataResponsePartition:
-    error = ErrorCode.NONE
-    if not partition.has_leader or not cache.is_usable(partition.leader):
-        error = ErrorCode.LEADER_NOT_AVAILABLE
-    elif cache.endpoint(partition.leader, listener) is None:
-        error = ErrorCode.LISTENER_NOT_FOUND
-    return MetadataResponsePartition(
-        error_code=error,
-        partition_index=index,
-        leader_id=partition.leader if error is ErrorCode.NONE else -1,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=cache.offline_replicas(partition),
-    )
+def _topic(cache: MetadataCache, listener: str, topic: TopicImage, version: int) -> bytes:
+    return cache.topic_answers.encode(topic, cache.listener_view(listener), listener, version)
 
 
 def error_response(request: Message, version: int, error: KafkaError) -> Message:

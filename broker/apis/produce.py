@@ -142,6 +142,9 @@ class ProduceHandler:
         except OSError as error:
             self._replicas.storage_failed(partition, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if acks != ACKS_ALL:
+            # The process may have stood still since it looked, in the disk or as a whole.
+            self._replicas.refuse_past_lease()
         result = ProduceResult(asked.partition, _NONE, base_offset, append_time_ms, log.log_start_offset)
         return result, next_offset
 

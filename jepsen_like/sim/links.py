@@ -13,11 +13,13 @@ from collections.abc import Iterable
 class Links:
     """``drop`` and ``duplicate`` are probabilities; delays are uniform, now and then much longer."""
 
-    __slots__ = ("_rng", "cuts", "drop", "duplicate", "max_delay_ms", "straggle")
+    __slots__ = ("_rng", "cuts", "drop", "duplicate", "max_delay_ms", "slow_ms", "straggle")
 
     def __init__(self, rng: random.Random, *, max_delay_ms: int = 5) -> None:
         self._rng = rng
         self.cuts: set[tuple[int, int]] = set()
+        self.slow_ms: dict[tuple[int, int], int] = {}
+        """What messages from a sender to a receiver take longer."""
         self.drop = 0.0
         self.duplicate = 0.0
         self.straggle = 0.0
@@ -30,6 +32,8 @@ class Links:
         if (sender, receiver) in self.cuts or chance < self.drop:
             return ()
         delay = 1 + int(rng.random() * self.max_delay_ms)
+        if self.slow_ms:
+            delay += self.slow_ms.get((sender, receiver), 0)
         if self.straggle and rng.random() < self.straggle:
             delay += int(rng.random() * 40 * self.max_delay_ms)
         if self.duplicate and rng.random() < self.duplicate:
@@ -48,6 +52,7 @@ class Links:
 
     def heal(self) -> None:
         self.cuts.clear()
+        self.slow_ms.clear()
 
     def become_perfect(self) -> None:
         self.heal()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pykraft.jepsen_like.sim.links import Links
@@ -17,10 +18,11 @@ from pykraft.jepsen_like.sim.quorum_replica import SimReplica
 from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.effects import Effect, Send
+from pykraft.quorum.effects import CheckSnapshot, Effect, Send
 from pykraft.quorum.events import Event, Proposed, RequestReceived, ResponseReceived
-from pykraft.quorum.invariants import Checker, History, StoredBatch
-from pykraft.quorum.messages import Request, Response
+from pykraft.quorum.invariant_history import History, StoredBatch
+from pykraft.quorum.invariants import Checker
+from pykraft.quorum.messages import Request, Response, VoterChangeRequest
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
@@ -31,13 +33,20 @@ CONFIG = QuorumConfig(
     request_timeout_ms=150,
     retry_backoff_ms=10,
     fetch_max_wait_ms=60,
+    fetch_snapshot_max_bytes=20_000,
 )
 REFUSED_AFTER_MS = 2
+ADMIN = 0  # whoever asks for a change of the voters; no replica has this id
+SLOW_FLUSH_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The shape of one schedule's world; every field is drawn from the seed."""
+    """The shape of one schedule's world; every field is drawn from the seed.
+
+    ``static_voters``: they are named by id alone and never change. ``voters_in_log``: the first leader writes
+    them into the log, and they may change. ``auto_join``: controllers that are no voters ask to be.
+    """
 
     voters: int = 3
     observers: int = 0
@@ -46,6 +55,9 @@ class ClusterOptions:
     max_fetch_batches: int = 1000
     proposal_gap_ms: int = 10
     static_voters: bool = False
+    voters_in_log: bool = False
+    auto_join: bool = False
+    snapshot_piece_bytes: int | None = None
 
 
 class SimCluster:
@@ -54,6 +66,8 @@ class SimCluster:
     def __init__(self, seed: int, options: ClusterOptions, config: QuorumConfig = CONFIG) -> None:
         self.seed = seed
         self.options = options
+        if options.snapshot_piece_bytes is not None:
+            config = replace(config, fetch_snapshot_max_bytes=options.snapshot_piece_bytes)
         self.config = config
         self.rng = random.Random(seed)
         self.scheduler = Scheduler()
@@ -63,17 +77,22 @@ class SimCluster:
         ]
         named = [ReplicaKey(key.id) if options.static_voters else key for key in keys[: options.voters]]
         self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
-        self.checker = Checker(History(self.voters.majority))
+        self.configs = {key.id: self._config_of(key.id) for key in keys}
+        self.checker = Checker(History())
         self.replicas = {key.id: SimReplica(self, key) for key in keys}
         self.checker.history.replicas = list(self.replicas.values())
         self.kill_chance: dict[type[Effect], float] = {}
         self.on_vote_granted: Callable[[SimReplica], None] | None = None
-        self.on_killed: Callable[[SimReplica], None] | None = None
+        self.on_elected: Callable[[SimReplica], None] | None = None
+        self.on_killed: Callable[[SimReplica, Effect], None] | None = None
         self.max_fetch_batches = options.max_fetch_batches
         self.hold_answers_of: set[int] = set()
         self.hold_flushes_of: set[int] = set()
+        self.hold_checks_of: set[int] = set()
+        self.held_checks: list[tuple[SimReplica, int, CheckSnapshot]] = []
         self.held_flushes: list[tuple[SimReplica, int, int, int]] = []
         self.held: list[tuple[SimReplica, int, int, Response]] = []
+        self.voter_changes: Counter[str] = Counter()
         self.events = 0
         self.elections = 0
         self.leader_changes_after_commit = 0
@@ -81,6 +100,17 @@ class SimCluster:
         self.log: list[str] | None = None
         self._next_token = 0
         self._next_value = 0
+
+    def _config_of(self, node_id: int) -> QuorumConfig:
+        """Only what began as a voter is a controller, and joins by itself."""
+        if not self.options.voters_in_log:
+            return self.config
+        count = self.options.voters + self.options.observers
+        return replace(
+            self.config,
+            auto_join=self.options.auto_join and node_id <= self.options.voters,
+            bootstrap_servers=tuple(RpcAddress("sim", id) for id in range(1, count + 1)),
+        )
 
     # --- stepping -----------------------------------------------------------------------------------------
 
@@ -119,13 +149,23 @@ class SimCluster:
         if replica.id in self.hold_flushes_of:
             self.held_flushes.append((replica, replica.incarnation, end_offset, generation))
             return
-        delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
+        longest_ms = self.options.max_flush_ms
+        if replica.slow_disk_until_ms > self.scheduler.now_ms:
+            longest_ms = max(longest_ms, SLOW_FLUSH_MS)
+        delay_ms = 1 + replica.rng.randrange(longest_ms)
         self.scheduler.after(delay_ms, replica.finish_flush, replica.incarnation, end_offset, generation)
+
+    def start_check(self, replica: SimReplica, effect: CheckSnapshot) -> None:
+        if replica.id in self.hold_checks_of:
+            self.held_checks.append((replica, replica.incarnation, effect))
+            return
+        delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
+        self.scheduler.after(delay_ms, replica.snapshots.finish_check, replica.incarnation, effect)
 
     # --- messages -----------------------------------------------------------------------------------------
 
     def send_request(self, sender: SimReplica, effect: Send) -> None:
-        receiver = self.replicas[effect.to]
+        receiver = self.replicas[effect.address.port]
         scheduler = self.scheduler
         deadline = (sender.request_failed, sender.incarnation, effect.correlation_id)
         delays = self.links.deliveries(sender.id, receiver.id)
@@ -162,6 +202,9 @@ class SimCluster:
         assert token not in sender.answered, "a request was answered twice"
         sender.answered.add(token)
         to, incarnation, correlation_id, _ = sender.requests[token]
+        if to == ADMIN:
+            self.voter_changes[response.error.name] += 1
+            return
         receiver = self.replicas[to]
         if sender.id in self.hold_answers_of:
             self.held.append((receiver, incarnation, correlation_id, response))
@@ -189,6 +232,13 @@ class SimCluster:
         for replica, *flush in held:
             replica.finish_flush(*flush)
 
+    def release_checks(self) -> None:
+        """The snapshots that were being read back have been read."""
+        self.hold_checks_of.clear()
+        held, self.held_checks = self.held_checks, []
+        for replica, incarnation, effect in held:
+            replica.snapshots.finish_check(incarnation, effect)
+
     def release_answers(self) -> None:
         """What was held arrives now, late."""
         self.hold_answers_of.clear()
@@ -198,10 +248,11 @@ class SimCluster:
 
     # --- faults -------------------------------------------------------------------------------------------
 
-    def kill(self, replica: SimReplica) -> None:
+    def killed(self, replica: SimReplica, effect: Effect) -> None:
+        """It died right after ``effect``, before the next one."""
         replica.crash()
         if self.on_killed is not None:
-            self.on_killed(replica)
+            self.on_killed(replica, effect)
 
     def pause(self, replica: SimReplica, duration_ms: int) -> None:
         replica.paused_until_ms = self.scheduler.now_ms + duration_ms
@@ -216,10 +267,44 @@ class SimCluster:
         history = self.checker.history
         if history.acknowledged:
             self.leader_changes_after_commit += 1
+        if self.on_elected is not None:
+            self.on_elected(replica)
 
     def vote_granted(self, replica: SimReplica) -> None:
         if self.on_vote_granted is not None:
             self.on_vote_granted(replica)
+
+    def holds_all_committed(self, replica: SimReplica) -> bool:
+        """On its disk."""
+        committed = self.checker.history.committed
+        if not committed:
+            return True
+        index = len(committed) - 1
+        return (
+            replica.durable_end_offset >= committed[index].end_offset
+            and len(replica.batches) > index
+            and replica.batches[index] == committed[index]
+        )
+
+    # --- the admin ----------------------------------------------------------------------------------------
+
+    def ask_for_change(self, leader: SimReplica, request: VoterChangeRequest) -> None:
+        """An admin asks whoever leads (or believes it does); the answer is counted in ``voter_changes``."""
+        self._next_token += 1
+        leader.requests[self._next_token] = (ADMIN, 0, 0, request)
+        leader.step(RequestReceived(self._next_token, request))
+
+    def address_of(self, replica: SimReplica) -> RpcAddress:
+        return RpcAddress("sim", replica.id)
+
+    def voter_sets(self) -> list[VoterSet]:
+        """Every set that counts somewhere: in the log of a replica, dead or alive."""
+        return [r.voters_in_log for r in self.replicas.values() if len(r.voters_in_log)]
+
+    def holds_vote_of(self, key: ReplicaKey) -> bool:
+        """Whether the disk that votes under ``key`` is still there."""
+        replica = self.replicas[key.id]
+        return replica.may_start and key.matches(replica.key)
 
     # --- the client ---------------------------------------------------------------------------------------
 
@@ -235,6 +320,7 @@ class SimCluster:
         return value
 
     def start_client(self) -> None:
+        """The client goes on for ever: now and then it proposes to somebody who leads."""
         self.scheduler.after(1 + self.rng.randrange(2 * self.options.proposal_gap_ms), self._client_turn)
 
     def _client_turn(self) -> None:

@@ -7,26 +7,28 @@ are steered by letting a chosen replica's timer run out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
 from pykraft.jepsen_like.sim.quorum_replica import SimReplica
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.events import TimerFired
-from pykraft.quorum.invariants import InvariantViolation
-from pykraft.quorum.roles import Candidate, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.invariant_history import InvariantViolation
+from pykraft.quorum.messages import RemoveRaftVoterRequest
+from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Poll, Resigned, Unattached
 from pykraft.quorum.voters import ReplicaKey
 
 
 def run_out_timer(replica: SimReplica) -> None:
     """The replica's election (or fetch) timer expires now."""
-    now_ms = replica.cluster.scheduler.now_ms
+    now_ms = replica.clock.now_ms()
     role = replica.core.state.role
     match role:
         case Unattached() | Resigned():
             role.election_deadline_ms = now_ms
         case Follower():
             role.fetch_deadline_ms = now_ms
-        case Candidate():
+        case Poll():
             role.deadline_ms = now_ms
             role.lost = True
         case Leader():
@@ -124,13 +126,16 @@ def late_vote() -> SimCluster:
     one, three = cluster.replicas[1], cluster.replicas[3]
     cluster.start_all()
     cluster.links.partition([3], [1, 2])
-    cluster.hold_answers_of.add(2)
     run_out_timer(one)
+    reach(cluster, lambda: isinstance(one.core.state.role, Candidate), "1 stands")
+    cluster.hold_answers_of.add(2)
     reach(cluster, lambda: bool(cluster.held), "2 votes for 1")
     cluster.hold_answers_of.clear()
+    run_out_timer(one)
+    cluster.links.cut([1], [2])
+    reach(cluster, lambda: one.core.state.epoch == 2, "1 stands again")
     cluster.links.heal()
     cluster.links.partition([1], [2, 3])
-    run_out_timer(one)
     elect(cluster, three, within_ms=100)
     assert one.core.state.epoch == three.core.state.epoch
     cluster.release_answers()
@@ -180,8 +185,25 @@ def strangers_fetch() -> SimCluster:
     return cluster
 
 
+def half_deaf_voters() -> SimCluster:
+    """3 does not hear the leader, 4 hears nobody, and both are heard: the leader leads on in its epoch."""
+    cluster = SimCluster(16, ClusterOptions(voters=5, max_delay_ms=1, max_flush_ms=1))
+    one = cluster.replicas[1]
+    cluster.start_all()
+    elect(cluster, one)
+    reach(cluster, lambda: cluster.replicas[3].core.state.high_watermark == 1, "equal logs")
+    cluster.links.cut([1], [3])
+    cluster.links.cut(list(cluster.replicas), [4])
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 3000)
+    epochs = {replica.core.state.epoch for replica in cluster.replicas.values()}
+    assert cluster.elections == 1 and epochs == {1}, (
+        "voters that hear no leader disturbed one that others hear"
+    )
+    return cluster
+
+
 def lost_announcement() -> SimCluster:
-    """3 votes for 1, and the announcement that 1 was elected is lost: no second election follows."""
+    """3 votes for 1, and the announcement that 1 was elected is lost: 3 hears again in time not to stand."""
     cluster = SimCluster(14, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, _, three = cluster.replicas.values()
     cluster.start_all()
@@ -189,8 +211,8 @@ def lost_announcement() -> SimCluster:
     elect(cluster, one)
     cluster.links.heal()
     assert isinstance(three.core.state.role, Unattached) and three.core.state.epoch == 1
-    three.core.state.role.election_deadline_ms = cluster.scheduler.now_ms + 120
-    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 600)
+    three.core.state.role.election_deadline_ms = three.clock.now_ms() + 120
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + 110)
     assert cluster.elections == 1 and three.core.state.leader_id == 1, "an announcement was not repeated"
     return cluster
 
@@ -229,10 +251,81 @@ def figure_8_unflushed() -> SimCluster:
     reach(cluster, majority_holds_it, "'a' on a majority")
     one.crash()
     two.crash()
+    cluster.release_flushes()
     three.start()
     two.start()
     elect(cluster, three)
     one.start()
+    return cluster
+
+
+def pre_vote_needs_a_log() -> SimCluster:
+    """The leader is dead and 3 lacks a value that 2 holds: 3 asks for pre-votes and raises no epoch."""
+    cluster = SimCluster(16, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    one, two, three = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    cluster.links.partition([3], [1, 2])
+    cluster.propose(one)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 2 for r in (one, two)), "the value on 1 and 2")
+    one.crash()
+    cluster.links.heal()
+    follower = two.core.state.role
+    assert isinstance(follower, Follower)
+    follower.fetch_deadline_ms += 10_000
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + cluster.config.live_leader_ms)
+    for _ in range(5):
+        run_out_timer(three)
+        cluster.run_until(lambda: False, cluster.scheduler.now_ms + 30)
+    assert two.core.state.epoch == three.core.state.epoch == 1, "a voter that cannot win raised the epoch"
+    follower.fetch_deadline_ms = two.clock.now_ms()
+    return cluster
+
+
+def _replace_every_disk(cluster: SimCluster, controllers: list[SimReplica]) -> None:
+    """One after the other; each joins anew before the next disk goes."""
+    for number, replica in enumerate(controllers):
+        replica.crash()
+        replica.replace_disk(ReplicaKey(replica.id, Uuid(bytes([100 + number]) * 16)))
+        replica.start()
+        reach(cluster, lambda: all(r.is_voter for r in controllers), "all are voters", within_ms=5000)
+        reach(cluster, lambda: cluster.leader() is not None, "a leader")
+
+
+def every_disk_replaced() -> SimCluster:
+    """Every disk is replaced while 4, an observer, is away: it knows none of the voters, nor a leader."""
+    options = ClusterOptions(
+        voters=3, observers=1, max_delay_ms=1, max_flush_ms=1, voters_in_log=True, auto_join=True
+    )
+    cluster = SimCluster(17, options)
+    *controllers, four = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, controllers[0])
+    reach(cluster, lambda: len(four.voters_in_log) == 3 and four.durable_end_offset > 0, "4 knows the voters")
+    four.crash()
+    _replace_every_disk(cluster, controllers)
+    four.durable_election = ElectionState(four.durable_election.epoch)
+    four.start()
+    return cluster
+
+
+def removed_while_away() -> SimCluster:
+    """The same, and 4 was a voter and is one no longer: it asks disks for their votes that are all gone."""
+    options = ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1, voters_in_log=True)
+    cluster = SimCluster(18, options)
+    one, *_, four = cluster.replicas.values()
+    cluster.start_all()
+    elect(cluster, one)
+    reach(cluster, lambda: all(r.core.state.high_watermark > 2 for r in cluster.replicas.values()), "a start")
+    four.crash()
+    cluster.ask_for_change(one, RemoveRaftVoterRequest("sim", four.key, 1000))
+    reach(cluster, lambda: cluster.voter_changes["NONE"] == 1, "4 is removed")
+    for id in (1, 2, 3):
+        cluster.configs[id] = replace(cluster.configs[id], auto_join=True)
+    _replace_every_disk(cluster, [cluster.replicas[id] for id in (1, 2, 3)])
+    four.durable_election = ElectionState(four.durable_election.epoch)
+    four.start()
+    reach(cluster, lambda: not four.is_voter, "4 hears of it")
     return cluster
 
 
@@ -254,10 +347,14 @@ def equal_halves() -> SimCluster:
 
 DIRECTED: dict[str, Callable[[], SimCluster]] = {
     "equal-halves": equal_halves,
+    "every-disk-replaced": every_disk_replaced,
     "figure-8": figure_8,
     "figure-8-unflushed": figure_8_unflushed,
+    "half-deaf-voters": half_deaf_voters,
     "late-vote": late_vote,
     "lost-announcement": lost_announcement,
+    "pre-vote-needs-a-log": pre_vote_needs_a_log,
+    "removed-while-away": removed_while_away,
     "replaced-disk": replaced_disk,
     "strangers-fetch": strangers_fetch,
     "vote-is-remembered": vote_is_remembered,

@@ -16,15 +16,15 @@ from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumNode
+from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumNode, SnapshotId
 from pykraft.quorum.effects import Effect
 from pykraft.quorum.events import Event, RequestReceived
-from pykraft.quorum.invariants import InvariantViolation, StoredBatch
+from pykraft.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.quorum.messages import VoteRequest
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateStore, decode_quorum_state
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.voters import ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.quorum_nodes import NodeCluster
@@ -96,6 +96,17 @@ class Listener:
         self.leader = leader
         self.pending.clear()
 
+    def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
+        if snapshot_id.end_offset <= self.next_offset:
+            self._fail(f"was handed snapshot {snapshot_id} after {self.next_offset - 1}")
+        self.next_offset, self.last_epoch = snapshot_id.end_offset, snapshot_id.epoch
+
+    def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
+        """The state is the sequence of commits itself; nothing to keep of it here."""
+
+    def finish_snapshot(self) -> None:
+        self.pending.clear()
+
     def propose(self, value: bytes, records: int) -> None:
         node = self.process.node
         assert node is not None and self.leads
@@ -113,7 +124,6 @@ class NodeProcess:
         self.cluster = cluster
         self.key = key
         self.id = key.id
-        self.is_voter = cluster.voters.is_voter(key)
         self.rng = random.Random(cluster.seed * 1013 + key.id)
         self.disk = MemoryDisk(recorded_calls=0)
         self.incarnation = 0
@@ -135,6 +145,11 @@ class NodeProcess:
 
     def batch_index(self, offset: int) -> int:
         return self._index_of.get(offset, len(self.batches))
+
+    @property
+    def voters_in_log(self) -> VoterSet:
+        """As the node sees it: its own history is not second-guessed here."""
+        return self.core_state.voters
 
     def candidate_of(self, token: int) -> ReplicaKey:
         return self.candidates[token]

@@ -19,14 +19,15 @@ from typing import Any
 
 from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.quorum_cluster import CONFIG, REFUSED_AFTER_MS, ClusterOptions
-from pykraft.jepsen_like.sim.quorum_nemesis import draw_options
 from pykraft.jepsen_like.sim.quorum_node import NodeProcess, ProcessKilledError
+from pykraft.jepsen_like.sim.quorum_plan import draw_options
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum import effects
 from pykraft.quorum.effects import Effect
-from pykraft.quorum.invariants import Checker, History, InvariantViolation
+from pykraft.quorum.invariant_history import History, InvariantViolation
+from pykraft.quorum.invariants import Checker
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
@@ -98,7 +99,7 @@ class NodeCluster:
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, count + 1)]
         named = [ReplicaKey(k.id) if self.options.static_voters else k for k in keys[: self.options.voters]]
         self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
-        self.checker = Checker(History(self.voters.majority))
+        self.checker = Checker(History())
         self.handlers: dict[int, dict[str, RpcHandler]] = {key.id: {} for key in keys}
         self.processes = {key.id: NodeProcess(self, key) for key in keys}
         self.checker.history.replicas = list(self.processes.values())

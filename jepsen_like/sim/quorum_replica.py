@@ -9,37 +9,72 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pykraft.jepsen_like.sim.quorum_snapshots import SimSnapshots
+from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.quorum.core import RaftCore
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
+    AdvanceLogStart,
     AppendFetched,
     AppendLeaderChange,
     AppendProposal,
+    AppendSnapshotChunk,
+    AppendVoters,
+    CheckSnapshot,
     Effect,
     FlushLog,
+    InstallSnapshot,
     LeaderChanged,
     PersistElectionState,
     Reply,
     ReplyWithRecords,
+    ReplyWithSnapshot,
     Send,
     TruncateTo,
+    VotersChanged,
 )
 from pykraft.quorum.events import Event, LogFlushed, RequestFailed, Started, TimerFired
-from pykraft.quorum.invariants import StoredBatch
-from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import BatchSpan, FetchResponse, Request, VoteResponse
+from pykraft.quorum.invariant_history import StoredBatch
+from pykraft.quorum.messages import BatchSpan, Request, VoteResponse
 from pykraft.quorum.roles import ElectionState, Leader
 from pykraft.quorum.state import CoreState
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.voter_history import VoterHistory
+from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, VoterSet
+from pykraft.runtime.rpc import RpcAddress
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.quorum_cluster import SimCluster
 
 
-class Killed(Exception):
-    """The process dies here, between two effects."""
+class SimClock:
+    """A replica's monotonic clock: it may run a little fast or slow, and may jump ahead, never back."""
+
+    __slots__ = ("_base_local_ms", "_base_ms", "_rate_permille", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._base_ms = self._base_local_ms = 0
+        self._rate_permille = 1000
+
+    def now_ms(self) -> int:
+        elapsed_ms = self._scheduler.now_ms - self._base_ms
+        return self._base_local_ms + elapsed_ms * self._rate_permille // 1000
+
+    def reached_at_ms(self, local_ms: int) -> int:
+        """The world's time at which this clock shows ``local_ms``, if it goes on as it goes now."""
+        return self._base_ms - (self._base_local_ms - local_ms) * 1000 // self._rate_permille
+
+    def jump(self, by_ms: int) -> None:
+        self._base_local_ms += by_ms
+
+    def set_rate(self, permille: int) -> None:
+        """1000 is even; a quartz is within a few, what is tested here within a hundred."""
+        self._base_local_ms = self.now_ms()
+        self._base_ms = self._scheduler.now_ms
+        self._rate_permille = permille
 
 
 class SimReplica:
@@ -49,15 +84,21 @@ class SimReplica:
         self.cluster = cluster
         self.key = key
         self.id = key.id
-        self.is_voter = cluster.voters.is_voter(key)
+        self.base_voters = cluster.voters
         self.rng = random.Random(cluster.seed * 1009 + key.id)
         self.incarnation = 0
         self.alive = False
         self.paused_until_ms = 0
+        self.slow_disk_until_ms = 0
+        self.may_start = True
+        self.clock = SimClock(cluster.scheduler)
         self.durable_election = ElectionState()
         self.durable_end_offset = 0
         self.batches: list[StoredBatch] = []
         self._index_of: dict[int, int] = {}
+        self.epoch_starts: list[tuple[int, int]] = []
+        self._voter_records: list[tuple[int, VoterSet]] = []
+        self.snapshots: SimSnapshots = SimSnapshots(self)
         self.core: RaftCore
         self.requests: dict[int, tuple[int, int, int, Request]] = {}
         self.answered: set[int] = set()
@@ -76,6 +117,14 @@ class SimReplica:
     def batch_index(self, offset: int) -> int:
         return self._index_of.get(offset, len(self.batches))
 
+    @property
+    def voters_in_log(self) -> VoterSet:
+        return self._voter_records[-1][1] if self._voter_records else self.base_voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters_in_log.is_voter(self.key)
+
     def candidate_of(self, token: int) -> ReplicaKey:
         request = self.requests[token][3]
         return request.candidate  # type: ignore[union-attr]
@@ -90,21 +139,21 @@ class SimReplica:
         assert not self.alive
         self.alive = True
         self.incarnation += 1
-        starts: list[tuple[int, int]] = []
-        for batch in self.batches:
-            if not starts or batch.epoch > starts[-1][0]:
-                starts.append((batch.epoch, batch.base_offset))
-        end_offset = self.batches[-1].end_offset if self.batches else 0
-        self.durable_end_offset = end_offset
+        shape = self.snapshots.recover()
+        self.durable_end_offset = shape.end_offset
         self.core = RaftCore(
-            config=self.cluster.config,
+            config=self.cluster.configs[self.id],
             cluster_id="sim",
             local=self.key,
-            voters=self.cluster.voters,
+            history=VoterHistory(
+                self.base_voters, self._voter_records, is_shared=not self.cluster.options.voters_in_log
+            ),
             rng=self.rng,
             election=self.durable_election,
-            log=LogShape(end_offset, starts),
-            now_ms=self.cluster.scheduler.now_ms,
+            log=shape,
+            latest_snapshot=self.snapshots.latest,
+            now_ms=self.clock.now_ms(),
+            local_address=RpcAddress("sim", self.id),
         )
         self.step(Started())
 
@@ -130,47 +179,78 @@ class SimReplica:
     def replace_disk(self, key: ReplicaKey) -> None:
         """Come back, when started, with an empty disk of another directory id."""
         assert not self.alive and key.id == self.id
+        self.cluster.checker.history.forget(self.id)
         self.key = key
-        self.is_voter = self.cluster.voters.is_voter(key)
+        if self.cluster.options.voters_in_log:
+            self.base_voters = NO_VOTERS  # formatted without voters: it has to ask around
         self._drop_from(0)
+        self.snapshots.forget()
         self.durable_election = ElectionState()
         self.durable_end_offset = 0
-        self.cluster.checker.history.forget(self.id)
 
     def _drop_from(self, index: int) -> None:
         for batch in self.batches[index:]:
             del self._index_of[batch.base_offset]
         del self.batches[index:]
+        end_offset = self.batches[-1].end_offset if self.batches else 0
+        while self.epoch_starts and self.epoch_starts[-1][1] >= end_offset:
+            self.epoch_starts.pop()
+        while self._voter_records and self._voter_records[-1][0] >= end_offset:
+            self._voter_records.pop()
+
+    def batch_ending_at(self, end_offset: int) -> StoredBatch | None:
+        index = self._index_of.get(end_offset)
+        if index is None and self.batches and self.batches[-1].end_offset == end_offset:
+            index = len(self.batches)
+        return self.batches[index - 1] if index else None
+
+    def batches_before(self, end_offset: int) -> list[StoredBatch]:
+        return self.batches[: self.batch_index(end_offset)]
+
+    def replace_log(self, batches: Sequence[StoredBatch]) -> None:
+        """A snapshot, of these batches, has taken the place of the log. It is durable."""
+        self._drop_from(0)
+        for batch in batches:
+            self._append(batch)
+        self.durable_end_offset = batches[-1].end_offset
+        self.cluster.checker.storage_shrank()
 
     # --- stepping ---------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> None:
         cluster = self.cluster
-        now_ms = cluster.scheduler.now_ms
-        effects = self.core.step(event, now_ms)
+        effects = self.core.step(event, self.clock.now_ms())
         cluster.note_step(self, event)
         checker, kill_chance = cluster.checker, cluster.kill_chance
-        try:
-            for effect in effects:
-                _RUN[type(effect)](self, effect)
-                checker.effect_done(self, effect)
-                if kill_chance and self.rng.random() < kill_chance.get(type(effect), 0.0):
-                    raise Killed
-        except Killed:
-            cluster.kill(self)
-            return
+        for effect in effects:
+            _RUN[type(effect)](self, effect)
+            if not self.alive:
+                return
+            checker.effect_done(self, effect)
+            if kill_chance and self.rng.random() < kill_chance.get(type(effect), 0.0):
+                cluster.killed(self, effect)
+                return
         checker.step_done(self)
         if self.proposals:
             self._acknowledge()
         if self.flush_wanted is not None and not self.flushing:
             self._start_flush()
-        self._arm_timer(now_ms)
+        self._arm_timer()
 
-    def _arm_timer(self, now_ms: int) -> None:
+    def rearm_timer(self) -> None:
+        """Its clock has changed."""
+        if self.alive:
+            self.timer_ms = None
+            self._arm_timer()
+
+    def _arm_timer(self) -> None:
         deadline_ms = self.core.next_deadline_ms
-        if deadline_ms is None or (self.timer_ms is not None and self.timer_ms <= deadline_ms):
+        if deadline_ms is None:
             return
-        self.timer_ms = max(deadline_ms, now_ms + 1)
+        due_ms = self.clock.reached_at_ms(deadline_ms)
+        if self.timer_ms is not None and self.timer_ms <= due_ms:
+            return
+        self.timer_ms = max(due_ms, self.cluster.scheduler.now_ms + 1)
         self.cluster.scheduler.at(self.timer_ms, self._fire, self.incarnation, self.timer_ms)
 
     def _fire(self, incarnation: int, timer_ms: int) -> None:
@@ -216,7 +296,11 @@ class SimReplica:
         end_offset = self.batches[-1].end_offset if self.batches else 0
         assert batch.base_offset == end_offset, "an append must continue the log"
         self._index_of[batch.base_offset] = len(self.batches)
+        if not self.batches or batch.epoch > self.batches[-1].epoch:
+            self.epoch_starts.append((batch.epoch, batch.base_offset))
         self.batches.append(batch)
+        if isinstance(batch.value, VoterSet):
+            self._voter_records.append((batch.base_offset, batch.value))
 
     def _persist(self, effect: PersistElectionState) -> None:
         self.durable_election = effect.state
@@ -228,6 +312,9 @@ class SimReplica:
 
     def _append_proposal(self, effect: AppendProposal) -> None:
         self._append(StoredBatch(effect.base_offset, effect.end_offset, effect.epoch, effect.payload))
+
+    def _append_voters(self, effect: AppendVoters) -> None:
+        self._append(StoredBatch(effect.base_offset, effect.end_offset, effect.epoch, effect.voters))
 
     def _append_fetched(self, effect: AppendFetched) -> None:
         payload: Sequence[StoredBatch] = effect.payload  # type: ignore[assignment]
@@ -251,18 +338,16 @@ class SimReplica:
     def _reply(self, effect: Reply) -> None:
         self.cluster.send_response(self, effect.token, effect.response)
         response = effect.response
-        if isinstance(response, VoteResponse) and response.vote_granted:
+        if isinstance(response, VoteResponse) and response.vote_granted and not response.pre_vote:
             self.cluster.vote_granted(self)
 
     def _reply_with_records(self, effect: ReplyWithRecords) -> None:
+        assert effect.start_offset >= self.snapshots.start.end_offset, "records before the log start"
         first = self._index_of[effect.start_offset]
         found = self.batches[first : first + self.cluster.max_fetch_batches]
         found = [batch for batch in found if batch.end_offset <= effect.end_offset]
-        spans = tuple(BatchSpan(batch.base_offset, batch.end_offset, batch.epoch) for batch in found)
-        r = effect.response
-        filled = FetchResponse(
-            r.cluster_id, r.replica, r.error, r.epoch, r.leader_id, r.high_watermark, None, spans, found
-        )
+        spans = tuple(_span(batch) for batch in found)
+        filled = replace(effect.response, batches=spans, payload=found)
         self.cluster.send_response(self, effect.token, filled)
 
     def _nothing(self, effect: Effect) -> None:
@@ -278,11 +363,22 @@ class SimReplica:
         self.step(RequestFailed(correlation_id))
 
 
+def _span(batch: StoredBatch) -> BatchSpan:
+    voters = batch.value if isinstance(batch.value, VoterSet) else None
+    return BatchSpan(batch.base_offset, batch.end_offset, batch.epoch, voters)
+
+
 _RUN: dict[type[Effect], Callable[[SimReplica, Any], None]] = {
     PersistElectionState: SimReplica._persist,
     AppendLeaderChange: SimReplica._append_leader_change,
     AppendProposal: SimReplica._append_proposal,
+    AppendVoters: SimReplica._append_voters,
     AppendFetched: SimReplica._append_fetched,
+    AdvanceLogStart: lambda replica, effect: replica.snapshots.advance_start(effect),
+    AppendSnapshotChunk: lambda replica, effect: replica.snapshots.append_chunk(effect),
+    CheckSnapshot: lambda replica, effect: replica.snapshots.check(effect),
+    InstallSnapshot: lambda replica, effect: replica.snapshots.install(effect),
+    ReplyWithSnapshot: lambda replica, effect: replica.snapshots.reply(effect),
     TruncateTo: SimReplica._truncate,
     FlushLog: SimReplica._flush,
     Send: SimReplica._send,
@@ -290,4 +386,5 @@ _RUN: dict[type[Effect], Callable[[SimReplica, Any], None]] = {
     ReplyWithRecords: SimReplica._reply_with_records,
     AdvanceHighWatermark: SimReplica._nothing,
     LeaderChanged: SimReplica._nothing,
+    VotersChanged: SimReplica._nothing,
 }

@@ -29,6 +29,14 @@ class Scheduler:
         self._sequence += 1
         heappush(self._heap, (max(time_ms, self.now_ms), self._sequence, callback, args))
 
+    def run(self, until_ms: int) -> None:
+        """Run everything that is due by ``until_ms``, which then has come."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_ms:
+            self.now_ms, _, callback, args = heappop(heap)
+            callback(*args)
+        self.now_ms = max(self.now_ms, until_ms)
+
     def run_next(self, until_ms: int) -> bool:
         """Run the next callback that is due by ``until_ms``; if there is none, let that time come: False."""
         if not self._heap or self._heap[0][0] > until_ms:

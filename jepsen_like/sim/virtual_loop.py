@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import random
 
 
+MOST_TURNS_AT_ONE_TIME = 100_000
+"""A loop that turns more often without time going on would do so for ever."""
+
+
 class SimExecutor:
     """The threads of one simulated process. ``max_delay_ms`` bounds how slow its disk is."""
 
@@ -32,9 +36,14 @@ class _NoSelector:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._turns = 0
 
     def select(self, timeout: float | None) -> tuple[()]:
         assert timeout is not None, "nothing is left that could ever happen"
+        self._turns = 0 if timeout else self._turns + 1
+        assert self._turns < MOST_TURNS_AT_ONE_TIME, (
+            "somebody wakes up again and again, and time stands still"
+        )
         self._loop.now_s += timeout
         return ()
 

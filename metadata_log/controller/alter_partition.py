@@ -1,13 +1,15 @@
 """AlterPartition: the leader of a partition changes its ISR (KIP-497, KIP-841, KIP-903).
 
 The two epochs in the request say which state the leader saw; only a request about the present state is taken.
-A change of the ISR raises the partition epoch, never the leader epoch.
+A change of the ISR raises the partition epoch; the leader epoch only where it completes a reassignment.
 """
 
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.elections import Elections
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -17,14 +19,16 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
-from pykraft.metadata_log.records import PartitionChangeRecord, Record
+from pykraft.metadata_log.records import Record
+from pykraft.metadata_log.replay import apply_change
 
 
 def handle_alter_partition(
-    image: MetadataImage, request: AlterPartitionRequest
+    image: MetadataImage, config: ControllerConfig, request: AlterPartitionRequest
 ) -> ControllerResult[AlterPartitionResponse]:
     """Each partition succeeds or fails alone; STALE_BROKER_EPOCH for all if another process holds the id."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    elections = Elections(image, config)
     records: list[Record] = []
     results = []
     seen = set()
@@ -37,21 +41,33 @@ def handle_alter_partition(
         if partition is None or error is not ErrorCode.NONE:
             results.append(PartitionIsrResult(change.topic_id, change.index, error))
             continue
-        isr = tuple(member.broker_id for member in change.new_isr)
-        changed = isr != partition.isr
-        if changed:
-            records.append(PartitionChangeRecord(change.index, change.topic_id, isr=isr))
-        results.append(
-            PartitionIsrResult(
-                change.topic_id,
-                change.index,
-                leader=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                isr=isr,
-                partition_epoch=partition.partition_epoch + changed,
-            )
+        topic = image.topics_by_id[change.topic_id]
+        record = elections.builder(topic.name).build(
+            change.topic_id,
+            change.index,
+            partition,
+            isr=tuple(member.broker_id for member in change.new_isr),
         )
+        if record is not None:
+            records.append(record)
+            partition = apply_change(partition, record)
+        results.append(_result(change, request.broker_id, partition))
     return ControllerResult(tuple(records), AlterPartitionResponse(tuple(results)))
+
+
+def _result(change: PartitionIsrChange, sender: int, partition: PartitionRegistration) -> PartitionIsrResult:
+    if partition.leader != sender:
+        # The change completed a reassignment, and the sender is no replica any more (KIP-455).
+        return PartitionIsrResult(change.topic_id, change.index, ErrorCode.NEW_LEADER_ELECTED)
+    return PartitionIsrResult(
+        change.topic_id,
+        change.index,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=partition.isr,
+        elr=partition.elr,
+        partition_epoch=partition.partition_epoch,
+    )
 
 
 def _check(

@@ -1,23 +1,26 @@
-"""New partitions: checking a given placement or making one, and the first record of each partition."""
+"""New partitions: checking a given placement or making one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.config import Rng
 from pykraft.metadata_log.controller.placement import place_replicas
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import PartitionRecord
 
 
 def place_automatically(
     image: MetadataImage, partition_count: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
-    """Replica lists over the active brokers. INVALID_REPLICATION_FACTOR if they are too few."""
-    racks = {broker.id: broker.rack for broker in image.brokers.values() if broker.is_active}
-    return place_replicas(racks, partition_count, replication_factor, rng)
+    """Replica lists over the active brokers, and fenced ones if those are too few.
+
+    Nothing is placed on brokers that are shutting down. INVALID_REPLICATION_FACTOR if all are too few.
+    """
+    brokers = [broker for broker in image.brokers.values() if not broker.in_controlled_shutdown]
+    active = {broker.id: broker.rack for broker in brokers if not broker.fenced}
+    fenced = {broker.id: broker.rack for broker in brokers if broker.fenced}
+    return place_replicas(active, partition_count, replication_factor, rng, fenced)
 
 
 def check_assignments(
@@ -39,14 +42,6 @@ def check_assignments(
         if not any(image.is_active(broker_id) for broker_id in replicas):
             raise _refuse(f"every broker of {list(replicas)} is fenced or shutting down")
     return placements
-
-
-def build_partition_record(
-    image: MetadataImage, topic_id: Uuid, index: int, replicas: tuple[int, ...]
-) -> PartitionRecord:
-    """A new partition: empty, so every active replica is in sync; the first of them leads."""
-    isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
-    return PartitionRecord(index, topic_id, replicas, isr, leader=isr[0])
 
 
 def _refuse(reason: str) -> KafkaError:

@@ -1,20 +1,24 @@
 """Brokers join, report, and leave: registration and heartbeats (KIP-500, KIP-631, KIP-841).
 
 A broker epoch is the offset of the registration record, so it only grows and names one incarnation. A new
-incarnation may have lost what its predecessor had not flushed; it is therefore taken out of every ISR in the
-batch that registers it, unless it is all there is. States: fenced → active → in controlled shutdown → fenced.
+incarnation is fenced. Its predecessor's session must have lapsed, or it must know that its predecessor is
+dead. It may have lost what its predecessor had not flushed, or all of it; the registration says which, and
+:mod:`.elections` what follows for partitions. Only brokers are changed here. Partitions follow in the sweep
+behind each change (:mod:`.sweeps`); no broker is unfenced, or let go, before the sweep behind its last change
+is through.
+States: fenced → active → in controlled shutdown → fenced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import uuid_to_str
-from pykraft.metadata_log.controller.elections import (
-    build_leaving_records,
-    build_returning_records,
-    leads_any,
+from pykraft.kafka_protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.requests import (
@@ -22,14 +26,20 @@ from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RegisterControllerRequest,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
     BrokerRegistrationChangeRecord,
+    FeatureRange,
+    LogsLost,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
 )
 
 _RESERVED_DIRECTORY_IDS = 100
@@ -48,25 +58,48 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 
 
 def handle_register_broker(
-    image: MetadataImage, heartbeats: Heartbeats, cluster_id: str, request: RegisterBrokerRequest, now_ms: int
+    image: MetadataImage,
+    heartbeats: Heartbeats,
+    cluster_id: str,
+    request: RegisterBrokerRequest,
+    now_ms: int,
 ) -> ControllerResult[RegisterBrokerResponse]:
     """Accept a broker process, fenced; or recognise one that registers a second time."""
     _check_registration(image, cluster_id, request)
     known = image.brokers.get(request.broker_id)
     if known is not None and known.incarnation_id == request.incarnation_id:
         return _register_again(known, request)
-    if known is not None and heartbeats.has_session(known.id, known.epoch, now_ms):
+    if (
+        known is not None
+        and known.incarnation_id not in request.dead_incarnations
+        and heartbeats.has_session(known.id, known.epoch, now_ms)
+    ):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {known.id} is registered by another process, whose session has not lapsed yet",
         )
-    records: list[Record] = [_registration_record(request, OWN_OFFSET)]
-    records += build_leaving_records(image, frozenset({request.broker_id}))
+    logs_lost = _logs_lost(known, request)
     return ControllerResult(
-        tuple(records),
+        (replace(_registration_record(request, OWN_OFFSET), logs_lost=logs_lost),),
         RegisterBrokerResponse(OWN_OFFSET),
         with_base_offset=lambda response, base_offset: replace(response, broker_epoch=base_offset),
     )
+
+
+def _logs_lost(known: BrokerRegistration | None, request: RegisterBrokerRequest) -> LogsLost:
+    """What the logs of a new incarnation may lack of what its predecessor had.
+
+    Which partitions stood in which directory is not recorded: one that is missing counts for all. Without a
+    registration to compare with, only a broker that names an epoch had a past that may have kept its logs.
+    What the registration before had lost is not back, and not every partition may know of it yet: it counts
+    until the broker is unfenced.
+    """
+    if known is None:
+        return LogsLost.TAIL if request.previous_broker_epoch >= 0 else LogsLost.ALL
+    if not set(known.log_dirs) <= set(request.log_dirs):
+        return LogsLost.ALL
+    stopped_in_order = request.previous_broker_epoch == known.epoch
+    return max(LogsLost(known.logs_lost), LogsLost.NOTHING if stopped_in_order else LogsLost.TAIL)
 
 
 def _register_again(
@@ -76,6 +109,7 @@ def _register_again(
         _registration_record(request, known.epoch),
         fenced=known.fenced,
         in_controlled_shutdown=known.in_controlled_shutdown,
+        logs_lost=known.logs_lost,
     )
     changed = (record.endpoints, record.features, record.rack, record.log_dirs) != (
         known.endpoints,
@@ -109,12 +143,17 @@ def _check_registration(image: MetadataImage, cluster_id: str, request: Register
     if not request.endpoints:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id} has no listener")
     _check_log_dirs(image, request)
-    for feature in request.features:
-        level = image.features.get(feature.name, 0)
-        if level and not feature.min_level <= level <= feature.max_level:
+    _check_features(image, f"broker {request.broker_id}", request.features)
+
+
+def _check_features(image: MetadataImage, who: str, features: Iterable[FeatureRange]) -> None:
+    supported = {feature.name: feature for feature in features}
+    for name, level in sorted(image.features.items()):
+        feature = supported.get(name, FeatureRange(name, 0, 0))
+        if not feature.min_level <= level <= feature.max_level:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster runs {feature.name} at level {level}, broker {request.broker_id} supports "
+                f"the cluster runs {name} at level {level}, {who} supports "
                 f"{feature.min_level} to {feature.max_level}",
             )
 
@@ -136,12 +175,53 @@ def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> Non
             raise refuse(f"log directory {uuid_to_str(min(shared))} belongs to broker {broker_id}")
 
 
+def handle_unregister_broker(
+    image: MetadataImage, request: UnregisterBrokerRequest
+) -> ControllerResult[UnregisterBrokerResponse]:
+    """Forget a broker that will not come back; partitions keep naming it until they are reassigned.
+
+    One that is not fenced is refused with INVALID_REQUEST: it may still hold a lease.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        error = KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered"
+        )
+    elif not broker.fenced:
+        error = KafkaError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker.id} is not fenced: stop it before it is unregistered"
+        )
+    else:
+        record = UnregisterBrokerRecord(broker.id, broker.epoch)
+        return ControllerResult((record,), UnregisterBrokerResponse(error_message=None))
+    return ControllerResult((), UnregisterBrokerResponse(error_code=error.code, error_message=error.message))
+
+
+def handle_register_controller(
+    image: MetadataImage, cluster_id: str, request: RegisterControllerRequest
+) -> ControllerResult[None]:
+    """Note which levels another controller can run. UNSUPPORTED_VERSION if it cannot run the cluster's."""
+    if request.cluster_id != cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"this is cluster {cluster_id}, controller {request.controller_id} is of {request.cluster_id}",
+        )
+    _check_features(image, f"controller {request.controller_id}", request.features)
+    if image.controllers.get(request.controller_id) == request.features:
+        return ControllerResult((), None)
+    return ControllerResult((RegisterControllerRecord(request.controller_id, request.features),), None)
+
+
 def handle_broker_heartbeat(
-    image: MetadataImage, heartbeats: Heartbeats, request: BrokerHeartbeatRequest, now_ms: int
+    image: MetadataImage,
+    heartbeats: Heartbeats,
+    sweeps: Sweeps,
+    request: BrokerHeartbeatRequest,
+    now_ms: int,
 ) -> ControllerResult[BrokerHeartbeatResponse]:
     """Refresh the broker's session and move it to its next state."""
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    heartbeats.touch(broker.id, broker.epoch, now_ms)
+    heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
     caught_up = request.current_metadata_offset >= broker.last_change_offset
     records: list[Record] = []
     fenced, shut_down = broker.fenced, False
@@ -149,15 +229,19 @@ def handle_broker_heartbeat(
     if broker.fenced:
         if request.want_shut_down:
             shut_down = True
-        elif not request.want_fence and caught_up:
-            records, fenced = build_unfence_records(image, broker), False
-    elif request.want_fence:
+        elif not request.want_fence and caught_up and _may_return(sweeps, request):
+            records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=False)]
+            fenced = False
+    elif request.want_fence and caught_up:
+        # One that does not know yet that it is unfenced asked before that, and holds a lease by now: its wish
+        # was late on the way.
         records, fenced = build_fence_records(image, [broker.id]), True
         shut_down = request.want_shut_down
-    elif request.want_shut_down and not leads_any(image, broker.id):
-        records, fenced, shut_down = build_fence_records(image, [broker.id]), True, True
     elif request.want_shut_down and not broker.in_controlled_shutdown:
-        records = build_controlled_shutdown_records(image, broker)
+        mark = BrokerRegistrationChangeRecord(broker.id, broker.epoch, in_controlled_shutdown=True)
+        records = [mark]
+    elif request.want_shut_down and _may_leave(image, heartbeats, sweeps, broker):
+        records, fenced, shut_down = build_fence_records(image, [broker.id]), True, True
 
     if shut_down:
         # It said good-bye: the next process under this id need not wait for the session to lapse.
@@ -165,24 +249,23 @@ def handle_broker_heartbeat(
     return ControllerResult(tuple(records), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
 
 
+def _may_return(sweeps: Sweeps, request: BrokerHeartbeatRequest) -> bool:
+    """Whether every partition has followed the broker's last change, and the broker knows how."""
+    return sweeps.is_settled(request.broker_id) and request.current_metadata_offset >= sweeps.completed_offset
+
+
+def _may_leave(
+    image: MetadataImage, heartbeats: Heartbeats, sweeps: Sweeps, broker: BrokerRegistration
+) -> bool:
+    """Whether others lead what they can lead instead of the broker, and everybody knows."""
+    return sweeps.is_settled(broker.id) and heartbeats.is_handed_over(
+        broker, image.brokers.values(), image.offset
+    )
+
+
 def build_fence_records(image: MetadataImage, broker_ids: list[int]) -> list[Record]:
-    """Fence brokers and move what they led, as one batch."""
-    records: list[Record] = [*build_leaving_records(image, frozenset(broker_ids))]
-    for broker_id in broker_ids:
-        epoch = image.brokers[broker_id].epoch
-        records.append(BrokerRegistrationChangeRecord(broker_id, epoch, fenced=True))
-    return records
-
-
-def build_unfence_records(image: MetadataImage, broker: BrokerRegistration) -> list[Record]:
-    """Unfence a broker and let it lead what only it can lead."""
-    unfence = BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=False)
-    # A broker that is unfenced while marked as shutting down may still not lead.
-    returning = [] if broker.in_controlled_shutdown else build_returning_records(image, broker.id)
-    return [unfence, *returning]
-
-
-def build_controlled_shutdown_records(image: MetadataImage, broker: BrokerRegistration) -> list[Record]:
-    """Mark a broker as shutting down and move what it leads to others where there are any."""
-    mark = BrokerRegistrationChangeRecord(broker.id, broker.epoch, in_controlled_shutdown=True)
-    return [mark, *build_leaving_records(image, frozenset({broker.id}))]
+    """Fence brokers. What they led is moved by the sweep that follows."""
+    return [
+        BrokerRegistrationChangeRecord(broker_id, image.brokers[broker_id].epoch, fenced=True)
+        for broker_id in broker_ids
+    ]

@@ -19,7 +19,10 @@ class Rng(Protocol):
 class ControllerConfig:
     """The controller's settings; defaults are Kafka's.
 
-    ``topic_defaults`` are broker-wide values by topic config name, shown in CreateTopics answers.
+    ``topic_defaults`` are what this node's properties file sets for topics, by topic config name;
+    ``server_properties`` every property that is known, with its value if it has one.
+    ``max_idle_interval_ms``: a record that changes nothing is written after so long without any other; 0 for
+    never (Kafka's default is 500): the proofs under leases keep the log alive as much as anybody needs.
     ``max_records_per_request`` bounds the batch one request may cause.
     """
 
@@ -29,7 +32,12 @@ class ControllerConfig:
     delete_topic_enable: bool = True
     max_records_per_request: int = 10_000
     request_timeout_ms: int = 30_000
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_ms: int = 300_000
+    leader_imbalance_per_broker_percentage: int = 10
+    max_idle_interval_ms: int = 0
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    server_properties: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def fence_check_interval_ms(self) -> int:
@@ -38,6 +46,6 @@ class ControllerConfig:
 
     @property
     def lease_proof_max_age_ms(self) -> int:
-        """How old the proof of leadership under a lease may be (:mod:`.leadership`): a lease is at least
-        two thirds of a session."""
+        """How old the proof of leadership under a lease may be (:mod:`.leadership`): a lease is more than
+        half a session."""
         return self.session_timeout_ms // 3

@@ -1,24 +1,30 @@
-"""IncrementalAlterConfigs for topics: set, delete, append to or subtract from single keys (KIP-339)."""
+"""IncrementalAlterConfigs (KIP-339) and the older AlterConfigs, which replaces all that a resource sets.
+
+Each resource is changed as a whole or refused as a whole, and alone. Only what really changes becomes a
+record. A key that is set may be taken back to its default even if nobody knows it any more; everything else
+is checked.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from pykraft.kafka_protocol.messages import alter_configs as legacy
+from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
 from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.config_resources import ConfigResource, find_config_resource
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Record
-from pykraft.metadata_log.topic_configs import parse_topic_config, topic_config_key
-from pykraft.runtime.properties import ConfigType
+from pykraft.metadata_log.records import ConfigRecord
+from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
+
+MAX_VALUE_CHARS: Final = 32_767
+"""The longest value kept, Kafka's longest plain string: every node holds all values in memory."""
 
 
 class ConfigOperation(IntEnum):
@@ -30,79 +36,161 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One resource of a request. ``replaces_all``: what is not named goes back to its default."""
+
+    resource_type: int
+    resource_name: str
+    entries: tuple[_Entry, ...]
+    replaces_all: bool
+
+
 def handle_incremental_alter_configs(
-    image: MetadataImage, config: ControllerConfig, request: IncrementalAlterConfigsRequest
-) -> ControllerResult[IncrementalAlterConfigsResponse]:
-    """Each resource is changed as a whole or refused as a whole; no records when only validating."""
-    times_named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    records: list[Record] = []
-    responses = []
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    image: MetadataImage, config: ControllerConfig, request: incremental.IncrementalAlterConfigsRequest
+) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
+    """Change single keys; no records when only validating."""
+    wanted = [
+        _Wanted(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(_Entry(entry.name, entry.config_operation, entry.value) for entry in resource.configs),
+            replaces_all=False,
         )
+        for resource in request.resources
+    ]
+    records, errors = _alter_each(image, config, wanted)
+    responses = [
+        incremental.AlterConfigsResourceResponse(
+            error_code=ErrorCode.NONE if error is None else error.code,
+            error_message=None if error is None else error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(wanted, errors, strict=True)
+    ]
+    response = incremental.IncrementalAlterConfigsResponse(responses=responses)
+    return ControllerResult(() if request.validate_only else records, response)
+
+
+def handle_alter_configs(
+    image: MetadataImage, config: ControllerConfig, request: legacy.AlterConfigsRequest
+) -> ControllerResult[legacy.AlterConfigsResponse]:
+    """Replace all keys of each resource; no records when only validating."""
+    wanted = [
+        _Wanted(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(_Entry(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs),
+            replaces_all=True,
+        )
+        for resource in request.resources
+    ]
+    records, errors = _alter_each(image, config, wanted)
+    responses = [
+        legacy.AlterConfigsResourceResponse(
+            error_code=ErrorCode.NONE if error is None else error.code,
+            error_message=None if error is None else error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(wanted, errors, strict=True)
+    ]
+    response = legacy.AlterConfigsResponse(responses=responses)
+    return ControllerResult(() if request.validate_only else records, response)
+
+
+def _alter_each(
+    image: MetadataImage, config: ControllerConfig, resources: Sequence[_Wanted]
+) -> tuple[tuple[ConfigRecord, ...], list[KafkaError | None]]:
+    """The records of all that is accepted, and each resource's refusal."""
+    times_named = Counter((wanted.resource_type, wanted.resource_name) for wanted in resources)
+    records: list[ConfigRecord] = []
+    errors: list[KafkaError | None] = []
+    for wanted in resources:
         try:
-            if times_named[resource.resource_type, resource.resource_name] > 1:
+            if times_named[wanted.resource_type, wanted.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
-            records += _alter(image, config, resource)
+            resource = find_config_resource(image, config, wanted.resource_type, wanted.resource_name)
+            changes = _alter(resource, wanted)
+            if len(records) + len(changes) > config.max_records_per_request:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the request asks for more than {config.max_records_per_request} changes at once",
+                )
+            records += changes
+            errors.append(None)
         except KafkaError as error:
-            response.error_code, response.error_message = error.code, error.message
-        responses.append(response)
-    kept = () if request.validate_only else tuple(records)
-    return ControllerResult(kept, IncrementalAlterConfigsResponse(responses=responses))
+            errors.append(error)
+    return tuple(records), errors
 
 
-def _alter(
-    image: MetadataImage, config: ControllerConfig, resource: AlterConfigsResource
-) -> list[ConfigRecord]:
-    if resource.resource_type != ConfigResourceType.TOPIC:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"only topic configurations can be altered, not resource type {resource.resource_type}",
-        )
-    topic = resource.resource_name
-    if topic not in image.topic_ids:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
-    names = [entry.name for entry in resource.configs]
-    if len(set(names)) != len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a configuration key is named more than once")
-    overrides = image.topic_config(topic)
-    records = []
-    for entry in sorted(resource.configs, key=lambda entry: entry.name):
-        key = topic_config_key(entry.name)
-        default = config.topic_defaults.get(entry.name, key.default or "")
-        value = _new_value(entry, overrides.get(entry.name, default), key.type is ConfigType.LIST)
-        if value is not None:
-            parse_topic_config(entry.name, value)
-        if value != overrides.get(entry.name):
-            records.append(ConfigRecord(ConfigResourceType.TOPIC, topic, entry.name, value))
-    return records
+def _alter(resource: ConfigResource, wanted: _Wanted) -> list[ConfigRecord]:
+    names = Counter(entry.name for entry in wanted.entries)
+    twice = sorted(name for name, times in names.items() if times > 1)
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"configuration {twice[0]} is named more than once")
+    changes = {entry.name: _new_value(resource, entry) for entry in wanted.entries}
+    if wanted.replaces_all:
+        changes |= {name: None for name in resource.overrides if name not in changes}
+    after = {**resource.overrides, **changes}
+    resource.check({name: value for name, value in after.items() if value is not None})
+    return [
+        ConfigRecord(resource.kind, resource.name, name, value)
+        for name, value in sorted(changes.items())
+        if value != resource.overrides.get(name)
+    ]
 
 
-def _new_value(entry: AlterableConfig, current: str, is_list: bool) -> str | None:
+def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
     """The key's value after the operation; None for back to the default."""
     try:
-        operation = ConfigOperation(entry.config_operation)
+        operation = ConfigOperation(entry.operation)
     except ValueError:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"unknown operation {entry.config_operation} on {entry.name}"
+            ErrorCode.INVALID_REQUEST, f"unknown operation {entry.operation} on {entry.name}"
         ) from None
+    if operation is ConfigOperation.DELETE and entry.name in resource.overrides:
+        return None
+    key = resource.key(entry.name)
     if operation is ConfigOperation.DELETE:
         return None
     if entry.value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation.name} of {entry.name} needs a value")
-    if operation is ConfigOperation.SET:
-        return entry.value
-    if not is_list:
+    value = entry.value
+    if operation is not ConfigOperation.SET:
+        value = _new_list(resource, key, operation, entry.value)
+    if len(value) > MAX_VALUE_CHARS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{entry.name} is not a list: it can only be set or deleted",
+            f"the value of {entry.name} would have {len(value)} characters; allowed are {MAX_VALUE_CHARS}",
         )
-    items, named = _split(current), _split(entry.value)
+    try:
+        key.parse(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return value
+
+
+def _new_list(resource: ConfigResource, key: ConfigKey, operation: ConfigOperation, given: str) -> str:
+    if key.type is not ConfigType.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} is not a list: it can only be set or deleted")
+    current = resource.overrides.get(key.name)
+    if current is None:
+        inherited = resource.inherited(key.name)
+        current = (key.default or "") if inherited is None else inherited
+    items, named = list(_items(current)), list(_items(given))
     if operation is ConfigOperation.APPEND:
         return ",".join([*items, *(item for item in named if item not in items)])
     return ",".join(item for item in items if item not in named)
 
 
-def _split(text: str) -> list[str]:
-    return [item for item in (part.strip() for part in text.split(",")) if item]
+def _items(text: str) -> Iterable[str]:
+    return (item for item in (part.strip() for part in text.split(",")) if item)

@@ -2,23 +2,43 @@
 
 Commands are decided on the newest image, which may be ahead of what is committed. Their records are replayed
 the moment they are in the log; the timeline keeps the committed image to fall back to when leadership goes.
-A standby feeds committed batches through the same fold and is ready to take over without loading anything.
+A standby is given the image that the node's one fold makes of the committed log, and is ready to take over
+without loading anything.
 This file holds the state and hands it to the deciding functions; it never waits, sends or reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
+from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from pykraft.kafka_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from pykraft.kafka_protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from pykraft.kafka_protocol.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.alter_partition import handle_alter_partition
@@ -26,14 +46,26 @@ from pykraft.metadata_log.controller.cluster_control import (
     build_fence_records,
     handle_broker_heartbeat,
     handle_register_broker,
+    handle_register_controller,
+    handle_unregister_broker,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.configs_control import handle_incremental_alter_configs
+from pykraft.metadata_log.controller.configs_control import (
+    handle_alter_configs,
+    handle_incremental_alter_configs,
+)
 from pykraft.metadata_log.controller.create_partitions import handle_create_partitions
 from pykraft.metadata_log.controller.create_topics import handle_create_topics
 from pykraft.metadata_log.controller.delete_topics import handle_delete_topics
+from pykraft.metadata_log.controller.elect_leaders import handle_elect_leaders
+from pykraft.metadata_log.controller.features_control import handle_update_features
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
+from pykraft.metadata_log.controller.leader_balance import LeaderBalance
 from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
+from pykraft.metadata_log.controller.reassignments import (
+    handle_alter_partition_reassignments,
+    handle_list_partition_reassignments,
+)
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -43,11 +75,14 @@ from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RegisterControllerRequest,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.sweeps import Sweeps, changes_elections, find_moved_brokers
+from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.loader import CommittedBatch, replay_batch
+from pykraft.metadata_log.loader import CommittedBatch
 from pykraft.metadata_log.records import FeatureLevelRecord, Record
 from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.timeline import Timeline
@@ -67,7 +102,10 @@ class ControllerCore:
             **bootstrap_features,
         }
         self._timeline = Timeline(EMPTY_IMAGE)
+        self._pending_changes: deque[tuple[int, Changes]] = deque()
         self._heartbeats = Heartbeats(config.session_timeout_ms)
+        self._sweeps = Sweeps(config)
+        self._balance = LeaderBalance(config)
 
     # State
 
@@ -96,6 +134,10 @@ class ControllerCore:
         assert base_offset > before.offset, f"appended at {base_offset}, replayed up to {before.offset}"
         image, changes = replay(before, records, base_offset, epoch)
         self._timeline.set(image.offset, image)
+        self._pending_changes.append((image.offset, changes))
+        moved = find_moved_brokers(before, image, changes)
+        if moved or changes_elections(before, image, changes):
+            self._sweeps.request(moved)
         for broker_id in sorted(changes.brokers):
             old, new = before.brokers.get(broker_id), image.brokers.get(broker_id)
             if new is None:
@@ -103,19 +145,27 @@ class ControllerCore:
             elif old is None or old.epoch != new.epoch:
                 self._heartbeats.touch(broker_id, new.epoch, now_ms)
 
-    def replay_committed(self, batch: CommittedBatch) -> None:
-        """Take note of a committed batch: one of our own, or, on a standby, the active controller's."""
-        self._timeline.commit(batch.base_offset - 1)
-        if batch.last_offset > self.last_offset:
-            assert not self._timeline.has_pending, "a committed batch beyond our own pending ones"
-            image, _ = replay_batch(self.image, batch)
-            self._timeline.set(image.offset, image)
-        self._timeline.commit(batch.last_offset)
+    def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
+        """The image after a committed batch of our own, and what the batch changed.
+
+        None for a batch that this controller has not replayed: it is folded in once for the whole node, and
+        :meth:`follow` tells the result.
+        """
+        if not self._pending_changes or batch.last_offset < self._pending_changes[0][0]:
+            return None
+        offset, changes = self._pending_changes.popleft()
+        assert batch.last_offset == offset, f"committed {batch.last_offset}, replayed {offset}"
+        return self._timeline.commit(offset), changes
+
+    def follow(self, image: MetadataImage) -> None:
+        """``image`` is what is committed."""
+        self._timeline.rebase(image.offset, image)
 
     def claim(self, now_ms: int) -> ControllerResult[None]:
         """Become active: sessions start afresh, and a log without features gets its first records."""
         assert not self._timeline.has_pending
         self._heartbeats.start(self.image.brokers, now_ms)
+        self._sweeps.begin()
         if METADATA_VERSION in self.image.features:
             return ControllerResult((), None)
         levels = sorted(self._bootstrap_features.items())
@@ -124,7 +174,34 @@ class ControllerCore:
     def resign(self) -> None:
         """Become a standby: whatever is not committed never happened."""
         self._timeline.revert()
+        self._pending_changes.clear()
         self._heartbeats.clear()
+        self._sweeps.clear()
+        self._balance.clear()
+
+    # What follows for partitions
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether partitions may be left that do not yet follow from brokers and configurations."""
+        return self._sweeps.is_pending
+
+    def begin_balance(self) -> None:
+        """Begin to look whether leaderships should go back to preferred replicas."""
+        self._balance.begin(self.image)
+
+    @property
+    def is_balancing(self) -> bool:
+        """Whether :meth:`next_balance_slice` has something to do."""
+        return self._balance.is_running
+
+    def next_balance_slice(self) -> ControllerResult[None]:
+        """Preferred elections, a slice of them."""
+        return ControllerResult(tuple(self._balance.next_slice(self.image)), None)
+
+    def next_sweep_slice(self) -> ControllerResult[None]:
+        """The next changes of partitions; to be appended before anything else is decided."""
+        return ControllerResult(tuple(self._sweeps.next_slice(self.image)), None)
 
     # Commands
 
@@ -133,20 +210,23 @@ class ControllerCore:
     ) -> ControllerResult[RegisterBrokerResponse]:
         return handle_register_broker(self.image, self._heartbeats, self._cluster_id, request, now_ms)
 
+    def handle_register_controller(self, request: RegisterControllerRequest) -> ControllerResult[None]:
+        return handle_register_controller(self.image, self._cluster_id, request)
+
     def handle_broker_heartbeat(
         self, request: BrokerHeartbeatRequest, now_ms: int
     ) -> ControllerResult[BrokerHeartbeatResponse]:
-        return handle_broker_heartbeat(self.image, self._heartbeats, request, now_ms)
+        return handle_broker_heartbeat(self.image, self._heartbeats, self._sweeps, request, now_ms)
 
     def handle_fence_check(self, now_ms: int) -> ControllerResult[None]:
         """Fence every broker whose session has lapsed, all in one batch."""
         overdue = self._heartbeats.overdue(self.image.brokers.values(), now_ms)
-        return ControllerResult(tuple(build_fence_records(self.image, overdue)) if overdue else (), None)
+        return ControllerResult(tuple(build_fence_records(self.image, overdue)), None)
 
     def handle_alter_partition(
         self, request: AlterPartitionRequest
     ) -> ControllerResult[AlterPartitionResponse]:
-        return handle_alter_partition(self.image, request)
+        return handle_alter_partition(self.image, self._config, request)
 
     def handle_allocate_producer_ids(
         self, request: AllocateProducerIdsRequest
@@ -165,6 +245,21 @@ class ControllerCore:
     ) -> ControllerResult[DeleteTopicsResponse]:
         return handle_delete_topics(self.image, self._config, request)
 
+    def handle_elect_leaders(
+        self, context: RequestContext, request: ElectLeadersRequest
+    ) -> ControllerResult[ElectLeadersResponse]:
+        return handle_elect_leaders(self.image, self._config, request)
+
+    def handle_alter_partition_reassignments(
+        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
+        return handle_alter_partition_reassignments(self.image, self._config, request)
+
+    def handle_list_partition_reassignments(
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest
+    ) -> ControllerResult[ListPartitionReassignmentsResponse]:
+        return handle_list_partition_reassignments(self.image, request)
+
     def handle_create_partitions(
         self, context: RequestContext, request: CreatePartitionsRequest
     ) -> ControllerResult[CreatePartitionsResponse]:
@@ -174,3 +269,19 @@ class ControllerCore:
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> ControllerResult[IncrementalAlterConfigsResponse]:
         return handle_incremental_alter_configs(self.image, self._config, request)
+
+    def handle_unregister_broker(
+        self, context: RequestContext, request: UnregisterBrokerRequest
+    ) -> ControllerResult[UnregisterBrokerResponse]:
+        return handle_unregister_broker(self.image, request)
+
+    def handle_update_features(
+        self, voters: Iterable[int], request: UpdateFeaturesRequest
+    ) -> ControllerResult[UpdateFeaturesResponse]:
+        """``voters`` are the ids of the quorum's voters, which the image does not know."""
+        return handle_update_features(self.image, voters, request)
+
+    def handle_alter_configs(
+        self, context: RequestContext, request: AlterConfigsRequest
+    ) -> ControllerResult[AlterConfigsResponse]:
+        return handle_alter_configs(self.image, self._config, request)

@@ -12,11 +12,11 @@ from pykraft.kafka_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from pykraft.metadata_log.controller.assignments import (
-    build_partition_record,
     check_assignments,
     place_automatically,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.elections import build_new_partition
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import PartitionRecord, Record
@@ -67,6 +67,6 @@ def _grow(image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: R
         given = [assignment.broker_ids for assignment in wanted.assignments]
         placements = check_assignments(image, given, topic.replication_factor)
     return [
-        build_partition_record(image, topic.id, present + index, replicas)
+        build_new_partition(image, topic.id, present + index, replicas)
         for index, replicas in enumerate(placements)
     ]

@@ -15,12 +15,14 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
+from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.controller.assignments import (
-    build_partition_record,
     check_assignments,
     place_automatically,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.elections import build_new_partition
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
 from pykraft.metadata_log.image import MetadataImage
@@ -28,11 +30,6 @@ from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Recor
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 
 DEFAULT: Final = -1
-
-# Where a value comes from, by Kafka's numbers.
-_SOURCE_TOPIC: Final = 1
-_SOURCE_STATIC_BROKER: Final = 4
-_SOURCE_DEFAULT: Final = 5
 
 
 def handle_create_topics(
@@ -85,7 +82,7 @@ class _Creation:
         for name in sorted(configs):
             self.records.append(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, configs[name]))
         for index, replicas in enumerate(placements):
-            self.records.append(build_partition_record(self._image, topic_id, index, replicas))
+            self.records.append(build_new_partition(self._image, topic_id, index, replicas))
         self._names.add(topic.name)
         return CreatableTopicResult(
             name=topic.name,
@@ -93,7 +90,7 @@ class _Creation:
             error_message=None,
             num_partitions=len(placements),
             replication_factor=len(placements[0]),
-            configs=_describe_configs(configs, self._config.topic_defaults),
+            configs=_describe_configs(configs, self._image, self._config.topic_defaults),
         )
 
     def _place(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
@@ -152,15 +149,20 @@ def _given_configs(topic: CreatableTopic) -> dict[str, str]:
 
 
 def _describe_configs(
-    overrides: Mapping[str, str], broker_defaults: Mapping[str, str]
+    overrides: Mapping[str, str], image: MetadataImage, static: Mapping[str, str]
 ) -> list[CreatableTopicConfigs]:
+    broker_wide = broker_wide_topic_configs(image, static)
+    for_all_brokers = broker_wide_topic_configs(image, {})
     described = []
     for name, key in TOPIC_CONFIGS.items():
+        value = overrides.get(name, broker_wide.get(name, key.default or ""))
         if name in overrides:
-            value, source = overrides[name], _SOURCE_TOPIC
-        elif name in broker_defaults:
-            value, source = broker_defaults[name], _SOURCE_STATIC_BROKER
+            source = ConfigSource.DYNAMIC_TOPIC
+        elif name in for_all_brokers:
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        elif name in broker_wide:
+            source = ConfigSource.STATIC_BROKER
         else:
-            value, source = key.default or "", _SOURCE_DEFAULT
+            source = ConfigSource.DEFAULT
         described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
     return described

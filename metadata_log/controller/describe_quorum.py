@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -17,16 +14,11 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
 )
 from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
 from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
-from pykraft.runtime.rpc import RpcAddress
-
-VoterEndpoints = Mapping[int, RpcAddress]
-"""Where each voter's CONTROLLER listener is, by node id."""
-
-CONTROLLER_LISTENER: Final = "CONTROLLER"
+from pykraft.quorum.voters import VoterSet
 
 
 def build_describe_quorum_response(
-    request: DescribeQuorumRequest, description: QuorumDescription, endpoints: VoterEndpoints
+    request: DescribeQuorumRequest, description: QuorumDescription, voters: VoterSet, listener_name: str
 ) -> DescribeQuorumResponse:
     """Only partition 0 of the metadata log has a quorum; others are UNKNOWN_TOPIC_OR_PARTITION."""
     topics = [
@@ -42,8 +34,11 @@ def build_describe_quorum_response(
         for topic in request.topics
     ]
     nodes = [
-        Node(node_id=id, listeners=[Listener(name=CONTROLLER_LISTENER, host=at.host, port=at.port)])
-        for id, at in sorted(endpoints.items())
+        Node(
+            node_id=voter.key.id,
+            listeners=[Listener(name=listener_name, host=voter.address.host, port=voter.address.port)],
+        )
+        for voter in voters
     ]
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 

@@ -1,60 +1,271 @@
-"""Who leads a partition and who is in its ISR when brokers come and go. Clean elections only.
+"""Who leads a partition, who is in its ISR, who is eligible: the one place where leaders are chosen.
 
-Rules, kept by every function here:
-- a leader is chosen among the members of the ISR that are active, in replica order;
-- an ISR is never emptied: where every member leaves, all stay members and the partition has no leader, since
-  each of them holds every committed record;
-- a broker that is not active stands in an ISR only while the partition has no leader.
+:class:`PartitionChangeBuilder` takes a partition as it is and what somebody wishes of it, and builds the
+record that brings it to what the rules want, or nothing. With no wish it repairs: a partition that it leaves
+alone is settled. Repair reads nothing but image and configuration, so it may be done in slices, twice, or by
+the next controller. The rules:
 
-Finding the partitions of a broker scans all partitions: about 3 ms for 100,000 of them.
+- a leader is an active member of the ISR, in replica order; the present one stays while it may;
+- a broker that is not active stands in an ISR only while the partition has no leader;
+- without eligible leader replicas an ISR is never emptied because brokers leave: where every member leaves,
+  they stay members and the partition has no leader, since each of them holds every committed record;
+- with them (KIP-966) the ISR may be empty. While it is smaller than ``min.insync.replicas`` its leader
+  commits nothing, so whoever leaves it still holds every committed record and stays eligible (ELR): it leads
+  if the ISR is empty. A broker that stopped without flushing its logs is no longer eligible. When nobody is,
+  the last known leader may lead once it is back: the one that most likely lost least;
+- a broker that came back without a log directory is nowhere counted on: a partition that only it held stays
+  without a leader until somebody allows an unclean election;
+- an unclean election takes any active replica and forgets all others; it must be configured or asked for;
+- a reassignment is complete when every replica that it adds is in the ISR (KIP-455). Where eligible leader
+  replicas are kept it does not take away who holds what is committed while fewer than ``min.insync.replicas``
+  of those who stay are in sync.
+
+There is no recovery state after an unclean election: followers cut their logs by leader epoch, and nothing
+else needs to be recovered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from enum import Enum, auto
+from itertools import islice
+from typing import NamedTuple
 
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.election_rules import (
+    ELECTION_CONFIGS,
+    BrokerView,
+    ElectionRules,
+    find_rules,
+    view_brokers,
+)
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
-from pykraft.metadata_log.records import NO_LEADER, PartitionChangeRecord
-
-IsActive = Callable[[int], bool]
-_NOBODY: Final[frozenset[int]] = frozenset()
+from pykraft.metadata_log.records import NO_LEADER, PartitionChangeRecord, PartitionRecord
 
 
-def build_leaving_records(image: MetadataImage, leaving: frozenset[int]) -> list[PartitionChangeRecord]:
-    """Take brokers out of every ISR and every leadership, as far as the rules allow."""
+class Election(Enum):
+    """Which leader is wished for."""
 
-    def is_active(broker_id: int) -> bool:
-        return broker_id not in leaving and image.is_active(broker_id)
-
-    records = []
-    for topic, index, partition in iter_partitions(image):
-        if partition.leader in leaving or not leaving.isdisjoint(partition.isr):
-            records.append(_build_change(topic, index, partition, is_active, leaving))
-    return [record for record in records if record is not None]
+    ONLINE = auto()
+    """The present one while it may lead, else another."""
+    PREFERRED = auto()
+    """The first replica, if it may lead."""
+    UNCLEAN = auto()
+    """As ONLINE; if nobody may lead, any active replica."""
 
 
-def build_returning_records(image: MetadataImage, returning: int) -> list[PartitionChangeRecord]:
-    """A broker becomes active: partitions without a leader that have it in their ISR get one."""
+class Assignment(NamedTuple):
+    """The replicas of a partition, with those that come and those that go."""
 
-    def is_active(broker_id: int) -> bool:
-        return broker_id == returning or image.is_active(broker_id)
-
-    records = []
-    for topic, index, partition in iter_partitions(image):
-        if partition.leader == NO_LEADER and returning in partition.isr:
-            records.append(_build_change(topic, index, partition, is_active, _NOBODY))
-    return [record for record in records if record is not None]
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
-def leads_any(image: MetadataImage, broker_id: int) -> bool:
-    """Whether a broker leads at least one partition."""
-    return any(partition.leader == broker_id for _, _, partition in iter_partitions(image))
+class PartitionChangeBuilder:
+    """Builds changes of partitions that are under the same rules, with the same brokers in view."""
+
+    __slots__ = ("_active", "_brokers", "_rules")
+
+    def __init__(self, brokers: BrokerView, rules: ElectionRules) -> None:
+        self._brokers = brokers
+        self._active = brokers.active
+        self._rules = rules
+
+    def build(
+        self,
+        topic_id: Uuid,
+        index: int,
+        partition: PartitionRegistration,
+        *,
+        isr: tuple[int, ...] | None = None,
+        assignment: Assignment | None = None,
+        election: Election = Election.ONLINE,
+    ) -> PartitionChangeRecord | None:
+        """The change that brings the partition to what is wished and what the rules want; None for no change.
+
+        ``isr``: the ISR that its leader asks for, members checked; default: the active ones of the present.
+        """
+        if isr is None and assignment is None and election is Election.ONLINE and self._is_settled(partition):
+            return None
+        replicas, adding, removing = assignment or Assignment(
+            partition.replicas, partition.adding, partition.removing
+        )
+        members = _keep(partition.isr if isr is None else isr, replicas)
+        in_sync = _keep(members, self._active) if isr is None else members
+        if adding or removing:
+            remaining = _drop(replicas, removing)
+            if self._may_complete(partition, in_sync, adding, removing, remaining):
+                in_sync, replicas, adding, removing = _drop(in_sync, removing), remaining, (), ()
+
+        holders = self._holders(partition, replicas)
+        leader, unclean = self._elect(partition, replicas, adding, in_sync, holders, election)
+        if leader == NO_LEADER:
+            if not in_sync and not self._rules.elr_enabled:
+                # Whoever stopped without flushing goes only if somebody better stays.
+                in_sync = _drop(holders, self._brokers.tail_lost) or holders
+        elif unclean or leader not in in_sync:
+            in_sync = (leader,)
+            # It may be all that a reassignment waited for. An unclean election has forgotten the others.
+            before = replace(partition, isr=in_sync, elr=()) if unclean else partition
+            remaining = _drop(replicas, removing)
+            if (adding or removing) and self._may_complete(before, in_sync, adding, removing, remaining):
+                replicas, adding, removing = remaining, (), ()
+                holders = _keep(holders, replicas)
+        elr, last_known = self._eligible(partition, replicas, in_sync, holders, leader, unclean)
+        # A replica that is removed must not be taken for one in the old epoch (it may still fetch).
+        named = leader != partition.leader or not frozenset(replicas).issuperset(partition.replicas)
+        new = (in_sync, replicas, adding, removing, elr, last_known)
+        if not named and new == _state(partition):
+            return None
+        return PartitionChangeRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            isr=_changed(in_sync, partition.isr),
+            leader=leader if named else None,
+            replicas=_changed(replicas, partition.replicas),
+            adding_replicas=_changed(adding, partition.adding),
+            removing_replicas=_changed(removing, partition.removing),
+            eligible_leader_replicas=_changed(elr, partition.elr),
+            last_known_elr=_changed(last_known, partition.last_known_elr),
+        )
+
+    def find_holders(self, partition: PartitionRegistration) -> tuple[int, ...]:
+        """Who has the best copies there are, active or not; nobody only if the partition names nobody.
+
+        The brokers may have lost some since, and the sweep may still have to say so in the partition.
+        """
+        holders = self._holders(partition, partition.replicas)
+        return _drop(holders, self._brokers.tail_lost) or holders or (*partition.isr, *partition.elr)
+
+    def _is_settled(self, partition: PartitionRegistration) -> bool:
+        """Whether it is as almost all partitions are, and therefore needs no change."""
+        return (
+            partition.leader in self._active
+            and self._active.issuperset(partition.isr)
+            and not (partition.elr or partition.last_known_elr or partition.adding or partition.removing)
+            and (not self._rules.elr_enabled or len(partition.isr) >= self._rules.min_isr)
+        )
+
+    def _may_complete(
+        self,
+        partition: PartitionRegistration,
+        in_sync: tuple[int, ...],
+        adding: tuple[int, ...],
+        removing: tuple[int, ...],
+        remaining: tuple[int, ...],
+    ) -> bool:
+        """Whether a reassignment has come to its end and ``removing`` can go."""
+        staying = _drop(in_sync, removing)
+        if not staying or not frozenset(staying).issuperset(adding):
+            return False
+        if not self._rules.elr_enabled or len(staying) >= min(self._rules.min_isr, len(remaining)):
+            return True
+        return len(staying) == len(in_sync) and not self._holders(partition, removing)
+
+    def _holders(self, partition: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        """Whoever is known to hold every committed record, active or not."""
+        kept = _drop(_keep(partition.isr, replicas), self._brokers.all_lost)
+        if partition.elr and (self._rules.elr_enabled or not kept):
+            kept += _drop(_keep(partition.elr, replicas), {*kept, *self._brokers.all_lost})
+        return _drop(kept, self._brokers.tail_lost) if self._rules.elr_enabled else kept
+
+    def _elect(
+        self,
+        partition: PartitionRegistration,
+        replicas: tuple[int, ...],
+        adding: tuple[int, ...],
+        in_sync: tuple[int, ...],
+        holders: tuple[int, ...],
+        election: Election,
+    ) -> tuple[int, bool]:
+        """The leader, and whether committed records may be lost with it."""
+        eligible = in_sync or holders
+        first = replicas[0] if election is Election.PREFERRED else partition.leader
+        for candidate in (first, partition.leader, *replicas):
+            if candidate in eligible and candidate in self._active and candidate in replicas:
+                return candidate, False
+        if self._rules.elr_enabled and not eligible and len(partition.last_known_elr) == 1:
+            (last_leader,) = partition.last_known_elr
+            if last_leader in self._active and last_leader in replicas:
+                return last_leader, True
+        if self._rules.unclean_allowed or election is Election.UNCLEAN:
+            # Replicas that a reassignment adds come last: they may be empty still.
+            for candidate in (*_drop(replicas, adding), *adding):
+                if candidate in self._active:
+                    return candidate, True
+        return NO_LEADER, False
+
+    def _eligible(
+        self,
+        partition: PartitionRegistration,
+        replicas: tuple[int, ...],
+        in_sync: tuple[int, ...],
+        holders: tuple[int, ...],
+        leader: int,
+        unclean: bool,
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The eligible leader replicas, and the last known leader while there is none."""
+        required = min(self._rules.min_isr, len(replicas))
+        if not self._rules.elr_enabled or unclean or len(in_sync) >= required:
+            return (), ()
+        elr = tuple(id for id in replicas if id in holders and id not in in_sync)
+        if leader != NO_LEADER:
+            return elr, ()
+        if partition.leader != NO_LEADER:
+            last_known: tuple[int, ...] = (partition.leader,)
+        else:
+            last_known = partition.last_known_elr or (partition.isr if len(partition.isr) == 1 else ())
+        return elr, _drop(_keep(last_known, replicas), self._brokers.all_lost)
 
 
-def elect(partition: PartitionRegistration, isr: tuple[int, ...], is_active: IsActive) -> int:
-    """The first active ISR member in replica order, or nobody."""
-    return next((id for id in partition.replicas if id in isr and is_active(id)), NO_LEADER)
+class Elections:
+    """Builders for all topics of one image."""
+
+    def __init__(self, image: MetadataImage, config: ControllerConfig) -> None:
+        self._image = image
+        self._config = config
+        self._brokers = view_brokers(image)
+        self._builders: dict[tuple[str | None, ...], PartitionChangeBuilder] = {}
+
+    def builder(self, topic: str) -> PartitionChangeBuilder:
+        """The builder for a topic; to be asked for once per topic, not per partition."""
+        given = self._image.topic_config(topic)
+        key = tuple(given.get(name) for name in ELECTION_CONFIGS)
+        builder = self._builders.get(key)
+        if builder is None:
+            rules = find_rules(self._image, self._config, topic)
+            builder = self._builders[key] = PartitionChangeBuilder(self._brokers, rules)
+        return builder
+
+    def repair_some(
+        self, topic: TopicImage, start: int, most_seen: int, most_changes: int
+    ) -> tuple[list[PartitionChangeRecord], int]:
+        """Changes for partitions of one topic that are not settled, and how many were looked at.
+
+        From index ``start`` on, until so many have been looked at or are to be changed.
+        """
+        build = self.builder(topic.name).build
+        changes: list[PartitionChangeRecord] = []
+        seen = 0
+        for partition in islice(topic.partitions, start, start + most_seen):
+            change = build(topic.id, start + seen, partition)
+            seen += 1
+            if change is not None:
+                changes.append(change)
+                if len(changes) >= most_changes:
+                    break
+        return changes, seen
+
+
+def build_new_partition(
+    image: MetadataImage, topic_id: Uuid, index: int, replicas: tuple[int, ...]
+) -> PartitionRecord:
+    """A new partition: empty, so every active replica (at least one) is in sync; the first of them leads."""
+    isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
+    return PartitionRecord(index, topic_id, replicas, isr, leader=isr[0])
 
 
 def iter_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
@@ -66,22 +277,24 @@ def iter_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Par
             yield topic, index, partition
 
 
-def _build_change(
-    topic: TopicImage,
-    index: int,
-    partition: PartitionRegistration,
-    is_active: IsActive,
-    leaving: frozenset[int],
-) -> PartitionChangeRecord | None:
-    isr = tuple(id for id in partition.isr if id not in leaving) or partition.isr
-    leader = partition.leader if is_active(partition.leader) else elect(partition, isr, is_active)
-    if leader != NO_LEADER:
-        isr = tuple(id for id in isr if is_active(id))
-    if leader == partition.leader and isr == partition.isr:
-        return None
-    return PartitionChangeRecord(
-        partition_id=index,
-        topic_id=topic.id,
-        isr=None if isr == partition.isr else isr,
-        leader=None if leader == partition.leader else leader,
+def _keep(ids: Iterable[int], wanted: Container[int]) -> tuple[int, ...]:
+    return tuple(id for id in ids if id in wanted)
+
+
+def _drop(ids: Iterable[int], unwanted: Container[int]) -> tuple[int, ...]:
+    return tuple(id for id in ids if id not in unwanted)
+
+
+def _changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if new == old else new
+
+
+def _state(partition: PartitionRegistration) -> tuple[tuple[int, ...], ...]:
+    return (
+        partition.isr,
+        partition.replicas,
+        partition.adding,
+        partition.removing,
+        partition.elr,
+        partition.last_known_elr,
     )

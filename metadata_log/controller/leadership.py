@@ -12,8 +12,15 @@ successor needs the votes of a majority; the two majorities share a voter, and t
 and a later epoch when it voted. Hence every successor was elected after R. A successor gives every broker a
 full session from the moment it takes over, so it fences nobody before R + session timeout. At time t an
 answer therefore may promise session timeout - (t - R) and no more. The broker counts that from when it *sent*
-the heartbeat, which was before t, so its lease ends by R + session timeout at the latest. Clocks need not
-agree; they need to run at the same rate. All controllers must be configured with the same session timeout.
+the heartbeat, which was before t, so its lease ends by R + session timeout at the latest. All controllers
+must be configured with the same session timeout. The one broker that may be replaced before its lease ends is
+one that is proven dead, by the next process on its directories (:mod:`pykraft.runtime.directory_lock`): it
+serves nobody.
+
+Clocks need not agree, and each may run up to 5 % too fast or too slow: a tenth of the session is kept back.
+Then, in true time and sessions, a lease ends at the latest at R + 0.9 / 0.95 = R + 0.947 (a slow broker; or
+one that is fast, told by a controller whose slow clock makes R look recent, which comes to no more), and a
+controller with a fast clock fences no sooner than R + 1 / 1.05 = R + 0.952.
 
 While records flow R is recent. When they do not, a heartbeat brings a record of its own that changes nothing,
 at most one per :attr:`ControllerConfig.lease_proof_max_age_ms`, and is answered when that is committed.
@@ -22,6 +29,10 @@ at most one per :attr:`ControllerConfig.lease_proof_max_age_ms`, and is answered
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
+
+_LEASE_PERCENT: Final = 90
+"""Of a session; the rest covers clocks that run at different rates."""
 
 
 class LeadershipProof:
@@ -55,4 +66,4 @@ class LeadershipProof:
         """What may be promised to a broker in an answer that leaves at ``now_ms``; 0 for nothing."""
         if self._proven_ms is None:
             return 0
-        return max(0, session_timeout_ms - (now_ms - self._proven_ms))
+        return max(0, session_timeout_ms * _LEASE_PERCENT // 100 - (now_ms - self._proven_ms))

@@ -3,59 +3,77 @@
 Brokers form one ring in which racks alternate. The leader of each next partition is the next broker of the
 ring, starting at a random one, so leaderships differ by at most one. Followers are picked walking the ring
 from the leader, a fresh rack before a used one; the walk's start shifts each time round, so that the
-partitions of one leader do not all share their followers.
+partitions of one leader do not all share their followers. Only where the active brokers are too few do fenced
+ones come in, behind them: such a replica is created when its broker is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.config import Rng
 
+Racks = Mapping[int, str | None]
+
 
 def place_replicas(
-    racks: Mapping[int, str | None], partition_count: int, replication_factor: int, rng: Rng
+    active: Racks, partition_count: int, replication_factor: int, rng: Rng, fenced: Racks | None = None
 ) -> list[tuple[int, ...]]:
-    """Replica lists of ``partition_count`` partitions, leader first, over the usable brokers in ``racks``.
+    """Replica lists of ``partition_count`` partitions, leader first, over brokers given with their racks.
 
-    INVALID_REPLICATION_FACTOR if there are fewer brokers than replicas.
+    INVALID_REPLICATION_FACTOR if there are fewer brokers than replicas, or none that is active.
     """
-    if replication_factor > len(racks):
+    spare = fenced or {}
+    if not active:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is active")
+    if replication_factor > len(active) + len(spare):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs more than the {len(racks)} usable brokers",
+            f"replication factor {replication_factor} needs more than the {len(active) + len(spare)} brokers",
         )
-    ring = _build_ring(racks)
+    racks = {**spare, **active}
+    ring, spare_ring = _build_ring(active), _build_ring(spare)
     start, shift = rng.randrange(len(ring)), rng.randrange(max(1, len(ring) - 1))
     placements = []
     for partition in range(partition_count):
-        position = start + partition
+        position = (start + partition) % len(ring)
         turn = shift + partition // len(ring)
-        placements.append(_pick(ring, racks, position % len(ring), turn, replication_factor))
+        others = _rotate(ring[position + 1 :] + ring[:position], turn)
+        replicas = [ring[position]]
+        _extend(replicas, others, racks, replication_factor)
+        if len(replicas) < replication_factor:
+            _extend(replicas, _rotate(spare_ring, start + partition), racks, replication_factor)
+        placements.append(tuple(replicas))
     return placements
 
 
-def _build_ring(racks: Mapping[int, str | None]) -> list[int]:
+def _build_ring(racks: Racks) -> list[int]:
     by_rack: dict[str, list[int]] = {}
     for broker_id in sorted(racks):
         by_rack.setdefault(racks[broker_id] or "", []).append(broker_id)
     columns = [by_rack[rack] for rack in sorted(by_rack)]
-    longest = max(len(column) for column in columns)
+    longest = max((len(column) for column in columns), default=0)
     return [column[row] for row in range(longest) for column in columns if row < len(column)]
 
 
-def _pick(
-    ring: list[int], racks: Mapping[int, str | None], leader_at: int, turn: int, count: int
-) -> tuple[int, ...]:
-    others = len(ring) - 1
-    walk = [ring[(leader_at + 1 + (turn + step) % others) % len(ring)] for step in range(others)]
-    chosen = [ring[leader_at]]
-    used = {racks[chosen[0]]: 1}
-    while len(chosen) < count:
+def _rotate(brokers: Sequence[int], steps: int) -> list[int]:
+    at = steps % len(brokers) if brokers else 0
+    return [*brokers[at:], *brokers[:at]]
+
+
+def _extend(replicas: list[int], walk: list[int], racks: Racks, count: int) -> None:
+    """Add brokers of the walk until there are ``count`` or it is over; the least used rack comes first."""
+    used: dict[str | None, int] = {}
+    _count_racks(used, (racks[broker_id] for broker_id in replicas))
+    while len(replicas) < count and walk:
         # min() keeps the first of equals: the walk's order decides among equally crowded racks.
         follower = min(walk, key=lambda broker_id: used.get(racks[broker_id], 0))
         walk.remove(follower)
-        chosen.append(follower)
-        used[racks[follower]] = used.get(racks[follower], 0) + 1
-    return tuple(chosen)
+        replicas.append(follower)
+        _count_racks(used, (racks[follower],))
+
+
+def _count_racks(used: dict[str | None, int], racks: Iterable[str | None]) -> None:
+    for rack in racks:
+        used[rack] = used.get(rack, 0) + 1

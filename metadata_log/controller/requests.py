@@ -11,7 +11,10 @@ from pykraft.metadata_log.records import Endpoint, FeatureRange
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRequest:
-    """A broker process announces itself; ``incarnation_id`` is new with every start of the process."""
+    """A broker process announces itself; ``incarnation_id`` is new with every start of the process.
+
+    ``dead_incarnations`` are earlier processes of the broker that it knows to have ended.
+    """
 
     cluster_id: str
     broker_id: int
@@ -21,11 +24,21 @@ class RegisterBrokerRequest:
     features: tuple[FeatureRange, ...] = ()
     rack: str | None = None
     previous_broker_epoch: int = -1
+    dead_incarnations: frozenset[Uuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResponse:
     broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterControllerRequest:
+    """A controller says which feature levels it can run."""
+
+    cluster_id: str
+    controller_id: int
+    features: tuple[FeatureRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,7 @@ class PartitionIsrResult:
     leader: int = -1
     leader_epoch: int = -1
     isr: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
     partition_epoch: int = -1
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterator
+from itertools import product
+from typing import Final, Protocol
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH: Final = 249
 METADATA_TOPIC_NAME: Final = "__cluster_metadata"
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class NamesInUse(Protocol):
+    """A set of names, or a map by name."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __contains__(self, name: object, /) -> bool: ...
 
 
 def check_topic_name(name: str) -> None:
@@ -29,14 +38,24 @@ def check_topic_name(name: str) -> None:
         raise _refuse(f"{name} is the metadata log's own name")
 
 
-def check_collision(name: str, existing: Iterable[str]) -> None:
+def check_collision(name: str, existing: NamesInUse) -> None:
     """INVALID_TOPIC_EXCEPTION if another name differs only in ``.`` for ``_``: metrics confuse the two."""
-    if "." not in name and "_" not in name:
+    parts = re.split(r"[._]", name)
+    if len(parts) == 1:
         return
-    folded = name.replace(".", "_")
-    for other in existing:
-        if other != name and other.replace(".", "_") == folded:
-            raise _refuse(f"topic {name} collides with existing topic {other}: '.' and '_' count as the same")
+    # Asking for every spelling is cheaper than looking at every topic, unless there are very many spellings.
+    if 2 ** (len(parts) - 1) <= len(existing):
+        other = next((text for text in _iter_spellings(parts) if text != name and text in existing), None)
+    else:
+        folded = name.replace(".", "_")
+        other = next((text for text in existing if text != name and text.replace(".", "_") == folded), None)
+    if other is not None:
+        raise _refuse(f"topic {name} collides with existing topic {other}: '.' and '_' count as the same")
+
+
+def _iter_spellings(parts: list[str]) -> Iterator[str]:
+    for separators in product("._", repeat=len(parts) - 1):
+        yield parts[0] + "".join(map("".join, zip(separators, parts[1:], strict=True)))
 
 
 def _refuse(reason: str) -> KafkaError:

@@ -29,7 +29,7 @@ class Feature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "endpoints", "features", "rack", "log_dirs", "previous_broker_epoch")
+    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "endpoints", "features", "rack", "log_dirs", "previous_broker_epoch", "dead_incarnation_ids")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class RegisterBrokerRequest(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_INCARNATION_IDS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     incarnation_id: bytes
@@ -46,7 +47,8 @@ class RegisterBrokerRequest(_message.Message):
     rack: str
     log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
     previous_broker_epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., previous_broker_epoch: _Optional[int] = ...) -> None: ...
+    dead_incarnation_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., previous_broker_epoch: _Optional[int] = ..., dead_incarnation_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "broker_epoch")
@@ -61,6 +63,28 @@ class RegisterBrokerResponse(_message.Message):
     leader_epoch: int
     broker_epoch: int
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class RegisterControllerRequest(_message.Message):
+    __slots__ = ("cluster_id", "controller_id", "features")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    controller_id: int
+    features: _containers.RepeatedCompositeFieldContainer[Feature]
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
+
+class RegisterControllerResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    leader_id: int
+    leader_epoch: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeatRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch", "current_metadata_offset", "want_fence", "want_shut_down")
@@ -157,20 +181,22 @@ class AlterPartitionTopicResult(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[AlterPartitionPartitionResult, _Mapping]]] = ...) -> None: ...
 
 class AlterPartitionPartitionResult(_message.Message):
-    __slots__ = ("index", "error_code", "leader", "leader_epoch", "isr", "partition_epoch")
+    __slots__ = ("index", "error_code", "leader", "leader_epoch", "isr", "partition_epoch", "eligible_leader_replicas")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ELIGIBLE_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     index: int
     error_code: int
     leader: int
     leader_epoch: int
     isr: _containers.RepeatedScalarFieldContainer[int]
     partition_epoch: int
-    def __init__(self, index: _Optional[int] = ..., error_code: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+    eligible_leader_replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., error_code: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

@@ -1,20 +1,16 @@
-"""What the client commands share: the bootstrap option, ``key=value`` options, plain tables."""
+"""What the client commands share: the bootstrap option, ``key=value`` options, plain tables.
+
+A server start imports this file too: what needs a client of the cluster stands in ``cluster_client``.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.network import parse_bootstrap_servers
-
-_REACH_TIMEOUT_S = 5.0
-_REACH_RETRY_S = 0.1
+from pykraft.metadata_log.features import METADATA_VERSION, parse_metadata_version
 
 bootstrap_option = click.option(
     "--bootstrap-server", required=True, metavar="HOST:PORT,…", help="One or more brokers to start from."
@@ -22,30 +18,17 @@ bootstrap_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
-@contextlib.contextmanager
-def admin_client(bootstrap_server: str) -> Iterator[AdminClient]:
-    """An admin client; a malformed address is a usage error."""
-    try:
-        _check_reachable(bootstrap_server)
-        client = AdminClient(bootstrap_server)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    with client:
-        yield client
+class ToolGroup(click.Group):
+    """A tool with commands of its own, whose help is to be had without the tool's required options."""
 
-
-def _check_reachable(bootstrap_server: str) -> None:
-    """The client itself would go on trying for a minute, in case the cluster is just starting."""
-    deadline = time.monotonic() + _REACH_TIMEOUT_S
-    while True:
-        for address in parse_bootstrap_servers(bootstrap_server):
-            with contextlib.suppress(OSError):
-                left = max(deadline - time.monotonic(), _REACH_RETRY_S)
-                socket.create_connection((address.host, address.port), timeout=left).close()
-                return
-        if time.monotonic() >= deadline:
-            raise click.ClickException(f"nobody listens at {bootstrap_server}")
-        time.sleep(_REACH_RETRY_S)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asked_at = next((at for at, arg in enumerate(args) if arg in ctx.help_option_names), 0)
+        # Resilient parsing misses nothing, but shows no help either: the command is to do that.
+        ctx.resilient_parsing = any(arg in self.commands for arg in args[:asked_at])
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            ctx.resilient_parsing = False
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -57,6 +40,23 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {item!r} is not key=value")
         parsed[key.strip()] = value
     return parsed
+
+
+def parse_feature_levels(items: Sequence[str]) -> dict[str, int]:
+    """``--feature name=level`` options; a ``metadata.version`` may be written as its name."""
+    levels: dict[str, int] = {}
+    for item in items:
+        ((name, text),) = pairs([item], "--feature").items()
+        if name in levels:
+            raise click.UsageError(f"--feature {name} is given twice")
+        if text.isascii() and text.isdecimal() and len(text) < 6:
+            levels[name] = int(text)
+            continue
+        try:
+            levels[name] = parse_metadata_version(text if name == METADATA_VERSION else "")
+        except ValueError:
+            raise click.UsageError(f"--feature {name}: {text!r} is not a level") from None
+    return levels
 
 
 def one_action(chosen: Mapping[str, bool]) -> str:

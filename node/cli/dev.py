@@ -9,8 +9,8 @@ import click
 
 from pykraft.node.cli.common import pairs
 from pykraft.node.cli.logging_setup import set_up_logging
-from pykraft.node.cli.storage import new_uuid
 from pykraft.node.dev_cluster import prepare_dev_cluster
+from pykraft.node.incarnation import new_uuid
 from pykraft.node.run import run_nodes
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk

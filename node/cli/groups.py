@@ -9,7 +9,8 @@ import click
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import GroupDescription, MemberDescription
 from pykraft.kafka_client.list_offsets import TopicPartition
-from pykraft.node.cli.common import admin_client, bootstrap_option, json_option, one_action, print_table
+from pykraft.node.cli.cluster_client import admin_client
+from pykraft.node.cli.common import bootstrap_option, json_option, one_action, print_table
 
 _LATEST = -1
 

@@ -1,45 +1,68 @@
-"""``pykraft metadata-quorum``, with the labels of kafka-metadata-quorum."""
+"""``pykraft metadata-quorum``, with the flags and labels of kafka-metadata-quorum."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import click
 
 from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
-from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_to_str
-from pykraft.node.cli.common import admin_client, bootstrap_option, json_option, print_table
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
+from pykraft.node.cli.cluster_client import admin_client
+from pykraft.node.cli.common import ToolGroup, bootstrap_option, json_option, print_table
+from pykraft.node.cli.storage import read_config
+from pykraft.node.format import read_directory
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.properties import ConfigError
 
 
-@click.group()
+@dataclass(frozen=True, slots=True)
+class _Options:
+    bootstrap_server: str
+    command_config: str | None
+
+
+_dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+@click.group(cls=ToolGroup)
 @bootstrap_option
+@click.option("--command-config", metavar="FILE", help="For add-controller: the new controller's properties.")
 @click.pass_context
-def command(context: click.Context, bootstrap_server: str) -> None:
-    """Look at the metadata quorum, through any broker."""
-    context.obj = bootstrap_server
+def command(context: click.Context, bootstrap_server: str, command_config: str | None) -> None:
+    """Look at the metadata quorum, or change its voters, through any broker."""
+    context.obj = _Options(bootstrap_server, command_config)
 
 
 @command.command()
 @click.option("--status", is_flag=True, help="Who leads, how far the log is, who votes.")
 @click.option("--replication", is_flag=True, help="How far each replica is.")
+@click.option("--human-readable", "-hr", is_flag=True, help="With --replication: times as how long ago.")
 @json_option
 @click.pass_obj
-def describe(bootstrap_server: str, status: bool, replication: bool, as_json: bool) -> None:
+def describe(options: _Options, status: bool, replication: bool, human_readable: bool, as_json: bool) -> None:
     """Describe the quorum."""
     if status == replication:
         raise click.UsageError("give exactly one of --status, --replication")
-    with admin_client(bootstrap_server) as client:
+    if human_readable and not replication:
+        raise click.UsageError("--human-readable goes with --replication")
+    with admin_client(options.bootstrap_server) as client:
         quorum = client.describe_quorum()
         if replication:
-            _print_replication(quorum, as_json)
+            _print_replication(quorum, SystemClock().wall_ms() if human_readable else None, as_json)
         else:
             _print_status(client.describe_cluster().cluster_id, quorum, as_json)
 
 
 def _print_status(cluster_id: str, quorum: QuorumDescription, as_json: bool) -> None:
     followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
-    leader = next(voter for voter in quorum.voters if voter.replica_id == quorum.leader_id)
-    lags = [max(leader.log_end_offset - voter.log_end_offset, 0) for voter in followers]
+    # A leader that is being removed is no voter any more.
+    leader = next((voter for voter in quorum.voters if voter.replica_id == quorum.leader_id), None)
+    end_offset = quorum.high_watermark if leader is None else leader.log_end_offset
+    lags = [max(end_offset - voter.log_end_offset, 0) for voter in followers]
     status: dict[str, object] = {
         "ClusterId": cluster_id,
         "LeaderId": quorum.leader_id,
@@ -59,9 +82,13 @@ def _print_status(cluster_id: str, quorum: QuorumDescription, as_json: bool) -> 
         click.echo(f"{label + ':':<{width}}{text}")
 
 
-def _lag_time_ms(leader: QuorumReplica, follower: QuorumReplica) -> int:
+def _lag_time_ms(leader: QuorumReplica | None, follower: QuorumReplica) -> int:
     """How long ago the follower was last level with the leader; -1 if it never was."""
-    if leader.last_caught_up_timestamp_ms is None or follower.last_caught_up_timestamp_ms is None:
+    if (
+        leader is None
+        or leader.last_caught_up_timestamp_ms is None
+        or follower.last_caught_up_timestamp_ms is None
+    ):
         return -1
     return max(leader.last_caught_up_timestamp_ms - follower.last_caught_up_timestamp_ms, 0)
 
@@ -79,7 +106,7 @@ def _replica(quorum: QuorumDescription, replica: QuorumReplica) -> dict[str, obj
     return shown
 
 
-def _print_replication(quorum: QuorumDescription, as_json: bool) -> None:
+def _print_replication(quorum: QuorumDescription, now_ms: int | None, as_json: bool) -> None:
     end = max((voter.log_end_offset for voter in quorum.voters), default=0)
     rows = []
     for replica, role in [(voter, "Follower") for voter in quorum.voters] + [
@@ -91,10 +118,71 @@ def _print_replication(quorum: QuorumDescription, as_json: bool) -> None:
                 uuid_to_str(replica.directory_id),
                 replica.log_end_offset,
                 max(end - replica.log_end_offset, 0),
-                -1 if replica.last_fetch_timestamp_ms is None else replica.last_fetch_timestamp_ms,
-                -1 if replica.last_caught_up_timestamp_ms is None else replica.last_caught_up_timestamp_ms,
+                _time(replica.last_fetch_timestamp_ms, now_ms),
+                _time(replica.last_caught_up_timestamp_ms, now_ms),
                 "Leader" if replica.replica_id == quorum.leader_id else role,
             )
         )
     columns = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp")
     print_table((*columns, "Status"), rows, as_json)
+
+
+def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
+    """As Kafka shows it: -1 if unknown, and relative to ``now_ms`` if that is given."""
+    if timestamp_ms is None:
+        return -1
+    return timestamp_ms if now_ms is None else f"{max(now_ms - timestamp_ms, 0)} ms ago"
+
+
+@command.command("add-controller")
+@click.option("-c", "--config", "config_path", metavar="FILE", help="The new controller's properties.")
+@_dry_run_option
+@click.pass_obj
+def add_controller(options: _Options, config_path: str | None, dry_run: bool) -> None:
+    """Make a controller that follows the quorum a voter.
+
+    Run it where the controller's formatted directories are: its directory id is read from there.
+    """
+    path = config_path or options.command_config
+    if path is None:
+        raise click.UsageError("give the new controller's properties with --config FILE")
+    config = read_config(path)
+    address, listener = config.controller_address, config.controller_listener
+    if not config.is_controller or listener is None:
+        raise ConfigError(f"{path}: process.roles does not include controller")
+    if address is None:
+        raise ConfigError(
+            f"{path}: the others need to know where this controller is: give listener {listener.name} a host"
+        )
+    formatted = read_directory(OsDisk(), config.metadata_log_dir)
+    if formatted is None:
+        raise ConfigError(f"{config.metadata_log_dir} is not formatted")
+    if not dry_run:
+        with admin_client(options.bootstrap_server) as client:
+            endpoints = {listener.name: Address(address.host, address.port)}
+            client.add_raft_voter(config.node_id, formatted.directory_id, endpoints)
+    done = "DRY RUN of adding" if dry_run else "Added"
+    click.echo(
+        f"{done} controller {config.node_id} with directory id {uuid_to_str(formatted.directory_id)}"
+        f" and endpoints: {listener.name}://{address}"
+    )
+
+
+@command.command("remove-controller")
+@click.option("-i", "--controller-id", required=True, type=click.IntRange(min=0), help="Its node id.")
+@click.option("-d", "--controller-directory-id", required=True, help="The directory id it votes with.")
+@_dry_run_option
+@click.pass_obj
+def remove_controller(
+    options: _Options, controller_id: int, controller_directory_id: str, dry_run: bool
+) -> None:
+    """Take a controller off the voters; it goes on as an observer until it is stopped."""
+    try:
+        directory_id = uuid_from_str(controller_directory_id)
+    except ValueError as error:
+        raise click.UsageError(f"--controller-directory-id: {error}") from None
+    if not dry_run:
+        with admin_client(options.bootstrap_server) as client:
+            client.remove_raft_voter(controller_id, directory_id)
+    done = "DRY RUN of removing" if dry_run else "Removed"
+    click.echo(f"{done} KRaft controller {controller_id} with directory id {uuid_to_str(directory_id)}")

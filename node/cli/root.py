@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Mapping
 
@@ -18,9 +19,17 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "dev": ("pykraft.node.cli.dev", "Run a ready cluster with nothing to configure."),
     "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
     "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
-    "metadata-quorum": ("pykraft.node.cli.metadata_quorum", "Look at the metadata quorum."),
+    "metadata-quorum": (
+        "pykraft.node.cli.metadata_quorum",
+        "Look at the metadata quorum and change its voters.",
+    ),
+    "leader-election": ("pykraft.node.cli.leader_election", "Elect preferred or any leaders."),
+    "reassign-partitions": ("pykraft.node.cli.reassign_partitions", "Move replicas between brokers."),
+    "features": ("pykraft.node.cli.features", "See and change the levels of features."),
     "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
     "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),
+    "dump-log": ("pykraft.node.cli.dump_log", "Print what stands in log, index and snapshot files."),
+    "metadata-shell": ("pykraft.node.cli.metadata_shell", "Walk the metadata in a log or snapshot."),
     "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check what it did."),
 }
 
@@ -34,7 +43,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        # Modules are made of what stays: looking through it for garbage is a twentieth of a server's start.
+        gc.disable()
+        try:
+            command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        finally:
+            gc.enable()
         assert isinstance(command, click.Command)
         return command
 

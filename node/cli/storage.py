@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
-from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.metadata_log.features import (
+    KRAFT_VERSION,
+    LATEST_METADATA_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_NAMES,
+    SUPPORTED_FEATURES,
+    default_features,
+    missing_requirement,
+    parse_metadata_version,
+)
+from pykraft.node.cli.common import parse_feature_levels
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import (
     FormattedDirectory,
@@ -16,17 +25,10 @@ from pykraft.node.format import (
     parse_initial_controllers,
     read_directory,
 )
+from pykraft.node.incarnation import new_uuid
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
-
-
-def new_uuid() -> Uuid:
-    """A random id from the operating system."""
-    while True:
-        value = make_uuid(os.urandom(16))
-        if value is not None:
-            return value
 
 
 def read_config(path: str) -> ServerConfig:
@@ -63,6 +65,12 @@ _config_option = click.option(
     "-I", "--initial-controllers", metavar="VOTERS", help="id@host:port:directoryId,… of the first voters."
 )
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="The voters are found later.")
+@click.option(
+    "-r", "--release-version", metavar="VERSION", help="The cluster starts with the levels of this version."
+)
+@click.option(
+    "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature's level; repeatable."
+)
 def format_command(
     config_path: str,
     cluster_id: str,
@@ -70,6 +78,8 @@ def format_command(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    release_version: str | None,
+    features: tuple[str, ...],
 ) -> None:
     """Prepare the data directories of a node."""
     config = read_config(config_path)
@@ -88,12 +98,13 @@ def format_command(
         )
     if not cluster_id.strip():
         raise ConfigError("--cluster-id is empty")
+    levels = _bootstrap_features(release_version, features)
     voters = None if initial_controllers is None else parse_initial_controllers(initial_controllers)
     done = format_directories(
         OsDisk(),
         config,
         cluster_id,
-        BOOTSTRAP_FEATURES,
+        levels,
         new_uuid,
         SystemClock().wall_ms(),
         initial_voters=voters,
@@ -101,16 +112,44 @@ def format_command(
         ignore_formatted=ignore_formatted,
     )
     for directory in done:
-        click.echo(_describe(directory))
+        click.echo(_describe(directory, levels[METADATA_VERSION]))
 
 
-def _describe(directory: FormattedDirectory) -> str:
+def _bootstrap_features(release_version: str | None, features: tuple[str, ...]) -> dict[str, int]:
+    """What the first controller of the cluster finalizes."""
+    given = parse_feature_levels(features)
+    if release_version is not None and METADATA_VERSION in given:
+        raise ConfigError("give one of --release-version and --feature metadata.version")
+    try:
+        first = None if release_version is None else parse_metadata_version(release_version)
+    except ValueError as error:
+        raise ConfigError(f"--release-version: {error}") from None
+    levels = default_features(first or given.get(METADATA_VERSION, LATEST_METADATA_VERSION)) | given
+    for name, level in sorted(levels.items()):
+        low, high = SUPPORTED_FEATURES.get(name, (0, -1))
+        if name == KRAFT_VERSION or not low <= level <= high:
+            raise ConfigError(_unusable_level(name, level))
+    reason = missing_requirement(levels)
+    if reason is not None:
+        raise ConfigError(f"--feature: {reason}")
+    return {name: level for name, level in levels.items() if level > 0}
+
+
+def _unusable_level(name: str, level: int) -> str:
+    if name == KRAFT_VERSION:
+        return "--feature kraft.version: it follows from how the first controllers are named"
+    if name not in SUPPORTED_FEATURES:
+        return f"--feature {name}: not known; known are {', '.join(sorted(SUPPORTED_FEATURES))}"
+    low, high = SUPPORTED_FEATURES[name]
+    return f"--feature {name}: {level} is not supported, {low} to {high} are"
+
+
+def _describe(directory: FormattedDirectory, metadata_version: int) -> str:
     if directory.skipped:
         return f"{directory.path} was already formatted; left as it is."
-    level = BOOTSTRAP_FEATURES["metadata.version"]
     return (
         f"Formatted {directory.path}: directory id {uuid_to_str(directory.directory_id)}, "
-        f"metadata.version {level}."
+        f"metadata.version {METADATA_VERSION_NAMES[metadata_version]}."
     )
 
 

@@ -16,7 +16,8 @@ from pykraft.kafka_client.admin_results import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import uuid_to_str
-from pykraft.node.cli.common import admin_client, bootstrap_option, json_option, one_action, pairs
+from pykraft.node.cli.cluster_client import admin_client
+from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs
 
 
 @click.command()

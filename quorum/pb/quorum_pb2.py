@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16quorum/pb/quorum.proto\x12\x0epykraft.quorum\".\n\nReplicaKey\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\"\xb9\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12-\n\tcandidate\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x12\n\nlast_epoch\x18\x05 \x01(\x05\x12\x13\n\x0blast_offset\x18\x06 \x01(\x03J\x04\x08\x07\x10\x08\"\xae\x01\n\x0cVoteResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cvote_granted\x18\x06 \x01(\x08\x42\x0c\n\n_leader_id\"\x93\x01\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"\xa4\x01\n\x18\x42\x65ginQuorumEpochResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"\xcb\x01\n\x15\x45ndQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x38\n\x14preferred_successors\x18\x05 \x03(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\"\xa2\x01\n\x16\x45ndQuorumEpochResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"\xd0\x01\n\x0c\x46\x65tchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x07 \x01(\x05\x12\x11\n\tmax_bytes\x18\x08 \x01(\x05\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xfb\x01\n\rFetchResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x31\n\tdiverging\x18\x07 \x01(\x0b\x32\x1e.pykraft.quorum.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x42\x0c\n\n_leader_idJ\x04\x08\t\x10\n2\xd9\x02\n\x06Quorum\x12\x41\n\x04Vote\x12\x1b.pykraft.quorum.VoteRequest\x1a\x1c.pykraft.quorum.VoteResponse\x12\x65\n\x10\x42\x65ginQuorumEpoch\x12\'.pykraft.quorum.BeginQuorumEpochRequest\x1a(.pykraft.quorum.BeginQuorumEpochResponse\x12_\n\x0e\x45ndQuorumEpoch\x12%.pykraft.quorum.EndQuorumEpochRequest\x1a&.pykraft.quorum.EndQuorumEpochResponse\x12\x44\n\x05\x46\x65tch\x12\x1c.pykraft.quorum.FetchRequest\x1a\x1d.pykraft.quorum.FetchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16quorum/pb/quorum.proto\x12\x0epykraft.quorum\".\n\nReplicaKey\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\"%\n\x07\x41\x64\x64ress\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\x05\"Z\n\x05Voter\x12\'\n\x03key\x18\x01 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12(\n\x07\x61\x64\x64ress\x18\x02 \x01(\x0b\x32\x17.pykraft.quorum.Address\"\xc5\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12-\n\tcandidate\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x12\n\nlast_epoch\x18\x05 \x01(\x05\x12\x13\n\x0blast_offset\x18\x06 \x01(\x03\x12\x10\n\x08pre_vote\x18\x07 \x01(\x08\"\xf1\x01\n\x0cVoteResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cvote_granted\x18\x06 \x01(\x08\x12\x10\n\x08pre_vote\x18\x07 \x01(\x08\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id\"\xc4\x01\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.Address\"\xd5\x01\n\x18\x42\x65ginQuorumEpochResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id\"\xcb\x01\n\x15\x45ndQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12)\n\x05voter\x18\x03 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x38\n\x14preferred_successors\x18\x05 \x03(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\"\xd3\x01\n\x16\x45ndQuorumEpochResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id\"\xd0\x01\n\x0c\x46\x65tchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x07 \x01(\x05\x12\x11\n\tmax_bytes\x18\x08 \x01(\x05\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xd7\x02\n\rFetchResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x31\n\tdiverging\x18\x07 \x01(\x0b\x32\x1e.pykraft.quorum.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x12/\n\x0bsnapshot_id\x18\t \x01(\x0b\x32\x1a.pykraft.quorum.SnapshotId\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id\"/\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"\xbc\x01\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12/\n\x0bsnapshot_id\x18\x04 \x01(\x0b\x32\x1a.pykraft.quorum.SnapshotId\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\"\xc9\x02\n\x15\x46\x65tchSnapshotResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12/\n\x0bsnapshot_id\x18\x06 \x01(\x0b\x32\x1a.pykraft.quorum.SnapshotId\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x12\n\nsize_bytes\x18\x08 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\t \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\n \x01(\x0c\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id\"\x7f\n\x13\x41\x64\x64RaftVoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x05voter\x18\x02 \x01(\x0b\x32\x15.pykraft.quorum.Voter\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x1a\n\x12\x61\x63k_when_committed\x18\x04 \x01(\x08\"\x83\x01\n\x16RemoveRaftVoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x05voter\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x16\n\x0eonly_if_silent\x18\x04 \x01(\x08\"f\n\x16UpdateRaftVoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x05voter\x18\x02 \x01(\x0b\x32\x15.pykraft.quorum.Voter\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"\xe1\x01\n\x13VoterChangeResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12+\n\x07replica\x18\x02 \x01(\x0b\x32\x1a.pykraft.quorum.ReplicaKey\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x16\n\tleader_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x06 \x01(\t\x12/\n\x0eleader_address\x18\x0f \x01(\x0b\x32\x17.pykraft.quorum.AddressB\x0c\n\n_leader_id2\xd1\x05\n\x06Quorum\x12\x41\n\x04Vote\x12\x1b.pykraft.quorum.VoteRequest\x1a\x1c.pykraft.quorum.VoteResponse\x12\x65\n\x10\x42\x65ginQuorumEpoch\x12\'.pykraft.quorum.BeginQuorumEpochRequest\x1a(.pykraft.quorum.BeginQuorumEpochResponse\x12_\n\x0e\x45ndQuorumEpoch\x12%.pykraft.quorum.EndQuorumEpochRequest\x1a&.pykraft.quorum.EndQuorumEpochResponse\x12\x44\n\x05\x46\x65tch\x12\x1c.pykraft.quorum.FetchRequest\x1a\x1d.pykraft.quorum.FetchResponse\x12\\\n\rFetchSnapshot\x12$.pykraft.quorum.FetchSnapshotRequest\x1a%.pykraft.quorum.FetchSnapshotResponse\x12X\n\x0c\x41\x64\x64RaftVoter\x12#.pykraft.quorum.AddRaftVoterRequest\x1a#.pykraft.quorum.VoterChangeResponse\x12^\n\x0fRemoveRaftVoter\x12&.pykraft.quorum.RemoveRaftVoterRequest\x1a#.pykraft.quorum.VoterChangeResponse\x12^\n\x0fUpdateRaftVoter\x12&.pykraft.quorum.UpdateRaftVoterRequest\x1a#.pykraft.quorum.VoterChangeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,24 +33,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPLICAKEY']._serialized_start=42
   _globals['_REPLICAKEY']._serialized_end=88
-  _globals['_VOTEREQUEST']._serialized_start=91
-  _globals['_VOTEREQUEST']._serialized_end=276
-  _globals['_VOTERESPONSE']._serialized_start=279
-  _globals['_VOTERESPONSE']._serialized_end=453
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=456
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=603
-  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_start=606
-  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_end=770
-  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_start=773
-  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_end=976
-  _globals['_ENDQUORUMEPOCHRESPONSE']._serialized_start=979
-  _globals['_ENDQUORUMEPOCHRESPONSE']._serialized_end=1141
-  _globals['_FETCHREQUEST']._serialized_start=1144
-  _globals['_FETCHREQUEST']._serialized_end=1352
-  _globals['_DIVERGINGEPOCH']._serialized_start=1354
-  _globals['_DIVERGINGEPOCH']._serialized_end=1405
-  _globals['_FETCHRESPONSE']._serialized_start=1408
-  _globals['_FETCHRESPONSE']._serialized_end=1659
-  _globals['_QUORUM']._serialized_start=1662
-  _globals['_QUORUM']._serialized_end=2007
+  _globals['_ADDRESS']._serialized_start=90
+  _globals['_ADDRESS']._serialized_end=127
+  _globals['_VOTER']._serialized_start=129
+  _globals['_VOTER']._serialized_end=219
+  _globals['_VOTEREQUEST']._serialized_start=222
+  _globals['_VOTEREQUEST']._serialized_end=419
+  _globals['_VOTERESPONSE']._serialized_start=422
+  _globals['_VOTERESPONSE']._serialized_end=663
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=666
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=862
+  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_start=865
+  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_end=1078
+  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_start=1081
+  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_end=1284
+  _globals['_ENDQUORUMEPOCHRESPONSE']._serialized_start=1287
+  _globals['_ENDQUORUMEPOCHRESPONSE']._serialized_end=1498
+  _globals['_FETCHREQUEST']._serialized_start=1501
+  _globals['_FETCHREQUEST']._serialized_end=1709
+  _globals['_DIVERGINGEPOCH']._serialized_start=1711
+  _globals['_DIVERGINGEPOCH']._serialized_end=1762
+  _globals['_FETCHRESPONSE']._serialized_start=1765
+  _globals['_FETCHRESPONSE']._serialized_end=2108
+  _globals['_SNAPSHOTID']._serialized_start=2110
+  _globals['_SNAPSHOTID']._serialized_end=2157
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=2160
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=2348
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=2351
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=2680
+  _globals['_ADDRAFTVOTERREQUEST']._serialized_start=2682
+  _globals['_ADDRAFTVOTERREQUEST']._serialized_end=2809
+  _globals['_REMOVERAFTVOTERREQUEST']._serialized_start=2812
+  _globals['_REMOVERAFTVOTERREQUEST']._serialized_end=2943
+  _globals['_UPDATERAFTVOTERREQUEST']._serialized_start=2945
+  _globals['_UPDATERAFTVOTERREQUEST']._serialized_end=3047
+  _globals['_VOTERCHANGERESPONSE']._serialized_start=3050
+  _globals['_VOTERCHANGERESPONSE']._serialized_end=3275
+  _globals['_QUORUM']._serialized_start=3278
+  _globals['_QUORUM']._serialized_end=3999
 # @@protoc_insertion_point(module_scope)

@@ -14,63 +14,89 @@ class ReplicaKey(_message.Message):
     directory_id: bytes
     def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
 
+class Address(_message.Message):
+    __slots__ = ("host", "port")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class Voter(_message.Message):
+    __slots__ = ("key", "address")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    key: ReplicaKey
+    address: Address
+    def __init__(self, key: _Optional[_Union[ReplicaKey, _Mapping]] = ..., address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
+
 class VoteRequest(_message.Message):
-    __slots__ = ("cluster_id", "candidate", "voter", "epoch", "last_epoch", "last_offset")
+    __slots__ = ("cluster_id", "candidate", "voter", "epoch", "last_epoch", "last_offset", "pre_vote")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     VOTER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     candidate: ReplicaKey
     voter: ReplicaKey
     epoch: int
     last_epoch: int
     last_offset: int
-    def __init__(self, cluster_id: _Optional[str] = ..., candidate: _Optional[_Union[ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
+    pre_vote: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., candidate: _Optional[_Union[ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., last_offset: _Optional[int] = ..., pre_vote: _Optional[bool] = ...) -> None: ...
 
 class VoteResponse(_message.Message):
-    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "vote_granted")
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "vote_granted", "pre_vote", "leader_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     VOTE_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     error_code: int
     epoch: int
     leader_id: int
     vote_granted: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., vote_granted: _Optional[bool] = ...) -> None: ...
+    pre_vote: bool
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., vote_granted: _Optional[bool] = ..., pre_vote: _Optional[bool] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class BeginQuorumEpochRequest(_message.Message):
-    __slots__ = ("cluster_id", "leader", "voter", "epoch")
+    __slots__ = ("cluster_id", "leader", "voter", "epoch", "leader_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     VOTER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     leader: ReplicaKey
     voter: ReplicaKey
     epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., leader: _Optional[_Union[ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., leader: _Optional[_Union[ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class BeginQuorumEpochResponse(_message.Message):
-    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id")
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "leader_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     error_code: int
     epoch: int
     leader_id: int
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ...) -> None: ...
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class EndQuorumEpochRequest(_message.Message):
     __slots__ = ("cluster_id", "leader", "voter", "epoch", "preferred_successors")
@@ -87,18 +113,20 @@ class EndQuorumEpochRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., leader: _Optional[_Union[ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., preferred_successors: _Optional[_Iterable[_Union[ReplicaKey, _Mapping]]] = ...) -> None: ...
 
 class EndQuorumEpochResponse(_message.Message):
-    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id")
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "leader_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     error_code: int
     epoch: int
     leader_id: int
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ...) -> None: ...
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("cluster_id", "replica", "epoch", "fetch_offset", "last_fetched_epoch", "high_watermark", "max_wait_ms", "max_bytes")
@@ -129,7 +157,7 @@ class DivergingEpoch(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "high_watermark", "diverging", "records")
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "high_watermark", "diverging", "records", "snapshot_id", "leader_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +166,8 @@ class FetchResponse(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     error_code: int
@@ -146,4 +176,108 @@ class FetchResponse(_message.Message):
     high_watermark: int
     diverging: DivergingEpoch
     records: bytes
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., diverging: _Optional[_Union[DivergingEpoch, _Mapping]] = ..., records: _Optional[bytes] = ...) -> None: ...
+    snapshot_id: SnapshotId
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., diverging: _Optional[_Union[DivergingEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., snapshot_id: _Optional[_Union[SnapshotId, _Mapping]] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
+
+class SnapshotId(_message.Message):
+    __slots__ = ("end_offset", "epoch")
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    end_offset: int
+    epoch: int
+    def __init__(self, end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class FetchSnapshotRequest(_message.Message):
+    __slots__ = ("cluster_id", "replica", "epoch", "snapshot_id", "position", "max_bytes")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: SnapshotId
+    position: int
+    max_bytes: int
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., snapshot_id: _Optional[_Union[SnapshotId, _Mapping]] = ..., position: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchSnapshotResponse(_message.Message):
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "snapshot_id", "position", "size_bytes", "checksum", "data", "leader_address")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    replica: ReplicaKey
+    error_code: int
+    epoch: int
+    leader_id: int
+    snapshot_id: SnapshotId
+    position: int
+    size_bytes: int
+    checksum: int
+    data: bytes
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., snapshot_id: _Optional[_Union[SnapshotId, _Mapping]] = ..., position: _Optional[int] = ..., size_bytes: _Optional[int] = ..., checksum: _Optional[int] = ..., data: _Optional[bytes] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
+
+class AddRaftVoterRequest(_message.Message):
+    __slots__ = ("cluster_id", "voter", "timeout_ms", "ack_when_committed")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ACK_WHEN_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+    ack_when_committed: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[Voter, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., ack_when_committed: _Optional[bool] = ...) -> None: ...
+
+class RemoveRaftVoterRequest(_message.Message):
+    __slots__ = ("cluster_id", "voter", "timeout_ms", "only_if_silent")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ONLY_IF_SILENT_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    voter: ReplicaKey
+    timeout_ms: int
+    only_if_silent: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., only_if_silent: _Optional[bool] = ...) -> None: ...
+
+class UpdateRaftVoterRequest(_message.Message):
+    __slots__ = ("cluster_id", "voter", "timeout_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[Voter, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class VoterChangeResponse(_message.Message):
+    __slots__ = ("cluster_id", "replica", "error_code", "epoch", "leader_id", "message", "leader_address")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    replica: ReplicaKey
+    error_code: int
+    epoch: int
+    leader_id: int
+    message: str
+    leader_address: Address
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., message: _Optional[str] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...

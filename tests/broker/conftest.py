@@ -115,6 +115,16 @@ class Controller:
         for broker in list(self.brokers.values()):
             broker.replicas.publish(delta, self.image)
 
+    def set_configs(self, resource_type: int, name: str, configs: dict[str, str]) -> None:
+        """Replace what a resource sets; everyone is told."""
+        from pykraft.metadata_log.persistent import Map
+
+        key = (resource_type, name)
+        old = self._change(configs=self.image.configs.set(key, Map(configs)))
+        delta = MetadataDelta(old, self.image, changed_configs=frozenset([key]))
+        for broker in list(self.brokers.values()):
+            broker.replicas.publish(delta, self.image)
+
     def partition(self, topic: str = "t") -> PartitionRegistration:
         image = self.image.topic(topic)
         assert image is not None

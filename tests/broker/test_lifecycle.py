@@ -31,6 +31,7 @@ def running() -> BrokerLifecycle:
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(10)
     lifecycle.set_ready()
+    lifecycle.handle_registration_change(registration(10))
     acknowledge(lifecycle, 1000)
     return lifecycle
 
@@ -52,6 +53,7 @@ def test_states_are_passed_in_kafkas_order() -> None:
     assert lifecycle.state is BrokerState.RECOVERY
     lifecycle.set_ready()
     assert not lifecycle.next_heartbeat(5).want_fence
+    lifecycle.handle_registration_change(registration(10))
     acknowledge(lifecycle, 3)
     assert lifecycle.state is BrokerState.RUNNING
     lifecycle.begin_controlled_shutdown()
@@ -99,6 +101,31 @@ def test_metadata_log_never_unfences(running: BrokerLifecycle) -> None:
 def test_own_unfencing_in_the_metadata_log_changes_nothing(running: BrokerLifecycle) -> None:
     running.handle_registration_change(registration(10))
     assert not running.is_fenced and running.lease_valid(1001)
+
+
+@pytest.mark.parametrize("known", [None, registration(10, fenced=True), registration(9)])
+def test_answer_does_not_unfence_a_broker_whose_own_image_is_behind_it(
+    known: BrokerRegistration | None,
+) -> None:
+    """What it leads by that image may be led by others since: their records come before the unfencing one."""
+    lifecycle = BrokerLifecycle()
+    lifecycle.handle_registered(10)
+    lifecycle.set_ready()
+    lifecycle.handle_registration_change(known)
+    acknowledge(lifecycle, 1000)
+    assert lifecycle.is_fenced and not lifecycle.lease_valid(1001)
+    assert lifecycle.state is BrokerState.RECOVERY
+    lifecycle.handle_registration_change(registration(10))
+    assert lifecycle.is_fenced
+    acknowledge(lifecycle, 1020)
+    assert not lifecycle.is_fenced and lifecycle.lease_valid(1021)
+    assert lifecycle.state is BrokerState.RUNNING
+
+
+def test_answer_that_was_given_before_the_fence_does_not_undo_it(running: BrokerLifecycle) -> None:
+    running.handle_registration_change(registration(10, fenced=True))
+    acknowledge(running, 2000)
+    assert running.is_fenced and not running.lease_valid(2001)
 
 
 # --- the metadata cache ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.lifecycle_driver import LifecycleDriver
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.rpc import RpcAddress, RpcFailure
@@ -97,10 +99,11 @@ class Controllers:
 
 
 class World:
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, stopped_in_order_at_epoch: int | None = None, **config: Any) -> None:
         self.controllers = Controllers()
         self.lifecycle = BrokerLifecycle()
         self.metadata_offset = 0
+        self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
         self.clock = LoopClock()
         self.channel = ControllerChannel(self.controllers, lambda: self.controllers.leader, self.clock)
         self.driver = LifecycleDriver(
@@ -113,6 +116,7 @@ class World:
             log_dir_ids=(Uuid(b"d" * 16),),
             metadata_offset=lambda: self.metadata_offset,
             features={"metadata.version": (7, 30)},
+            stopped_in_order_at_epoch=stopped_in_order_at_epoch,
         )
         self.beat: Answer = lambda request: pb.BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= 10,
@@ -129,6 +133,7 @@ class World:
         """Register and get unfenced; the task that goes on heartbeating."""
         await self.driver.register()
         self.metadata_offset = 10
+        self.lifecycle.handle_registration_change(self.unfenced)
         running = asyncio.ensure_future(self.driver.run())
         await self.driver.caught_up.wait()
         self.lifecycle.set_ready()
@@ -161,7 +166,28 @@ def test_broker_registers_with_all_it_is_and_has() -> None:
     in_virtual_time(scenario)
 
 
-def test_registration_waits_out_the_session_of_a_killed_predecessor() -> None:
+@pytest.mark.parametrize(("stopped", "told"), [(None, -1), (6, 6)])
+def test_broker_tells_at_which_epoch_its_logs_were_closed(stopped: int | None, told: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beat = world.beat
+
+        def stale(request: Any) -> Any:
+            if request.broker_epoch == 10:
+                return pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return beat(request)
+
+        world.beat = stale
+        world.registered = lambda request: pb.RegisterBrokerResponse(broker_epoch=20)
+        await asyncio.sleep(5)
+        first, again = world.controllers.of("RegisterBroker")
+        assert first.previous_broker_epoch == told
+        assert again.previous_broker_epoch == 10, "the same process: nothing of its logs is gone"
+
+    in_virtual_time(scenario, stopped_in_order_at_epoch=stopped)
+
+
+def test_registration_waits_out_the_session_of_a_killed_predecessor(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> None:
         lapses_ms = world.clock.monotonic_ms() + SESSION_MS
 
@@ -174,6 +200,8 @@ def test_registration_waits_out_the_session_of_a_killed_predecessor() -> None:
         await world.driver.register()
         assert world.lifecycle.epoch == 11
         assert world.clock.monotonic_ms() - lapses_ms < 500
+        told = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+        assert len(told) == 1 and told[0].startswith("waiting for the session of a predecessor to lapse")
 
     in_virtual_time(scenario)
 
@@ -214,6 +242,7 @@ def test_broker_asks_to_be_unfenced_only_when_it_is_ready() -> None:
         assert world.driver.caught_up.is_set() and not world.driver.running.is_set()
         assert all(beat.want_fence for beat in world.controllers.of("BrokerHeartbeat"))
         world.lifecycle.set_ready()
+        world.lifecycle.handle_registration_change(world.unfenced)
         await asyncio.sleep(1)
         assert world.driver.running.is_set() and not world.lifecycle.is_fenced
         running.cancel()
@@ -300,6 +329,7 @@ def test_stale_epoch_fences_at_once_and_registers_anew() -> None:
         assert world.lifecycle.is_fenced
         assert not world.lifecycle.lease_valid(world.clock.monotonic_ms())
         world.metadata_offset = 20
+        world.lifecycle.handle_registration_change(replace(world.unfenced, epoch=20))
         await asyncio.sleep(SESSION_MS / 1000)
         assert world.lifecycle.epoch == 20 and not world.lifecycle.is_fenced
 
@@ -490,5 +520,31 @@ def test_isr_proposal_travels_with_epochs_and_comes_back_as_an_answer() -> None:
         assert [(m.broker_id, m.broker_epoch) for m in sent.new_isr] == [(7, 10), (8, 12)]
         assert answer.error is ErrorCode.NONE
         assert (answer.leader, answer.leader_epoch, answer.isr, answer.partition_epoch) == (7, 4, (7, 8), 6)
+
+    in_virtual_time(scenario)
+
+
+def test_while_another_broker_leaves_reports_come_often() -> None:
+    def registered(broker_id: int, **fields: Any) -> BrokerRegistration:
+        return BrokerRegistration(broker_id, 1, Uuid(b"i" * 16), (), **{"fenced": False, **fields})
+
+    async def scenario(world: World) -> None:
+        await world.start()
+        leaving = {7: registered(7), 8: registered(8, in_controlled_shutdown=True)}
+
+        async def beats_in(duration_ms: int) -> int:
+            before = len(world.controllers.of("BrokerHeartbeat"))
+            await asyncio.sleep(duration_ms / 1000)
+            return len(world.controllers.of("BrokerHeartbeat")) - before
+
+        world.driver.handle_brokers({7: registered(7)})
+        assert await beats_in(4000) <= 3
+        world.driver.handle_brokers(leaving)
+        assert await beats_in(1000) >= 8
+        world.driver.handle_brokers({7: registered(7), 8: registered(8, fenced=True)})
+        await asyncio.sleep(0.2)
+        assert await beats_in(4000) <= 3
+        world.driver.handle_brokers({7: registered(7, in_controlled_shutdown=True)})
+        assert await beats_in(4000) <= 3, "its own leave is another matter"
 
     in_virtual_time(scenario)

@@ -21,6 +21,8 @@ from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log import controller_rpc
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.features import SUPPORTED_FEATURES
+from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
@@ -173,7 +175,7 @@ class Cluster:
                 transport=Link(self.network, id),
                 clock=self.clock,
                 rng=Random(seed * 10 + id),
-                listeners=[driver],
+                listeners=[MetadataLoader(controller=driver)],
                 on_fatal=self.fatal.append,
                 flush_executor=AtOnce(),
             )
@@ -193,9 +195,15 @@ class Cluster:
             incarnation_id=Uuid(b"i" * 16),
             endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),
             log_dir_ids=(Uuid(b"d" * 16),),
-            metadata_offset=lambda: max(d.committed_image.offset for d in self.drivers.values()),
-            features={},
+            metadata_offset=self.catch_up,
+            features=SUPPORTED_FEATURES,
         )
+
+    def catch_up(self) -> int:
+        """Let the broker know all that any controller knows as committed."""
+        image = max((d.committed_image for d in self.drivers.values()), key=lambda image: image.offset)
+        self.lifecycle.handle_registration_change(image.brokers.get(BROKER))
+        return image.offset
 
     def active(self) -> int | None:
         """The controller of the highest epoch, if any is active."""

@@ -12,7 +12,9 @@ import uvloop
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.records import read_header
+from pykraft.metadata_log.records import ConfigResourceType
 
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
 
@@ -270,5 +272,31 @@ def test_clients_do_not_write_to_internal_topics(data_plane: Any) -> None:
                 )
                 assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
             assert (await client.fetch(0, topic="__consumer_offsets")).high_watermark == 0
+
+    data_plane.run(body)
+
+
+def test_broker_wide_values_change_while_it_runs_and_a_topics_own_ones_win(data_plane: Any) -> None:
+    batch = data_plane.batch(b"v" * 2000)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            assert (await client.produce(batch)).error_code == 0
+            cluster.controller.set_configs(BROKER, "", {"message.max.bytes": "1000"})
+            await data_plane.until(lambda: cluster.partition(1).log.config.max_message_bytes == 1000)
+            assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.MESSAGE_TOO_LARGE
+            cluster.controller.set_configs(BROKER, "1", {"message.max.bytes": "5000"})
+            cluster.controller.set_configs(BROKER, "2", {"message.max.bytes": "1"})
+            await data_plane.until(lambda: cluster.partition(1).log.config.max_message_bytes == 5000)
+            assert (await client.produce(batch)).error_code == 0
+            cluster.controller.set_configs(TOPIC, "t", {"max.message.bytes": "1500"})
+            assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.MESSAGE_TOO_LARGE
+            cluster.controller.set_configs(TOPIC, "t", {})
+            cluster.controller.set_configs(BROKER, "1", {})
+            cluster.controller.set_configs(BROKER, "", {"min.insync.replicas": "2"})
+            await data_plane.until(lambda: cluster.partition(1).min_isr == 2)
+            assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
 
     data_plane.run(body)

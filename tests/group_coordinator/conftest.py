@@ -114,7 +114,7 @@ class ShardLab:
         shard = Shard(0, 1, self.writer)
         shard.load(self.writer.records(0))
         end_offset = len(self.writer.logs.get(0, []))
-        shard.finish_loading(end_offset, self.config.consumer_session_timeout_ms, self.clock.now_ms)
+        shard.finish_loading(end_offset, lambda group_id: self.config, self.clock.now_ms)
         return shard
 
     def fail_over(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.metadata_log.persistent import freeze
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1, offset_metadata_max_bytes=10)
 Offsets = dict[tuple[str, int], int]
@@ -316,6 +318,36 @@ def test_started_service_runs_its_timers_by_itself(broker: Any) -> None:
         await world.beat("other", group_id="h")
         world.service.tick()
         assert (await world.beat("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    broker(scenario)
+
+
+def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too(broker: Any) -> None:
+    def configure(world: Broker, **settings: str) -> None:
+        configs = {name.replace("_", "."): value for name, value in settings.items()}
+        old = world.image
+        world.image = replace(old, configs=old.configs.set((32, "g"), freeze(configs)))
+        world.service.on_metadata(
+            MetadataDelta(old, world.image, changed_configs=frozenset({(32, "g")})), world.image
+        )
+
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        configure(world, consumer_session_timeout_ms="120000", consumer_heartbeat_interval_ms="7000")
+        assert (await world.beat()).heartbeat_interval_ms == 7000
+        await world.beat("other", group_id="h")
+        assert (await world.beat("other", 1, "h")).heartbeat_interval_ms == 5000
+        for _ in range(2):
+            world.clock.now_ms += 60_000
+            world.service.tick()
+            assert (await world.beat("other", 1, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert (await world.beat("m", 1)).error_code == 0
+            await world.fail_over()
+        world.clock.now_ms += 120_000
+        world.service.tick()
+        assert (await world.beat("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        configure(world, consumer_session_timeout_ms="4000")
+        assert (await world.beat("new")).heartbeat_interval_ms == 1333, "it fits into the session"
 
     broker(scenario)
 

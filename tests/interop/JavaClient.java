@@ -2,26 +2,39 @@
 // Prints one line of JSON with what it saw; any exception ends it with a status other than 0.
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RaftVoterEndpoint;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.ElectionNotNeededException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -35,6 +48,7 @@ public class JavaClient {
         StringBuilder seen = new StringBuilder("{");
         try (Admin admin = Admin.create(base)) {
             administer(admin, topic, seen);
+            manage(admin, topic, seen);
             produce(base, topic);
             consume(base, admin, topic, group, protocol, seen);
             admin.deleteTopics(List.of(topic)).all().get();
@@ -63,6 +77,45 @@ public class JavaClient {
             int count = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
             if (count != 4) throw new IllegalStateException(count + " partitions");
         });
+    }
+
+    // Where partitions are, who leads them, and what the cluster is made of.
+    static void manage(Admin admin, String topic, StringBuilder seen) throws Exception {
+        TopicPartition first = new TopicPartition(topic, 0);
+        int leader = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().get(0).leader().id();
+        List<Integer> backwards = new ArrayList<>(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic)
+            .partitions().get(0).replicas().stream().map(Node::id).toList());
+        Collections.reverse(backwards);
+        admin.alterPartitionReassignments(Map.of(first, Optional.of(new NewPartitionReassignment(backwards)))).all().get();
+        eventually(() -> {
+            if (!admin.listPartitionReassignments().reassignments().get().isEmpty())
+                throw new IllegalStateException("still moving");
+        });
+        var outcome = admin.electLeaders(ElectionType.PREFERRED, Set.of(first)).partitions().get().get(first);
+        note(seen, "elected", outcome.isEmpty() || outcome.get() instanceof ElectionNotNeededException);
+        eventually(() -> {
+            int now = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().get(0).leader().id();
+            if (now != backwards.get(0) || now == leader) throw new IllegalStateException(now + " leads");
+        });
+        var directories = admin.describeLogDirs(Set.of(leader)).allDescriptions().get().get(leader).values();
+        note(seen, "logs", directories.stream().flatMap(it -> it.replicaInfos().keySet().stream())
+            .filter(it -> it.topic().equals(topic)).count());
+        Uuid directory = Uuid.randomUuid();
+        Map<String, Future<Void>> refused = new TreeMap<>();
+        refused.put("add", admin.addRaftVoter(9, directory, Set.of(new RaftVoterEndpoint("CONTROLLER", "h", 1))).all());
+        refused.put("remove", admin.removeRaftVoter(9, directory).all());
+        refused.put("unregister", admin.unregisterBroker(99).all());
+        refused.put("cancel", admin.alterPartitionReassignments(Map.of(first, Optional.empty())).all());
+        refused.put("feature", admin.updateFeatures(
+            Map.of("no.such", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)), new UpdateFeaturesOptions()).all());
+        for (Map.Entry<String, Future<Void>> entry : refused.entrySet()) {
+            try {
+                entry.getValue().get();
+                throw new IllegalStateException(entry.getKey() + " was not refused");
+            } catch (ExecutionException error) {
+                note(seen, entry.getKey(), "\"" + error.getCause().getClass().getSimpleName() + "\"");
+            }
+        }
     }
 
     static void produce(Properties base, String topic) throws Exception {

@@ -26,10 +26,29 @@ from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykraft.kafka_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pykraft.kafka_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykraft.kafka_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykraft.kafka_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
@@ -522,3 +541,135 @@ def test_absurd_partition_count_is_refused_at_once(
             topic = CreatableTopic(name=fresh("huge"), num_partitions=count, replication_factor=1)
             answer = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
             assert answer.topics[0].error_code != 0, count
+
+
+MANY = 60_000
+"""Items that fit into the largest request that is decoded, 2 MiB, with names of ten bytes."""
+
+
+def _many_items() -> dict[str, tuple[Any, int]]:
+    names = [f"nobody-{number:05}" for number in range(MANY)]
+    partitions = [DescribeQuorumRequestPartitionData(partition_index=index) for index in range(-1, MANY)]
+    return {
+        "features": (
+            UpdateFeaturesRequest(
+                feature_updates=[FeatureUpdateKey(feature=name, max_version_level=-1) for name in names]
+            ),
+            1,
+        ),
+        "reassignments": (
+            AlterPartitionReassignmentsRequest(
+                topics=[
+                    ReassignableTopic(
+                        name="bystander",
+                        partitions=[
+                            ReassignablePartition(partition_index=index, replicas=[-1, 1])
+                            for index in range(-1, MANY)
+                        ],
+                    )
+                ]
+            ),
+            0,
+        ),
+        "elections": (
+            ElectLeadersRequest(
+                topic_partitions=[TopicPartitions(topic="bystander", partitions=[0, -1] * MANY)]
+            ),
+            2,
+        ),
+        "configurations": (
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=2,
+                        resource_name="bystander",
+                        configs=[AlterableConfig(name=name, value="1") for name in names],
+                    )
+                ]
+            ),
+            1,
+        ),
+        "directories": (
+            DescribeLogDirsRequest(
+                topics=[
+                    DescribableLogDirTopic(topic="bystander", partitions=[number]) for number in range(MANY)
+                ]
+            ),
+            4,
+        ),
+        "quorum": (
+            DescribeQuorumRequest(
+                topics=[
+                    DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=partitions)
+                ]
+            ),
+            2,
+        ),
+        "voters": (
+            AddRaftVoterRequest(
+                voter_id=9,
+                voter_directory_id=bytes(range(16)),
+                listeners=[Listener(name=name, host="h", port=1) for name in names],
+            ),
+            1,
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(_many_items()))
+def test_as_many_items_as_fit_into_a_request_are_answered_in_time_and_change_nothing(
+    single: ProcessCluster, kind: str
+) -> None:
+    request, version = _many_items()[kind]
+    quorum = DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopicData(
+                topic_name="__cluster_metadata",
+                partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+            )
+        ]
+    )
+    topics = MetadataRequest(topics=[MetadataRequestTopic(name="bystander")])
+    with Peer(single) as peer:
+        before = peer.call(topics, 12).topics
+        answer = peer.call(request, version)
+        assert peer.call(topics, 12).topics == before
+        (described,) = peer.call(quorum, 2).topics
+        assert described.partitions[0].leader_epoch == 1
+    assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_refusal_that_repeats_a_very_long_name_leaves_the_rest_of_the_answer(single: ProcessCluster) -> None:
+    longest = "x" * 32_767
+    with Peer(single) as peer:
+        elect = ElectLeadersRequest(
+            topic_partitions=[
+                TopicPartitions(topic=longest, partitions=[0]),
+                TopicPartitions(topic="bystander", partitions=[0]),
+            ]
+        )
+        answer = peer.call(elect, 1)
+        assert answer.error_code == ErrorCode.NONE
+        assert {
+            item.topic: item.partition_result[0].error_code for item in answer.replica_election_results
+        } == {
+            longest: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "bystander": ErrorCode.ELECTION_NOT_NEEDED,
+        }
+        move = AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(
+                    name="bystander",
+                    partitions=[
+                        ReassignablePartition(partition_index=0, replicas=[1] * 50_000),
+                        ReassignablePartition(partition_index=1, replicas=None),
+                    ],
+                )
+            ]
+        )
+        moved = peer.call(move, 0)
+        assert moved.error_code == ErrorCode.NONE
+        assert [item.error_code for item in moved.responses[0].partitions] == [
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -144,3 +146,25 @@ def test_broker_that_starts_before_its_controller_waits_for_it(nodes: Nodes) -> 
     nodes.add(CONTROLLER, "controller", voters)
     nodes.processes.reverse()
     check_client(nodes.wait_served())
+
+
+def test_copy_of_a_live_brokers_directory_does_not_take_its_place(nodes: Nodes, tmp_path: Path) -> None:
+    """As on another machine: a port of its own, but the same ids and the same address told to clients."""
+    voters = {"controller.quorum.voters": f"{CONTROLLER}@{HOST}:{nodes.controller_port}"}
+    nodes.add(CONTROLLER, "controller", voters)
+    nodes.add(BROKER, "broker", voters | {"initial.broker.registration.timeout.ms": "3000"})
+    bootstrap = nodes.wait_served()
+    shutil.copytree(tmp_path / f"node-{BROKER}", tmp_path / "copy")
+    (port,) = free_ports(1)
+    overrides = {
+        "log.dirs": tmp_path / "copy",
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "advertised.listeners": f"PLAINTEXT://{bootstrap}",
+    }
+    options = [f"--override={name}={value}" for name, value in overrides.items()]
+    command = cli("server", "start", str(tmp_path / f"node-{BROKER}.properties"), *options)
+    copy = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert copy.returncode != 0
+    assert "is registered by another process" in copy.stderr, copy.stderr[-2000:]
+    assert "has been fenced" not in nodes.processes[1].output_tail(1 << 20)
+    check_client(bootstrap)

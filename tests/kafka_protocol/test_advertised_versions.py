@@ -33,14 +33,24 @@ KAFKA_4_3 = """
     22 InitProducerId 0-5
     23 OffsetForLeaderEpoch 2-4
     32 DescribeConfigs 1-4
+    33 AlterConfigs 0-2
+    35 DescribeLogDirs 1-5
     37 CreatePartitions 0-3
     42 DeleteGroups 0-2
+    43 ElectLeaders 0-2
     44 IncrementalAlterConfigs 0-1
+    45 AlterPartitionReassignments 0-1
+    46 ListPartitionReassignments 0-0
     55 DescribeQuorum 0-2
+    57 UpdateFeatures 0-2
     60 DescribeCluster 0-2
+    64 UnregisterBroker 0-0
     68 ConsumerGroupHeartbeat 0-1
     69 ConsumerGroupDescribe 0-1
+    74 ListConfigResources 0-1
     75 DescribeTopicPartitions 0-0
+    80 AddRaftVoter 0-1
+    81 RemoveRaftVoter 0-0
 """
 """As observed from brokers of that release, for the APIs that this project serves."""
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -20,13 +26,19 @@ from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.core import ControllerCore
 from pykraft.metadata_log.controller.requests import (
+    AlterPartitionRequest,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    IsrMember,
+    PartitionIsrChange,
+    PartitionIsrResult,
     RegisterBrokerRequest,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
-from pykraft.metadata_log.invariants import check_image, check_step
+from pykraft.metadata_log.invariants import check_batch, check_image, check_settled
+from pykraft.metadata_log.loader import fold_batch
 from pykraft.metadata_log.records import Endpoint, Record
 from pykraft.quorum.listener import CommittedBatch
 
@@ -34,19 +46,29 @@ CLUSTER_ID = "test-cluster"
 T = TypeVar("T")
 
 
+def incarnation_id(broker_id: int, number: int) -> Uuid:
+    return Uuid(bytes([broker_id + 1]) * 8 + bytes([number]) * 8)
+
+
 class ControllerHarness:
     """The active core, a standby, and the log between them. Every step is checked against the invariants."""
 
-    def __init__(self, seed: int = 0, config: ControllerConfig | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        config: ControllerConfig | None = None,
+        features: dict[str, int] | None = None,
+    ) -> None:
         self.config = config or ControllerConfig()
         self.rng = Random(seed)
         self.context = RequestContext()
         self.now_ms = 1_000_000
         self.epoch = 1
-        self.core = ControllerCore(self.config, CLUSTER_ID, self.rng, {"group.version": 1})
+        self.core = ControllerCore(self.config, CLUSTER_ID, self.rng, features or {"group.version": 1})
         self.standby = ControllerCore(self.config, CLUSTER_ID, Random(seed + 1), {})
         self.log: list[CommittedBatch] = []
         self.committed = 0
+        self.sweeps_at_once = True
         self.run(self.core.claim(self.now_ms))
 
     @property
@@ -54,13 +76,29 @@ class ControllerHarness:
         return self.core.image
 
     def run(self, result: ControllerResult[T]) -> T:
-        """Append and replay the records of a result; its response."""
-        before, base_offset = self.image, self.core.last_offset + 1
-        if result.records:
-            self.append(result.records)
-            check_image(self.image)
-            check_step(before, self.image)
+        """Append and replay the records of a result, and sweep behind it; its response."""
+        base_offset = self.core.last_offset + 1
+        self._append_checked(result.records)
+        if self.sweeps_at_once:
+            self.sweep()
         return result.response_at(base_offset)
+
+    def sweep(self, most_slices: int | None = None) -> int:
+        """Work off slices until nothing is left, or so many; how many it were."""
+        slices = 0
+        while self.core.is_sweeping and slices != most_slices:
+            self._append_checked(self.core.next_sweep_slice().records)
+            slices += 1
+        if not self.core.is_sweeping:
+            check_settled(self.image)
+        return slices
+
+    def _append_checked(self, records: tuple[Record, ...]) -> None:
+        if records:
+            before = self.image
+            self.append(records)
+            check_image(self.image)
+            check_batch(before, self.image)
 
     def append(self, records: tuple[Record, ...]) -> None:
         base_offset = self.core.last_offset + 1
@@ -73,8 +111,10 @@ class ControllerHarness:
     def commit(self) -> None:
         """Commit everything appended so far, and let the standby see it."""
         for batch in self.log[self.committed :]:
-            self.core.replay_committed(batch)
-            self.standby.replay_committed(batch)
+            taken = self.core.take_committed(batch)
+            assert taken is not None
+            self.core.follow(taken[0])
+            self.standby.follow(fold_batch(self.standby.image, batch)[0])
         self.committed = len(self.log)
 
     def lose_leadership(self) -> None:
@@ -93,15 +133,19 @@ class ControllerHarness:
         log_dirs: tuple[Uuid, ...] | None = None,
         cluster_id: str = CLUSTER_ID,
         port: int = 9092,
+        dead: tuple[int, ...] = (),
+        **fields: Any,
     ) -> int:
-        """Register a broker; its epoch. It stays fenced."""
+        """Register a broker; its epoch. It stays fenced. ``dead`` are incarnations it knows to be dead."""
         request = RegisterBrokerRequest(
             cluster_id=cluster_id,
             broker_id=broker_id,
-            incarnation_id=Uuid(bytes([broker_id + 1]) * 8 + bytes([incarnation]) * 8),
+            incarnation_id=incarnation_id(broker_id, incarnation),
             endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port),),
             log_dirs=(Uuid(bytes([100 + broker_id]) * 16),) if log_dirs is None else log_dirs,
             rack=rack,
+            dead_incarnations=frozenset(incarnation_id(broker_id, number) for number in dead),
+            **{"features": SUPPORTED_RANGES, **fields},
         )
         return self.run(self.core.handle_register_broker(request, self.now_ms)).broker_epoch
 
@@ -123,6 +167,19 @@ class ControllerHarness:
             want_shut_down,
         )
         return self.run(self.core.handle_broker_heartbeat(request, self.now_ms))
+
+    def hear_active(self) -> None:
+        """A heartbeat of every broker that is active."""
+        for broker_id in sorted(self.image.brokers):
+            if self.image.is_active(broker_id):
+                self.heartbeat(broker_id)
+
+    def shut_down(self, broker_id: int) -> BrokerHeartbeatResponse:
+        """A whole controlled shutdown; the last answer."""
+        self.heartbeat(broker_id, want_shut_down=True)
+        self.heartbeat(broker_id, want_shut_down=True)
+        self.hear_active()
+        return self.heartbeat(broker_id, want_shut_down=True)
 
     def start_brokers(self, *broker_ids: int, racks: dict[int, str] | None = None) -> None:
         """Register and unfence."""
@@ -170,6 +227,33 @@ class ControllerHarness:
         )
         assert result.error_code == 0, result.error_message
         return self.topic(name)
+
+    def set_isr(self, name: str, *isr: int, index: int = 0) -> PartitionIsrResult:
+        """The leader of a partition proposes an ISR."""
+        topic, partition = self.topic(name), self.partition(name, index)
+        epochs = {id: broker.epoch for id, broker in self.image.brokers.items()}
+        change = PartitionIsrChange(
+            topic.id,
+            index,
+            partition.leader_epoch,
+            partition.partition_epoch,
+            tuple(IsrMember(id, epochs[id]) for id in isr),
+        )
+        request = AlterPartitionRequest(partition.leader, epochs[partition.leader], (change,))
+        (result,) = self.run(self.core.handle_alter_partition(request)).partitions
+        return result
+
+    def reassign(
+        self, name: str, replicas: list[int] | None, *, index: int = 0, allow_factor_change: bool = True
+    ) -> ErrorCode:
+        """Ask for other replicas of one partition, or (None) for an end of that; what was answered."""
+        wanted = ReassignablePartition(partition_index=index, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=allow_factor_change,
+            topics=[ReassignableTopic(name=name, partitions=[wanted])],
+        )
+        response = self.run(self.core.handle_alter_partition_reassignments(self.context, request))
+        return ErrorCode(response.responses[0].partitions[0].error_code)
 
     def topic(self, name: str) -> TopicImage:
         topic = self.image.topic(name)

@@ -206,6 +206,10 @@ def test_producer_ids_taken_back_with_a_lost_leadership_were_never_told_to_anybo
 
 
 def test_good_bye_that_was_not_committed_is_forgotten_with_the_leadership(cluster: Any) -> None:
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    cluster.commit()
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    cluster.hear_active()
     assert cluster.heartbeat(3, want_shut_down=True).should_shut_down
     cluster.lose_leadership()
     assert not cluster.image.brokers[3].fenced
@@ -302,15 +306,14 @@ def test_broker_that_shuts_down_hands_over_and_may_then_go(cluster: Any) -> None
     cluster.create_assigned("t", [1, 2])
     first = cluster.heartbeat(1, want_shut_down=True)
     assert not first.should_shut_down and cluster.partition("t").leader == 2
-    second = cluster.heartbeat(1, want_shut_down=True)
-    assert second.should_shut_down and second.is_fenced
+    last = cluster.shut_down(1)
+    assert last.should_shut_down and last.is_fenced
     cluster.register(1, incarnation=2)
 
 
 def test_broker_that_shuts_down_with_the_only_copy_goes_all_the_same(cluster: Any) -> None:
     cluster.create_assigned("t", [1])
-    cluster.heartbeat(1, want_shut_down=True)
-    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.shut_down(1).should_shut_down
     assert cluster.partition("t").isr == (1,) and cluster.partition("t").leader == NO_LEADER
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.metadata_log.controller.requests import RegisterBrokerRequest
-from pykraft.metadata_log.records import Endpoint, FeatureRange
+from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykraft.metadata_log.records import FeatureRange
 
 
 def refused(code: ErrorCode) -> Any:
@@ -40,6 +40,30 @@ def test_process_that_just_registered_holds_the_id_before_its_first_heartbeat(co
         controller.register(1, incarnation=2)
 
 
+def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    old_epoch = cluster.image.brokers[1].epoch
+    new_epoch = cluster.register(1, incarnation=3, dead=(1, 2))
+    assert new_epoch > old_epoch and cluster.image.brokers[1].fenced
+    assert cluster.partition("t").isr == (2, 3)
+    with refused(ErrorCode.STALE_BROKER_EPOCH):
+        cluster.heartbeat(1, epoch=old_epoch)
+    assert not cluster.heartbeat(1).is_fenced
+
+
+def test_death_of_other_processes_takes_no_live_brokers_place(cluster: Any) -> None:
+    """A directory that was copied, at whatever time, from the live broker: nothing in it proves anything."""
+    cluster.silence(2)
+    cluster.register(2, incarnation=5)
+    cluster.heartbeat(2)
+    for dead in ((), (1,), (1, 2, 3, 4), (6,)):
+        with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+            cluster.register(2, incarnation=7, dead=dead)
+    with refused(ErrorCode.INCONSISTENT_CLUSTER_ID):
+        cluster.register(2, incarnation=7, dead=(5,), cluster_id="elsewhere")
+    assert not cluster.heartbeat(2).is_fenced
+
+
 def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(cluster: Any) -> None:
     before = cluster.image
     assert cluster.register(1) == before.brokers[1].epoch
@@ -69,17 +93,22 @@ def test_unusable_log_directories_are_refused(cluster: Any, log_dirs: tuple[Uuid
         cluster.register(9, log_dirs=log_dirs)
 
 
-def test_broker_that_cannot_run_a_finalized_feature_is_refused(controller: Any) -> None:
-    request = RegisterBrokerRequest(
-        "test-cluster",
-        1,
-        Uuid(b"i" * 16),
-        (Endpoint("P", "h", 1),),
-        (Uuid(b"d" * 16),),
-        features=(FeatureRange("metadata.version", 7, 29),),
-    )
+@pytest.mark.parametrize(
+    "features",
+    [
+        (FeatureRange("metadata.version", 7, 29), FeatureRange("group.version", 0, 1)),
+        (FeatureRange("metadata.version", 31, 40), FeatureRange("group.version", 0, 1)),
+        (FeatureRange("metadata.version", 7, 30), FeatureRange("group.version", 0, 0)),
+        (FeatureRange("metadata.version", 7, 30),),
+        (),
+    ],
+)
+def test_broker_that_cannot_run_a_finalized_feature_is_refused(
+    controller: Any, features: tuple[FeatureRange, ...]
+) -> None:
     with refused(ErrorCode.UNSUPPORTED_VERSION):
-        controller.core.handle_register_broker(request, controller.now_ms)
+        controller.register(1, features=features)
+    assert 1 not in controller.image.brokers
 
 
 def test_new_incarnation_leaves_every_isr_it_shares(cluster: Any) -> None:
@@ -112,3 +141,30 @@ def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(cl
     assert cluster.partition("t").leader == -1
     cluster.heartbeat(2)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+
+
+def unregister(cluster: Any, broker_id: int) -> Any:
+    request = UnregisterBrokerRequest(broker_id=broker_id)
+    return cluster.run(cluster.core.handle_unregister_broker(cluster.context, request))
+
+
+def test_broker_that_is_fenced_can_be_unregistered_and_register_anew(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    cluster.create_assigned("only", [3])
+    cluster.silence(3)
+    old_epoch = cluster.image.brokers[3].epoch
+    assert unregister(cluster, 3).error_code == 0
+    assert 3 not in cluster.image.brokers
+    assert cluster.partition("t").replicas == (1, 2, 3) and cluster.partition("t").isr == (1, 2)
+    assert cluster.partition("only").leader == -1
+    with refused(ErrorCode.STALE_BROKER_EPOCH):
+        cluster.heartbeat(3, epoch=old_epoch, offset=0)
+    assert cluster.register(3, incarnation=2) > old_epoch
+
+
+def test_broker_that_may_hold_a_lease_is_not_unregistered(cluster: Any) -> None:
+    before = cluster.image
+    for broker_id, code in ((1, ErrorCode.INVALID_REQUEST), (9, ErrorCode.BROKER_ID_NOT_REGISTERED)):
+        answer = unregister(cluster, broker_id)
+        assert answer.error_code == code and str(broker_id) in answer.error_message
+    assert cluster.image is before

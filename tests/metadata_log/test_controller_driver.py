@@ -24,17 +24,24 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log import controller_rpc
+from pykraft.metadata_log import controller_driver, controller_rpc
+from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatRequest,
     RegisterBrokerRequest,
+    RegisterControllerRequest,
 )
 from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
-from pykraft.metadata_log.records import Endpoint
+from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord
+from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.log_shape import SnapshotId
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress, RpcHandler
 
 NODE = 1
@@ -59,14 +66,15 @@ class ManualQuorum:
         self.leader = NOBODY
         self.batches: list[CommittedBatch] = []
         self.delivered = 0
-        self.listeners: list[ControllerDriver] = []
+        self.listeners: list[MetadataLoader] = []
+        self.voters = VoterSet([Voter(ReplicaKey(NODE), RpcAddress("localhost", 9093))])
 
     @property
     def end_offset(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else 0
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
-        if self.leader != LeaderAndEpoch(NODE, epoch):
+        if self.leader.leader_id is None or self.leader.epoch != epoch:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         base = self.end_offset
         self.batches.append(CommittedBatch(base, base + len(values) - 1, epoch, 0, tuple(values)))
@@ -76,9 +84,10 @@ class ManualQuorum:
         voters = (ReplicaProgress(ReplicaKey(NODE), self.end_offset, now_ms, now_ms),)
         return QuorumDescription(self.leader.leader_id, self.leader.epoch, self.delivered, voters, ())
 
-    def commit(self) -> None:
-        batches = self.batches[self.delivered :]
-        self.delivered = len(self.batches)
+    def commit(self, at_most: int | None = None) -> None:
+        end = len(self.batches) if at_most is None else self.delivered + at_most
+        batches = self.batches[self.delivered : end]
+        self.delivered += len(batches)
         for listener in self.listeners:
             listener.handle_commit(batches)
 
@@ -110,11 +119,10 @@ class World:
             clock=self.clock,
             rng=Random(1),
             bootstrap_features={},
-            voter_endpoints={NODE: RpcAddress("localhost", 9093)},
             on_fatal=self.fatal.append,
         )
         driver.attach(self.quorum)
-        self.quorum.listeners.append(driver)
+        self.quorum.listeners.append(MetadataLoader(controller=driver))
         return driver
 
     async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -127,8 +135,10 @@ class World:
     async def register(self, broker_id: int = 1) -> int:
         return int((await self.finish(self.driver.register_broker(registration(broker_id)))).broker_epoch)
 
-    def create(self, name: str, timeout_ms: int = 30_000) -> Coroutine[Any, Any, bytes]:
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    def create(
+        self, name: str, timeout_ms: int = 30_000, partitions: int = 1, replication_factor: int = 1
+    ) -> Coroutine[Any, Any, bytes]:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
         body = CreateTopicsRequest(topics=[topic]).encode(7)
         return self.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, timeout_ms)
 
@@ -140,6 +150,7 @@ def registration(broker_id: int, incarnation: int = 1) -> RegisterBrokerRequest:
         Uuid(bytes([incarnation]) * 16),
         (Endpoint("PLAINTEXT", "h", 1),),
         (Uuid(bytes([100 + broker_id]) * 16),),
+        SUPPORTED_RANGES,
     )
 
 
@@ -264,6 +275,31 @@ def test_batch_of_another_epoch_ends_the_reign_before_the_news_arrives() -> None
     run(scenario)
 
 
+@pytest.mark.parametrize("slice_batches", [1, 2, 3])
+def test_control_batch_between_batches_of_a_reign_moves_the_offset_and_nothing_else(
+    slice_batches: int,
+) -> None:
+    """A change of the voter set, say: the quorum appends it, the controller hears of it when it commits."""
+
+    async def scenario(world: World) -> None:
+        first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+        await settle()
+        offset = world.quorum.end_offset
+        world.quorum.batches.append(CommittedBatch(offset, offset, 1, 0, ()))
+        second = asyncio.ensure_future(world.driver.register_broker(registration(2)))
+        await settle()
+        while world.quorum.delivered < len(world.quorum.batches):
+            world.quorum.commit(slice_batches)
+            assert world.driver.committed_image == world.standby.committed_image
+            await settle()
+        assert ((await first).broker_epoch, (await second).broker_epoch) == (offset - 1, offset + 1)
+        assert world.driver.active and world.driver.image.offset == offset + 1
+        world.quorum.elect(2, 2)
+        assert sorted(world.driver.image.brokers) == [1, 2]
+
+    run(scenario)
+
+
 def test_re_elected_controller_takes_over_without_loading() -> None:
     async def scenario(world: World) -> None:
         await world.register()
@@ -273,6 +309,24 @@ def test_re_elected_controller_takes_over_without_loading() -> None:
         assert world.driver.active
         assert world.driver.image.brokers == before
         assert await world.register(2) == world.quorum.end_offset - 1
+
+    run(scenario)
+
+
+def test_controller_that_was_given_a_snapshot_decides_on_it() -> None:
+    async def scenario(world: World) -> None:
+        await world.register()
+        late = world.make_driver(2)
+        loader = world.quorum.listeners.pop()
+        loader.begin_snapshot(SnapshotId(world.quorum.end_offset, 1), 0)
+        for values in iter_snapshot_values(world.driver.committed_image):
+            loader.handle_snapshot_values(values)
+        loader.finish_snapshot()
+        assert late.committed_image == late.image == world.driver.committed_image
+        world.quorum.listeners[1] = loader
+        world.standby = late
+        world.quorum.elect(2, 2)
+        assert late.active and 1 in late.image.brokers
 
     run(scenario)
 
@@ -344,6 +398,117 @@ def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller() -> None
     run(scenario, session_timeout_ms=40)
 
 
+def test_idle_controller_writes_what_changes_nothing_at_the_interval_it_is_given() -> None:
+    async def scenario(world: World) -> None:
+        end_offset, image = world.quorum.end_offset, world.driver.image
+        await world.driver.start()
+        while world.quorum.end_offset < end_offset + 3:
+            await asyncio.sleep(0.001)
+        await world.driver.stop()
+        world.quorum.commit()
+        assert world.driver.committed_image.features == image.features
+
+    run(scenario, max_idle_interval_ms=5)
+
+
+def many_topics(count: int, partitions: int) -> bytes:
+    topics = [
+        CreatableTopic(name=f"t{number}", num_partitions=partitions, replication_factor=1)
+        for number in range(count)
+    ]
+    return CreateTopicsRequest(topics=topics).encode(7)
+
+
+def test_request_for_many_topics_takes_turns_with_others_and_is_answered_as_one() -> None:
+    async def scenario(world: World) -> None:
+        epoch = await world.register()
+        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+        await world.finish(world.driver.broker_heartbeat(beat))
+        body, before = many_topics(20, 100), len(world.quorum.batches)
+        task = asyncio.ensure_future(
+            world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)
+        )
+        seen = []
+        while len(world.driver.image.topics_by_id) < 20:
+            await asyncio.sleep(0)
+            seen.append(len(world.driver.image.topics_by_id))
+        assert len(set(seen)) > 3, "many topics were created in one turn"
+        await settle()
+        assert not task.done(), "answered before the commit"
+        world.quorum.commit()
+        answer = CreateTopicsResponse.decode(await task, 7)
+        assert [topic.name for topic in answer.topics] == [f"t{number}" for number in range(20)]
+        assert max(len(batch.values) for batch in world.quorum.batches[before:]) <= 500
+
+    run(scenario)
+
+
+def test_request_in_parts_fails_with_the_reign_it_began_in() -> None:
+    async def scenario(world: World) -> None:
+        epoch = await world.register()
+        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+        await world.finish(world.driver.broker_heartbeat(beat))
+        task = asyncio.ensure_future(
+            world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, many_topics(20, 100), 30_000)
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < len(world.driver.image.topics_by_id) < 20
+        world.quorum.elect(2, 2)
+        world.quorum.elect(NODE, 3)  # what the first parts appended is gone
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            await task
+        await settle()
+        world.quorum.commit()
+        assert len(world.driver.image.topics_by_id) == 0
+
+    run(scenario)
+
+
+def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweeps, "SLICE_CHANGES", 2)
+
+    async def scenario(world: World) -> None:
+        for broker_id in (1, 2):
+            epoch = await world.register(broker_id)
+            beat = BrokerHeartbeatRequest(broker_id, epoch, world.driver.image.offset)
+            await world.finish(world.driver.broker_heartbeat(beat))
+        await world.finish(world.create("t", partitions=40, replication_factor=2))
+        victim = world.driver.image.brokers[1]
+        want_fence = BrokerHeartbeatRequest(1, victim.epoch, world.driver.image.offset, want_fence=True)
+
+        def led() -> int:
+            topic = world.driver.image.topic("t")
+            assert topic is not None
+            return sum(partition.leader == 1 for partition in topic.partitions)
+
+        before = led()
+        answer = asyncio.ensure_future(world.driver.broker_heartbeat(want_fence))
+        await asyncio.sleep(0)
+        world.quorum.commit()
+        assert (await answer).is_fenced
+        turns = [led()]
+        while turns[-1] > before // 2:
+            await asyncio.sleep(0)
+            turns.append(led())
+        assert len(turns) > 5, "many partitions moved in one turn"
+        world.quorum.elect(2, 2)
+        left = sum(batch.epoch == 1 for batch in world.quorum.batches)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        later = sum(batch.epoch == 1 for batch in world.quorum.batches)
+        assert later == left, "a deposed controller goes on"
+        world.quorum.elect(NODE, 3)
+        while led():
+            await asyncio.sleep(0)
+        world.quorum.commit()
+        assert world.fatal == []
+
+    run(scenario)
+
+
 class HandlerTable:
     """The server's side of the port: calls a handler by its method name."""
 
@@ -369,6 +534,9 @@ def wire_registration(broker_id: int) -> pb.RegisterBrokerRequest:
         incarnation_id=bytes([broker_id]) * 16,
         endpoints=[pb.Endpoint(name="PLAINTEXT", host="h", port=1, security_protocol="PLAINTEXT")],
         log_dirs=[bytes([100 + broker_id]) * 16],
+        features=[
+            pb.Feature(name=f.name, min_level=f.min_level, max_level=f.max_level) for f in SUPPORTED_RANGES
+        ],
         rack="r1",
     )
 
@@ -426,5 +594,83 @@ def test_errors_travel_as_codes_with_a_leader_hint() -> None:
         short = pb.RegisterBrokerRequest(cluster_id="c", broker_id=1, incarnation_id=b"short")
         answer = pb.RegisterBrokerResponse.FromString(await server.call("RegisterBroker", short))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario)
+
+
+# --- feature levels of controllers -------------------------------------------------------------------------
+
+
+def test_active_controller_says_itself_which_levels_it_can_run() -> None:
+    async def scenario(world: World) -> None:
+        assert dict(world.driver.committed_image.controllers) == {NODE: SUPPORTED_RANGES}
+        world.quorum.elect(2, 2)
+        world.quorum.commit()
+        assert dict(world.standby.committed_image.controllers) == {
+            NODE: SUPPORTED_RANGES,
+            2: SUPPORTED_RANGES,
+        }
+        offset = world.standby.committed_image.offset
+        world.quorum.elect(NODE, 3)
+        world.quorum.commit()
+        assert world.driver.committed_image.offset == offset + 1, "only the change of leaders is new"
+
+    run(scenario)
+
+
+def test_standby_tells_the_active_controller_until_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
+    attempts: list[int] = []
+
+    async def scenario(world: World) -> None:
+        async def register() -> None:
+            attempts.append(len(attempts))
+            if len(attempts) == 1:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no leader yet")
+            request = RegisterControllerRequest("c", 2, SUPPORTED_RANGES)
+            telling = asyncio.ensure_future(world.driver.register_controller(request))
+            await settle()
+            world.quorum.commit()
+            await telling
+
+        world.standby.attach(world.quorum, register)
+        await world.standby.start()
+        async with asyncio.timeout(10):
+            while 2 not in world.standby.committed_image.controllers:
+                await asyncio.sleep(0.001)
+        done = len(attempts)
+        await asyncio.sleep(0.02)
+        assert done == len(attempts) == 2
+        await world.standby.stop()
+        assert world.fatal == []
+
+    run(scenario)
+
+
+def test_controller_that_is_refused_because_it_is_too_old_halts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
+
+    async def scenario(world: World) -> None:
+        async def register() -> None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the cluster runs metadata.version at level 31")
+
+        world.standby.attach(world.quorum, register)
+        await world.standby.start()
+        async with asyncio.timeout(10):
+            while not world.fatal:
+                await asyncio.sleep(0.001)
+        assert "level 31" in str(world.fatal[0])
+        await world.standby.stop()
+
+    run(scenario)
+
+
+def test_controller_that_cannot_run_the_clusters_levels_halts_before_it_decides_anything() -> None:
+    async def scenario(world: World) -> None:
+        world.quorum.propose(1, [encode_record(FeatureLevelRecord("metadata.version", 31))])
+        world.quorum.commit()
+        world.quorum.elect(2, 2)
+        assert not world.standby.active
+        assert "metadata.version at level 31; this software supports 7 to 30" in str(world.fatal[0])
 
     run(scenario)

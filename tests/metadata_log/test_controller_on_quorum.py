@@ -20,6 +20,7 @@ from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.config import QuorumConfig
@@ -64,7 +65,6 @@ class Node:
         clock = SystemClock()
         self.fatal: list[BaseException] = []
         self.news = News()
-        self.loader = MetadataLoader()
         self.driver = ControllerDriver(
             node_id=1,
             config=ControllerConfig(),
@@ -74,6 +74,7 @@ class Node:
             bootstrap_features={"group.version": 1},
             on_fatal=self.fatal.append,
         )
+        self.loader = MetadataLoader(controller=self.driver)
         self.quorum = QuorumNode(
             config=QuorumConfig(),
             cluster_id="c",
@@ -84,7 +85,7 @@ class Node:
             transport=NoTransport(),
             clock=clock,
             rng=Random(1),
-            listeners=[self.driver, self.loader, self.news],
+            listeners=[self.loader, self.news],
             on_fatal=self.fatal.append,
         )
         self.driver.attach(self.quorum)
@@ -111,7 +112,9 @@ def test_what_was_answered_is_there_after_a_restart_and_both_images_agree() -> N
         node = Node(disk)
         await node.start()
         registered = await node.driver.register_broker(
-            RegisterBrokerRequest("c", 1, Uuid(b"i" * 16), (Endpoint("P", "h", 1),), (Uuid(b"l" * 16),))
+            RegisterBrokerRequest(
+                "c", 1, Uuid(b"i" * 16), (Endpoint("P", "h", 1),), (Uuid(b"l" * 16),), SUPPORTED_RANGES
+            )
         )
         await node.until(lambda image: 1 in image.brokers)
         beat = BrokerHeartbeatRequest(1, registered.broker_epoch, node.loader.offset)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -48,7 +50,7 @@ class Commands:
         often = [*[self.heartbeat] * 5, *[self.alter_isr] * 3, self.create, self.create]
         seldom = [self.shut_down, self.fence_check, self.delete, self.grow]
         command: Callable[[], Any] = rng.choice(
-            [*often, *seldom, self.register, self.alter_config, self.allocate]
+            [*often, *seldom, self.register, self.alter_config, self.allocate, self.move, self.elect]
         )
         with suppress(KafkaError):
             command()
@@ -60,7 +62,14 @@ class Commands:
         broker_id = self.broker_id()
         self.incarnations[broker_id] += self.rng.random() < 0.5
         rack = self.rng.choice(("r1", "r2", None))
-        self.harness.register(broker_id, incarnation=self.incarnations[broker_id], rack=rack)
+        known = self.harness.image.brokers[broker_id]
+        self.harness.register(
+            broker_id,
+            incarnation=self.incarnations[broker_id],
+            rack=rack,
+            previous_broker_epoch=self.rng.choice((known.epoch, -1)),
+            log_dirs=known.log_dirs if self.rng.random() < 0.8 else (Uuid(self.rng.randbytes(16)),),
+        )
 
     def heartbeat(self, want_shut_down: bool = False) -> None:
         broker_id = self.broker_id()
@@ -103,15 +112,39 @@ class Commands:
 
     def alter_config(self) -> None:
         entry = AlterableConfig(
-            name=self.rng.choice(("retention.ms", "cleanup.policy", "nonsense")),
+            name=self.rng.choice(
+                (
+                    "retention.ms",
+                    "cleanup.policy",
+                    "nonsense",
+                    "min.insync.replicas",
+                    "unclean.leader.election.enable",
+                )
+            ),
             config_operation=self.rng.randint(0, 3),
-            value=self.rng.choice(("5", "compact", "delete", None)),
+            value=self.rng.choice(("2", "5", "compact", "delete", "true", "false", None)),
         )
         resource = AlterConfigsResource(
             resource_type=2, resource_name=self.rng.choice(NAMES), configs=[entry]
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         self.harness.run(self.harness.core.handle_incremental_alter_configs(self.harness.context, request))
+
+    def move(self) -> None:
+        partitions = [(topic.name, index) for topic, index, _ in iter_partitions(self.harness.image)]
+        if partitions:
+            name, index = self.rng.choice(partitions)
+            replicas = self.rng.choices((*BROKERS, *BROKERS, 99), k=self.rng.randint(0, 3))
+            self.harness.reassign(
+                name,
+                None if self.rng.random() < 0.3 else replicas,
+                index=index,
+                allow_factor_change=self.rng.random() < 0.8,
+            )
+
+    def elect(self) -> None:
+        request = ElectLeadersRequest(election_type=self.rng.randint(0, 2), topic_partitions=None)
+        self.harness.run(self.harness.core.handle_elect_leaders(self.harness.context, request))
 
     def alter_isr(self) -> None:
         image: MetadataImage = self.harness.image
@@ -180,7 +213,7 @@ def apply_delta(old: dict[str, Any], delta: MetadataDelta) -> dict[str, Any]:
 def test_standby_and_active_agree_at_every_commit_and_no_invariant_breaks(
     make_controller: Callable[..., Any], seed: int
 ) -> None:
-    harness = make_controller(seed)
+    harness = make_controller(seed, features={"eligible.leader.replicas.version": seed % 2})
     commands, rng = Commands(harness, seed), Random(-seed - 1)
     for _ in range(200):
         commands.one()

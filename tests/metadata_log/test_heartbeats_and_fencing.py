@@ -28,17 +28,30 @@ def test_heartbeat_with_another_epoch_is_stale(cluster: Any, epoch: int) -> None
     assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
+def test_late_heartbeat_of_a_replaced_process_does_not_keep_its_successor_alive(cluster: Any) -> None:
+    replaced = cluster.image.brokers[1].epoch
+    cluster.register(1, incarnation=2, dead=(1,))
+    cluster.heartbeat(1)
+    assert not cluster.image.brokers[1].fenced
+    cluster.now_ms += cluster.config.session_timeout_ms - 1
+    with pytest.raises(KafkaError):
+        cluster.heartbeat(1, epoch=replaced)
+    cluster.now_ms += 1
+    cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+    assert cluster.image.brokers[1].fenced
+
+
 def test_heartbeat_in_the_steady_state_writes_nothing(cluster: Any) -> None:
     before = cluster.image
     cluster.heartbeat(1)
     assert cluster.image is before
 
 
-def test_silent_broker_is_fenced_and_its_leaderships_move_in_one_batch(cluster: Any) -> None:
+def test_silent_broker_is_fenced_and_then_its_leaderships_move(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     batches = len(cluster.log)
     cluster.silence(1)
-    assert len(cluster.log) == batches + 1
+    assert [len(batch.values) for batch in cluster.log[batches:]] == [1, 3]
     assert cluster.image.brokers[1].fenced
     assert cluster.partition("t", 0).leader == 2
     assert [p.isr for p in cluster.topic("t").partitions] == [(2, 3), (2, 3), (3, 2)]
@@ -109,14 +122,57 @@ def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> Non
     assert cluster.image.brokers[1].in_controlled_shutdown
     assert [(p.leader, p.isr) for p in cluster.topic("t").partitions] == [(2, (2,)), (3, (3,))]
     second = cluster.heartbeat(1, want_shut_down=True)
-    assert (second.is_fenced, second.should_shut_down) == (True, True)
+    assert (second.is_fenced, second.should_shut_down) == (False, False), "the others do not know yet"
+    cluster.hear_active()
+    third = cluster.heartbeat(1, want_shut_down=True)
+    assert (third.is_fenced, third.should_shut_down) == (True, True)
     assert cluster.image.brokers[1].fenced
 
 
-def test_broker_that_leads_nothing_may_shut_down_at_once(cluster: Any) -> None:
+def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    cluster.create_assigned("u", [3, 2])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, want_shut_down=True)
+    handed_over_at = cluster.image.offset
+    cluster.heartbeat(2)
+    cluster.heartbeat(3, offset=handed_over_at - 1)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.create_topic("later")
+    cluster.heartbeat(3, offset=handed_over_at)
+    cluster.heartbeat(2, offset=0)  # an old heartbeat that was late takes nothing back
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_leaving_broker_waits_for_none_that_is_fenced_or_leaves_as_well(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3], [2, 3, 1])
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id, want_shut_down=True)
+        cluster.heartbeat(broker_id, want_shut_down=True)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.silence(3)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.heartbeat(2, want_shut_down=True).should_shut_down
+
+
+def test_new_controller_learns_anew_who_knows_of_a_leave(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.hear_active()
+    cluster.commit()
+    cluster.lose_leadership()
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_broker_that_leads_nothing_leaves_the_same_way(cluster: Any) -> None:
     cluster.create_assigned("t", [2, 1])
-    answer = cluster.heartbeat(1, want_shut_down=True)
-    assert answer.should_shut_down
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert cluster.partition("t").isr == (2,)
 
 
@@ -126,17 +182,26 @@ def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_bu
     cluster.create_assigned("t", [1])
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))
-    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.shut_down(1).should_shut_down
 
 
 def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster: Any) -> None:
     cluster.create_assigned("t", [1])
-    cluster.heartbeat(1, want_shut_down=True)
-    cluster.heartbeat(1, want_shut_down=True)
+    cluster.shut_down(1)
     cluster.register(1, incarnation=2)
     assert not cluster.heartbeat(1).is_fenced
     assert not cluster.image.brokers[1].in_controlled_shutdown
     assert cluster.partition("t").leader == 1
+
+
+def test_wish_to_be_fenced_that_was_late_on_the_way_fences_nobody(controller: Any) -> None:
+    """The broker has been unfenced since it sent it, and holds a lease."""
+    epoch = controller.register(1)
+    assert controller.heartbeat(1, want_fence=True, offset=epoch).is_fenced
+    assert not controller.heartbeat(1).is_fenced
+    assert not controller.heartbeat(1, want_fence=True, offset=epoch).is_fenced
+    assert not controller.image.brokers[1].fenced
+    assert controller.heartbeat(1, want_fence=True).is_fenced, "this one knows that it is unfenced"
 
 
 def test_fenced_broker_that_wants_to_shut_down_is_let_go_at_once(controller: Any) -> None:

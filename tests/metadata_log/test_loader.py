@@ -1,14 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.codec import RecordFormatError, encode_record
-from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.loader import MetadataLoader
-from pykraft.metadata_log.records import FeatureLevelRecord, NoOpRecord, PartitionRecord, Record, TopicRecord
+from pykraft.metadata_log.delta import Changes, MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.loader import CHECK_EVERY_BATCHES, GROWTH_RECORDS, MetadataLoader
+from pykraft.metadata_log.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from pykraft.metadata_log.replay import replay
+from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
+from pykraft.quorum.log_shape import SnapshotId
 
 ID = Uuid(b"t" * 16)
 
@@ -67,3 +82,161 @@ def test_a_record_newer_than_the_code_stops_the_loader() -> None:
     with pytest.raises(RecordFormatError):
         loader.handle_commit([CommittedBatch(0, 0, 1, 0, (b"\x92\x63\x00",))])
     assert loader.offset == -1
+
+
+# --- starting ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_published_before_the_node_has_caught_up() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    loader = MetadataLoader([Recorder("only", calls)])
+    loader.attach(lambda: 4)
+    loader.handle_commit([control(0, 1), batch(1, TopicRecord("t", ID))])
+    loader.handle_commit([batch(2, PartitionRecord(0, ID, (1,), (1,), 1))])
+    assert calls == []
+    loader.handle_commit([batch(3, FeatureLevelRecord("f", 1))])
+    ((_, delta, image),) = calls
+    assert delta.old is EMPTY_IMAGE and delta.new is image is loader.image
+    assert delta.created_topics == delta.changed_topics == {ID}
+    assert dict(delta.changed_partitions) == {ID: frozenset([0])}
+    assert delta.changed_features == {"f"}
+
+
+def test_node_that_once_caught_up_publishes_every_slice() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    loader = MetadataLoader([Recorder("only", calls)])
+    loader.attach(lambda: 1)
+    loader.handle_commit([batch(0, FeatureLevelRecord("f", 1))])
+    loader.attach(lambda: 100)
+    loader.handle_commit([batch(1, FeatureLevelRecord("g", 1))])
+    assert [delta.changed_features for _, delta, _ in calls] == [{"f"}, {"g"}]
+
+
+def test_owner_is_told_when_the_image_has_grown() -> None:
+    grown: list[int] = []
+    loader = MetadataLoader(on_growth=lambda: grown.append(loader.offset))
+    for _ in range(5):
+        half = [NoOpRecord()] * (GROWTH_RECORDS // 2)
+        loader.handle_commit([batch(loader.offset + 1, *half)])
+    assert grown == [GROWTH_RECORDS - 1, 2 * GROWTH_RECORDS - 1]
+
+
+# --- snapshots ---------------------------------------------------------------------------------------------
+
+
+def image_of(*records: Record) -> MetadataImage:
+    return replay(EMPTY_IMAGE, records, 0, 1)[0]
+
+
+def feed(loader: MetadataLoader, image: MetadataImage, end_offset: int, epoch: int) -> None:
+    loader.begin_snapshot(SnapshotId(end_offset, epoch), 55)
+    for values in iter_snapshot_values(image):
+        loader.handle_snapshot_values(values)
+    loader.finish_snapshot()
+
+
+def test_start_from_a_snapshot_goes_on_behind_it() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    loader = MetadataLoader([Recorder("only", calls)])
+    loader.attach(lambda: 101)
+    feed(loader, image_of(TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)), 100, 7)
+    assert (loader.offset, loader.image.epoch, calls) == (99, 7, [])
+    loader.handle_commit([batch(100, PartitionChangeRecord(0, ID, leader=-1), epoch=8)])
+    ((_, delta, image),) = calls
+    assert image.topics_by_id[ID].partitions[0].leader_epoch == 1
+    assert delta.created_topics == {ID}
+
+
+def test_fetched_snapshot_is_published_as_what_differs_from_before() -> None:
+    gone, kept, back = (Uuid(letter * 16) for letter in (b"g", b"k", b"b"))
+    old = [
+        *(TopicRecord("gone", gone), PartitionRecord(0, gone, (1,), (1,), 1)),
+        *(TopicRecord("kept", kept), PartitionRecord(0, kept, (1,), (1,), 1)),
+        *(
+            TopicRecord("t", ID),
+            PartitionRecord(0, ID, (1, 2), (1,), 1),
+            PartitionRecord(1, ID, (2,), (2,), 2),
+        ),
+        *(ConfigRecord(2, "gone", "a", "1"), ConfigRecord(2, "kept", "a", "1"), FeatureLevelRecord("f", 1)),
+    ]
+    later = [
+        *(RemoveTopicRecord(gone), TopicRecord("gone", back), PartitionRecord(0, back, (3,), (3,), 3)),
+        *(PartitionChangeRecord(1, ID, leader=-1), PartitionRecord(2, ID, (1,), (1,), 1)),
+        *(ConfigRecord(4, "1", "b", "2"), FeatureLevelRecord("f", 0)),
+    ]
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    loader = MetadataLoader([Recorder("only", calls)])
+    loader.handle_commit([batch(0, *old)])
+    before = loader.image
+    feed(loader, image_of(*old, *later), 1000, 3)
+    _, delta, image = calls[-1]
+    assert delta.old is before and image is loader.image and image.offset == 999
+    assert delta.deleted_topics == {gone: before.topics_by_id[gone]}
+    assert delta.created_topics == {back}
+    assert delta.changed_partitions == {back: frozenset([0]), ID: frozenset([1, 2])}
+    assert delta.changed_configs == {(2, "gone"), (4, "1")}
+    assert delta.changed_features == {"f"}
+    assert image.topics_by_id[kept] is before.topics_by_id[kept]
+
+
+def test_batch_in_the_middle_of_a_snapshot_is_a_bug() -> None:
+    loader = MetadataLoader()
+    loader.begin_snapshot(SnapshotId(5, 1), 0)
+    with pytest.raises(AssertionError, match="in the middle"):
+        loader.handle_commit([batch(0, NoOpRecord())])
+
+
+# --- a controller on the same node -------------------------------------------------------------------------
+
+
+class Controller:
+    """Made its images itself, from offset ``first`` on."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[MetadataImage, Changes]] = {}
+        self.told: list[tuple[str, Any]] = []
+
+    def take_committed(self, batch: Any) -> tuple[MetadataImage, Changes] | None:
+        return self.made.pop(batch.base_offset, None)
+
+    def handle_commit(self, batches: Sequence[Any], image: MetadataImage) -> None:
+        self.told.append(("commit", image))
+
+    def handle_snapshot(self, image: MetadataImage) -> None:
+        self.told.append(("snapshot", image))
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.told.append(("leader", leader))
+
+
+def test_what_the_controller_appended_is_taken_from_it_and_the_rest_is_given_to_it() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    controller = Controller()
+    loader = MetadataLoader([Recorder("only", calls)], controller)
+    loader.handle_leader_change(LeaderAndEpoch(1, 1))
+    own = [TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)]
+    folded = image_of(FeatureLevelRecord("f", 1))
+    controller.made[1] = replay(folded, own, 1, 1)
+    taken = controller.made[1][0]
+    loader.handle_commit([batch(0, FeatureLevelRecord("f", 1)), batch(1, *own)])
+    assert loader.image is taken
+    loader.handle_commit([control(3, 2)])
+    feed(loader, taken, 50, 3)
+    assert [name for name, _ in controller.told] == ["leader", "commit", "commit", "snapshot"]
+    assert [image.offset for _, image in controller.told[1:]] == [2, 3, 49]
+    assert controller.told[-1][1] is loader.image
+    ((_, delta, _),) = calls
+    assert delta.created_topics == {ID} and delta.changed_features == {"f"}
+
+
+def test_controller_whose_image_is_not_what_the_log_says_stops_the_node() -> None:
+    controller = Controller()
+    loader = MetadataLoader(controller=controller)
+    image = EMPTY_IMAGE
+    with pytest.raises(AssertionError, match="differ"):
+        for number in range(CHECK_EVERY_BATCHES + 1):
+            # From the second batch on the controller believes in another level than it wrote.
+            image, changes = replay(image, [FeatureLevelRecord("f", 7 if number else 5)], number, 1)
+            controller.made[number] = image, changes
+            loader.handle_commit([batch(number, FeatureLevelRecord("f", 5))])
+    assert loader.offset == CHECK_EVERY_BATCHES - 1

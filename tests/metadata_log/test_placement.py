@@ -34,6 +34,47 @@ def test_replicas_spread_evenly_without_racks() -> None:
     assert max(held.values()) - min(held.values()) <= 3
 
 
+@given(rows=st.integers(1, 4), columns=st.integers(1, 4), rounds=st.integers(1, 6), seed=st.integers(0, 1000))
+def test_where_racks_are_equal_leaders_and_replicas_are_even_and_every_rack_holds_its_share(
+    rows: int, columns: int, rounds: int, seed: int
+) -> None:
+    racks = {row * columns + column: f"r{column}" for row in range(rows) for column in range(columns)}
+    factor = min(3, len(racks))
+    placements = place_replicas(racks, rounds * len(racks), factor, Random(seed))
+    leaders = Counter(replicas[0] for replicas in placements)
+    assert set(leaders.values()) == {rounds}
+    in_rack = Counter(racks[id] for replicas in placements for id in replicas)
+    share = rounds * len(racks) * factor / columns
+    assert all(abs(in_rack[f"r{column}"] - share) <= len(racks) * rounds / 2 for column in range(columns))
+    if factor <= columns:
+        assert all(len({racks[id] for id in replicas}) == factor for replicas in placements)
+
+
+@given(
+    active=st.integers(1, 6),
+    fenced=st.integers(0, 6),
+    partitions=st.integers(1, 30),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_fenced_brokers_come_last_and_only_if_the_active_ones_are_used_up(
+    active: int, fenced: int, partitions: int, seed: int, data: st.DataObject
+) -> None:
+    names = st.sampled_from(["a", "b", None])
+    up = {id: data.draw(names) for id in range(active)}
+    down = {100 + id: data.draw(names) for id in range(fenced)}
+    factor = data.draw(st.integers(1, active + fenced))
+    placements = place_replicas(up, partitions, factor, Random(seed), down)
+    for replicas in placements:
+        assert len(set(replicas)) == factor and replicas[0] in up
+        assert [id in down for id in replicas] == sorted(id in down for id in replicas)
+        assert sum(id in down for id in replicas) == max(0, factor - active)
+    if factor > active:
+        held = Counter(id for replicas in placements for id in replicas if id in down)
+        if len(set(down.values())) == 1:
+            assert max(held.values()) - min(held[id] for id in down) <= factor - active
+
+
 def test_followers_of_one_leader_vary() -> None:
     placements = place_replicas(dict.fromkeys(range(5)), 25, 2, Random(1))
     assert len({replicas[1] for replicas in placements if replicas[0] == 0}) > 2

@@ -14,12 +14,14 @@ from pykraft.metadata_log.records import (
     Endpoint,
     FeatureLevelRecord,
     FeatureRange,
+    LogsLost,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -38,8 +40,9 @@ GOLDEN: list[tuple[Record, str]] = [
             (FeatureRange("f", 1, 30),),
             "r1",
             log_dirs=(ID,),
+            logs_lost=LogsLost.TAIL,
         ),
-        f"9b000007{HEX_ID}ff9194a150a168cd2384a9504c41494e544558549193a166011ea27231c3c291{HEX_ID}",
+        f"9d000207{HEX_ID}ff9194a150a168cd2384a9504c41494e544558549193a166011ea27231c3c291{HEX_ID}01ff",
     ),
     (UnregisterBrokerRecord(7, 300), "94010007cd012c"),
     (TopicRecord("t", ID), f"940200a174{HEX_ID}"),
@@ -55,7 +58,34 @@ GOLDEN: list[tuple[Record, str]] = [
     (ProducerIdsRecord(7, 300, 2000), "950f0007cd012ccd07d0"),
     (BrokerRegistrationChangeRecord(7, 300, fenced=True), "96110007cd012cc3c0"),
     (NoOpRecord(), "921400"),
+    (RegisterControllerRecord(100, (FeatureRange("f", 1, 30),)), "941b00649193a166011e"),
 ]
+
+
+# Older versions: read for ever, written no more.
+GOLDEN_OLD: list[tuple[Record, str]] = [
+    (
+        RegisterBrokerRecord(
+            7,
+            ID,
+            OWN_OFFSET,
+            (Endpoint("P", "h", 9092, "PLAINTEXT"),),
+            (FeatureRange("f", 1, 30),),
+            "r1",
+            log_dirs=(ID,),
+        ),
+        f"9b000007{HEX_ID}ff9194a150a168cd2384a9504c41494e544558549193a166011ea27231c3c291{HEX_ID}",
+    ),
+    (
+        GOLDEN[0][0],
+        f"9c000107{HEX_ID}ff9194a150a168cd2384a9504c41494e544558549193a166011ea27231c3c291{HEX_ID}01",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "old"), GOLDEN_OLD, ids=lambda value: type(value).__name__)
+def test_old_versions_are_still_read(record: Record, old: str) -> None:
+    assert decode_record(bytes.fromhex(old)) == record
 
 
 @pytest.mark.parametrize(("record", "expected"), GOLDEN, ids=lambda value: type(value).__name__)

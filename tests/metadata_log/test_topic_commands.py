@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -20,12 +21,8 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopicConfig,
 )
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.topic_names import check_collision
 
 
 def wanted(name: str = "t", partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
@@ -96,6 +93,19 @@ def test_names_that_differ_only_in_dot_and_underscore_collide(cluster: Any) -> N
     assert within.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize("topics", [2, 40])
+def test_collision_is_found_however_many_topics_and_spellings_there_are(cluster: Any, topics: int) -> None:
+    for index in range(topics):
+        cluster.create_topic(f"other-{index}")
+    cluster.create_topic("a.b_c.d")
+    for name in ("a_b_c_d", "a.b.c.d", "a_b.c_d"):
+        (result,) = cluster.create_topics(wanted(name, 1, 1))
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and "a.b_c.d" in result.error_message
+    for name in ("a.b_c", "a.bc.d", "a..b_c.d", "_" * 60, "a.b_c.d."):
+        (result,) = cluster.create_topics(wanted(name, 1, 1))
+        assert result.error_code == 0, name
+
+
 @pytest.mark.parametrize(
     ("topic", "expected"),
     [
@@ -159,8 +169,24 @@ def test_given_assignment_to_fenced_brokers_only_is_refused(cluster: Any) -> Non
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_fenced_brokers_receive_no_replicas(cluster: Any) -> None:
+def test_fenced_brokers_receive_replicas_only_where_the_others_are_too_few(cluster: Any) -> None:
     cluster.silence(2)
+    topic = cluster.create_topic("t", partitions=10, replication_factor=2)
+    assert {broker for p in topic.partitions for broker in p.replicas} == {1, 3}
+    wide = cluster.create_topic("u", partitions=4, replication_factor=3)
+    for partition in wide.partitions:
+        assert partition.replicas[2] == 2 and set(partition.isr) == {1, 3} and partition.leader in (1, 3)
+    (result,) = cluster.create_topics(wanted("v", 1, 4))
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.silence(1, 3)
+    (result,) = cluster.create_topics(wanted("w", 1, 1))
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "no broker is active" in result.error_message
+
+
+def test_brokers_that_are_shutting_down_receive_no_replicas(cluster: Any) -> None:
+    cluster.create_assigned("held", [2, 1])
+    cluster.heartbeat(2, want_shut_down=True)
     topic = cluster.create_topic("t", partitions=10, replication_factor=2)
     assert {broker for p in topic.partitions for broker in p.replicas} == {1, 3}
     (result,) = cluster.create_topics(wanted("u", 1, 3))
@@ -285,71 +311,12 @@ def test_refused_growth_changes_nothing(cluster: Any) -> None:
     assert cluster.image is before
 
 
-# IncrementalAlterConfigs
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-def alter(
-    cluster: Any, *entries: tuple[str, int, str | None], resource: tuple[int, str] = (2, "t"), **fields: Any
-) -> Any:
-    configs = [AlterableConfig(name=name, config_operation=op, value=value) for name, op, value in entries]
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
-        ],
-        **fields,
-    )
-    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
-    return response.responses[0]
-
-
-def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> None:
-    cluster.create_topic("t")
-    assert alter(cluster, ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")).error_code == 0
-    assert dict(cluster.image.topic_config("t")) == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
-    alter(cluster, ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
-    assert dict(cluster.image.topic_config("t")) == {"cleanup.policy": "compact"}
-
-
-def test_setting_what_is_set_already_writes_nothing(cluster: Any) -> None:
-    cluster.create_topic("t")
-    alter(cluster, ("retention.ms", SET, "5"))
-    before = cluster.image
-    assert alter(cluster, ("retention.ms", SET, "5"), ("segment.ms", DELETE, None)).error_code == 0
-    assert cluster.image is before
-
-
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([("retension.ms", SET, "5")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
-        ([("retention.ms", 7, "5")], ErrorCode.INVALID_REQUEST),
-        ([("retention.ms", SET, "5"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
-        ([("segment.ms", SET, "5"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
-        ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG),
-    ],
-)
-def test_refused_alteration_changes_nothing(cluster: Any, entries: Any, expected: ErrorCode) -> None:
-    cluster.create_topic("t")
-    before = cluster.image
-    assert alter(cluster, *entries).error_code == expected
-    assert cluster.image is before
-
-
-def test_only_existing_topics_have_alterable_configs(cluster: Any) -> None:
-    entry = ("retention.ms", SET, "5")
-    assert alter(cluster, entry, resource=(2, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refused = alter(cluster, entry, resource=(4, "1"))
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert "topic" in refused.error_message
-
-
-def test_validating_an_alteration_changes_nothing(cluster: Any) -> None:
-    cluster.create_topic("t")
-    before = cluster.image
-    assert alter(cluster, ("retention.ms", SET, "5"), validate_only=True).error_code == 0
-    assert cluster.image is before
+@pytest.mark.parametrize("others", [0, 5000])
+@pytest.mark.parametrize("name", ["a.b_c", "a_b", "_", "..a", "plain", "a.b.c.d.e.f"])
+def test_collision_is_found_among_few_and_many_topics(name: str, others: int) -> None:
+    crowd = {f"topic.{number}" for number in range(others)}
+    check_collision(name, crowd | {name})
+    if "." in name or "_" in name:
+        twin = name.replace(".", "_") if "." in name else name.replace("_", ".")
+        with pytest.raises(KafkaError, match=f"collides with existing topic {re.escape(twin)}"):
+            check_collision(name, crowd | {twin})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,3 +110,12 @@ def test_started_node_stops_cleanly_when_asked_and_starts_again(
             assert running.stop(number) == 0, running.printed
             assert "Traceback" not in running.printed
             assert " ERROR " not in running.printed
+
+
+def test_server_command_imports_no_client_of_a_cluster() -> None:
+    """Every module costs each start a millisecond."""
+    code = "import sys, pykraft.node.cli.server; print(*sys.modules, sep='\\n')"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    needless = ("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "rich")
+    assert "pykraft.node.run" in imported.splitlines()
+    assert [name for name in imported.splitlines() if name.startswith(needless)] == []

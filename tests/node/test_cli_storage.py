@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.node.cli.root import cli
+from pykraft.runtime.os_disk import OsDisk
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 OTHER_CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -116,3 +118,35 @@ def test_missing_options_are_usage_errors(server_file: ServerFile) -> None:
     result = storage("format", "-c", server_file())
     assert result.exit_code == 2
     assert "--cluster-id" in result.stderr
+
+
+def test_cluster_starts_with_the_levels_that_formatting_named(
+    server_file: ServerFile, tmp_path: Path
+) -> None:
+    file = server_file(controller_quorum_voters=VOTERS)
+    formatted = storage(
+        *("format", "-t", CLUSTER, "-c", file, "--release-version", "4.0"),
+        *("--feature", "eligible.leader.replicas.version=1"),
+    )
+    assert "metadata.version 4.0-IV3" in formatted.output
+    levels = read_bootstrap_checkpoint(OsDisk(), str(tmp_path / "server-data"))
+    assert levels == {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
+
+
+def test_levels_that_cannot_be_are_refused(server_file: ServerFile, tmp_path: Path) -> None:
+    file = server_file(controller_quorum_voters=VOTERS)
+
+    def said(*options: str) -> str:
+        return refusal("format", "-t", CLUSTER, "-c", file, *options)
+
+    assert "3.3-IV3 to 4.3-IV0" in said("-r", "5.0")
+    assert "give one of" in said("-r", "4.0", "-f", "metadata.version=22")
+    assert "needs metadata.version 4.0-IV0" in said("-r", "3.9", "-f", "group.version=1")
+    assert "31 is not supported" in said("-f", "metadata.version=31")
+    assert "not known" in said("-f", "transaction.version=2")
+    assert "first controllers" in said("-f", "kraft.version=1")
+    for wrong in ("group.version", "group.version=x", "group.version=4.0", "metadata.version=9.9"):
+        assert storage("format", "-t", CLUSTER, "-c", file, "-f", wrong).exit_code == 2
+    twice = ("-f", "group.version=1", "-f", "group.version=0")
+    assert storage("format", "-t", CLUSTER, "-c", file, *twice).exit_code == 2
+    assert not (tmp_path / "server-data" / "meta.properties").exists()

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +151,103 @@ def test_unreachable_servers_are_an_error_of_one_line(pykraft: Callable[..., Any
     assert result.stderr == "Error: nobody listens at 127.0.0.1:1\n"
     assert pykraft("topics", "--bootstrap-server", "nonsense", "--list").returncode == 2
     assert pykraft("topics", "--list").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "command", "option"),
+    [
+        ("features", "upgrade", "--release-version"),
+        ("metadata-quorum", "add-controller", "--config"),
+        ("metadata-quorum", "describe", "--replication"),
+    ],
+)
+def test_help_about_a_command_needs_no_server(
+    pykraft: Callable[..., Any], tool: str, command: str, option: str
+) -> None:
+    result = pykraft(tool, command, "--help")
+    assert result.returncode == 0, result.stderr
+    assert option in result.stdout
+    refused = pykraft(tool, command)
+    assert refused.returncode == 2
+    assert "Missing option '--bootstrap-server'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ['{"partitions": [', "[1]", '{"partitions": [7]}', '{"partitions": null}', "{}"]
+)
+def test_file_that_names_no_partitions_is_a_usage_error_that_shows_the_form(
+    pykraft: Callable[..., Any], dev_server: str, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "move.json"
+    file.write_text(text)
+    result = pykraft(
+        "reassign-partitions",
+        "--bootstrap-server",
+        dev_server,
+        "--execute",
+        "--reassignment-json-file",
+        str(file),
+    )
+    assert result.returncode == 2
+    assert f'{file} does not hold {{"partitions": [{{"topic"' in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_features_are_described_lowered_and_raised(run: Run) -> None:
+    def finalized() -> dict[str, str]:
+        rows = [fields(line) for line in run("features", "describe").splitlines()]
+        return {row["Feature"]: row["FinalizedVersionLevel"] for row in rows}
+
+    first = fields(run("features", "describe").splitlines()[-1])
+    assert first["Feature"] == "metadata.version" and int(first["Epoch"]) > 0
+    assert (first["SupportedMinVersion"], first["SupportedMaxVersion"]) == ("3.3-IV3", "4.3-IV0")
+    assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
+    dry = run("features", "downgrade", "--metadata", "4.1-IV1", "--dry-run")
+    assert dry == "metadata.version can be set to 4.1-IV1.\n"
+    assert run("features", "downgrade", "--metadata", "4.1-IV1") == "metadata.version was set to 4.1-IV1.\n"
+    assert run("features", "disable", "--feature", "group.version") == "group.version was disabled.\n"
+    run("features", "upgrade", "--feature", "metadata.version=7", fails_with="downgrade must be asked for")
+    run("features", "upgrade", "--release-version", "4.3")
+    assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
+
+
+def test_leaders_are_elected_with_kafkas_words(run: Run, topic: str, tmp_path: Path) -> None:
+    one = ("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "1")
+    assert run(*one) == f"Valid replica already elected for partitions {topic}-1\n"
+    file = tmp_path / "partitions.json"
+    partitions = [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 9}]
+    file.write_text(json.dumps({"partitions": partitions}))
+    run(
+        *("leader-election", "--election-type", "UNCLEAN", "--path-to-json-file", str(file)),
+        fails_with="1 replica(s) could not be elected",
+    )
+    assert run("leader-election", "--election-type", "PREFERRED", "--all-topic-partitions") == ""
+
+
+def test_reassignments_are_executed_verified_and_cancelled_with_kafkas_files(
+    run: Run, topic: str, tmp_path: Path
+) -> None:
+    broker = int(fields(run("topics", "--describe", "--topic", topic).splitlines()[1])["Replicas"])
+    file = tmp_path / "move.json"
+
+    def move(*replicas: int) -> tuple[str, str]:
+        partition = {
+            "topic": topic,
+            "partition": 0,
+            "replicas": replicas,
+            "log_dirs": ["any"] * len(replicas),
+        }
+        file.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+        return "--reassignment-json-file", str(file)
+
+    assert run("reassign-partitions", "--list") == "No partition reassignments found.\n"
+    printed = run("reassign-partitions", "--execute", *move(broker))
+    assert json.loads(printed.splitlines()[2])["partitions"][0]["replicas"] == [broker]
+    assert printed.endswith(f"Successfully started partition reassignment for {topic}-0\n")
+    verified = run("reassign-partitions", "--verify", *move(broker))
+    assert verified.splitlines()[1] == f"Reassignment of partition {topic}-0 is completed."
+    verified = run("reassign-partitions", "--verify", *move(broker, 77))
+    assert f"but replica set is {broker} rather than {broker},77." in verified
+    run("reassign-partitions", "--execute", *move(77), fails_with="INVALID_REPLICA_ASSIGNMENT")
+    cancelled = run("reassign-partitions", "--cancel", *move(broker))
+    assert cancelled == "None of the specified partition moves are active.\n"

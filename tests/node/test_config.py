@@ -69,6 +69,7 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "host that clients can reach"),
         ({"log.segment.bytes": "ten"}, "not a number"),
         ({"log.dirs": "/a,/b,/a/"}, "log.dirs names a directory twice"),
+        ({"broker.session.timeout.ms": "1500"}, "must be less than broker.session.timeout.ms"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(change: dict[str, str], message: str) -> None:

@@ -14,14 +14,21 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.core import RaftCore
-from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumConfig, QuorumNode
+from pykraft.quorum.driver import (
+    CommittedBatch,
+    LeaderAndEpoch,
+    QuorumConfig,
+    QuorumNode,
+    SnapshotId,
+)
 from pykraft.quorum.effects import Effect, Reply, ReplyWithRecords
 from pykraft.quorum.events import Event, LogFlushed, RequestReceived, ResponseReceived, Started, TimerFired
 from pykraft.quorum.log_shape import LogShape
 from pykraft.quorum.messages import FetchRequest, Request, Response, VoteResponse
-from pykraft.quorum.roles import ElectionState, Leader
+from pykraft.quorum.roles import ElectionState, Leader, Prospective
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.quorum.voter_history import VoterHistory
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
@@ -132,6 +139,7 @@ class Recorder:
         self.leaders: list[LeaderAndEpoch] = []
         self.next_offset = 0
         self.largest_slice = 0
+        self.snapshot: tuple[SnapshotId, int] | None = None
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:
@@ -140,6 +148,17 @@ class Recorder:
             self.batches.append(batch)
             self.values += batch.values
         self.largest_slice = max(self.largest_slice, sum(len(batch.values) for batch in batches))
+
+    def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
+        self.snapshot = snapshot_id, append_time_ms
+        self.values.clear()
+
+    def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
+        self.values += values
+
+    def finish_snapshot(self) -> None:
+        assert self.snapshot is not None
+        self.next_offset = self.snapshot[0].end_offset
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.leaders.append(leader)
@@ -167,7 +186,7 @@ class Replica:
             config=self.cluster.config,
             cluster_id="test-cluster",
             local=self.key,
-            voters=self.cluster.voters,
+            voters=self.cluster.voters_known_to(self.key),
             log=self.log,
             state_store=QuorumStateStore(self.disk, DIRECTORY),
             transport=self.cluster.rpc.transport(self.address),
@@ -175,9 +194,9 @@ class Replica:
             rng=random.Random(self.key.id),
             listeners=[self.listener],
             on_fatal=self.fatal.append,
+            local_address=self.address,
         )
-        if self.cluster.voters.is_voter(self.key):
-            node.register(self.cluster.rpc.server(self.address))
+        node.register(self.cluster.rpc.server(self.address))
         self.cluster.rpc.down.discard(self.address)
         self.node = node
         await node.start()
@@ -201,13 +220,26 @@ class Replica:
 
 
 class Cluster:
-    def __init__(self, voters: int, observers: int = 0, config: QuorumConfig = FAST) -> None:
+    """``voters_of_observers``: what observers are told when they start; the same as voters if None."""
+
+    def __init__(
+        self,
+        voters: int,
+        observers: int = 0,
+        config: QuorumConfig = FAST,
+        voters_of_observers: VoterSet | None = None,
+    ) -> None:
         self.config = config
+        self.voters_of_observers = voters_of_observers
         self.rpc = MemoryRpc()
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
         addresses = [RpcAddress("test", 9000 + key.id) for key in keys]
         self.voters = VoterSet([Voter(k, a) for k, a in zip(keys[:voters], addresses, strict=False)])
         self.replicas = [Replica(self, key, address) for key, address in zip(keys, addresses, strict=True)]
+
+    def voters_known_to(self, key: ReplicaKey) -> VoterSet:
+        told = self.voters_of_observers
+        return self.voters if told is None or self.voters.is_voter(key) else told
 
     @property
     def nodes(self) -> list[QuorumNode]:
@@ -263,9 +295,15 @@ Scenario = Callable[[Cluster], Awaitable[None]]
 def run_quorum() -> Callable[..., None]:
     """Run a scenario against a started cluster, and stop it afterwards."""
 
-    def run(scenario: Scenario, voters: int = 3, observers: int = 0, config: QuorumConfig = FAST) -> None:
+    def run(
+        scenario: Scenario,
+        voters: int = 3,
+        observers: int = 0,
+        config: QuorumConfig = FAST,
+        voters_of_observers: VoterSet | None = None,
+    ) -> None:
         async def main() -> None:
-            cluster = Cluster(voters, observers, config)
+            cluster = Cluster(voters, observers, config, voters_of_observers)
             await cluster.start()
             try:
                 await scenario(cluster)
@@ -290,6 +328,9 @@ class CoreBench:
         end_offset: int = 0,
         static: bool = False,
         local: ReplicaKey | None = None,
+        local_address: RpcAddress | None = None,
+        history: VoterHistory | None = None,
+        config: QuorumConfig | None = None,
     ) -> None:
         self.keys = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 10)}
         members = [self.keys[i] for i in range(1, voters + 1)]
@@ -298,14 +339,15 @@ class CoreBench:
         self.voters = VoterSet([Voter(key, RpcAddress("test", key.id)) for key in members])
         self.now_ms = 1_000
         self.core = RaftCore(
-            config=QuorumConfig(),
+            config=config or QuorumConfig(),
             cluster_id="c",
             local=local or self.keys[node_id],
-            voters=self.voters,
+            history=history or VoterHistory(self.voters),
             rng=random.Random(1),
             election=election or ElectionState(),
             log=LogShape(end_offset, epoch_starts),
             now_ms=self.now_ms,
+            local_address=local_address,
         )
         self.token = 0
         self.effects = self.step(Started())
@@ -333,17 +375,27 @@ class CoreBench:
 
     def answer(self, response: Response) -> list[Effect]:
         """Answer what was last asked of ``response.replica``."""
-        asked = [c for c, to in self.state.in_flight.items() if to == response.replica.id]
+        asked = [c for c, to in self.state.in_flight.items() if to.id == response.replica.id]
         return self.step(ResponseReceived(asked[-1], response))
 
     def flush(self) -> list[Effect]:
         return self.step(LogFlushed(self.state.log.end_offset, self.state.log.generation))
 
-    def stand(self) -> list[Effect]:
+    def ask_first(self) -> list[Effect]:
+        """Time passes until the replica asks for pre-votes."""
         return self.step(TimerFired(), after_ms=10_000)
 
+    def stand(self) -> list[Effect]:
+        """Time passes, and a majority would grant its votes."""
+        self.ask_first()
+        for node_id in sorted(self.state.other_voters(), reverse=True)[: self.voters.majority - 1]:
+            self.answer(self.vote_for(node_id))
+        return self.effects
+
     def vote_for(self, node_id: int, granted: bool = True, **changed: object) -> VoteResponse:
-        answer = VoteResponse("c", self.keys[node_id], ErrorCode.NONE, self.state.epoch, None, granted)
+        pre_vote = isinstance(self.state.role, Prospective)
+        key = self.keys[node_id]
+        answer = VoteResponse("c", key, ErrorCode.NONE, self.state.epoch, None, granted, pre_vote)
         return replace(answer, **changed)  # type: ignore[arg-type]
 
     def lead(self) -> None:

@@ -118,3 +118,11 @@ def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told(be
     b.step(TimerFired(), after_ms=60_000)
     assert isinstance(b.state.role, Resigned)  # it does not stand again
     assert b.core.next_deadline_ms is None
+
+
+def test_goodbye_of_one_that_does_not_lead_the_epoch_is_refused_and_ends_nothing(bench):
+    b = bench(election=ElectionState(5, 2))
+    deadline_ms = b.state.role.fetch_deadline_ms
+    answer = b.ask(_end(b, (1,), leader=3))
+    assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, 2)
+    assert b.state.role.fetch_deadline_ms == deadline_ms and not b.state.role.epoch_has_ended

@@ -19,7 +19,15 @@ from pykraft.quorum.effects import (
 )
 from pykraft.quorum.events import LogFlushed, Proposed, RequestFailed, ResponseReceived, TimerFired
 from pykraft.quorum.messages import BatchSpan, DivergingEpoch, FetchRequest, FetchResponse
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.roles import (
+    Candidate,
+    ElectionState,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
 from pykraft.quorum.voters import ReplicaKey
 
 
@@ -43,7 +51,6 @@ def _records(b, *spans, high_watermark=0, **changed):
     [
         ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
         ({"epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
-        ({"epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ({"fetch_offset": -1}, ErrorCode.INVALID_REQUEST),
         ({"fetch_offset": 3, "last_fetched_epoch": 0}, ErrorCode.INVALID_REQUEST),
         ({"last_fetched_epoch": 2}, ErrorCode.INVALID_REQUEST),
@@ -55,6 +62,18 @@ def test_bad_fetches_are_refused(bench, changed, error):
     answer = b.fetch(2, 0, 0, **changed)
     assert answer.error is error and answer.epoch == 1 and answer.leader_id == 1
     assert b.state.role.progress[2].end_offset == 0
+
+
+def test_leader_that_is_asked_in_a_later_epoch_goes_even_if_only_an_observer_knows_of_that(bench):
+    """It would never follow this leader; and nobody else may be left who tells of the epoch."""
+    b = bench(voters=3)
+    b.lead()
+    answer = b.fetch(4, 0, 0, epoch=3)
+    assert (answer.error, answer.epoch, answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, None)
+    assert isinstance(b.state.role, Unattached) and b.state.epoch == 3
+    b.stand()
+    b.answer(b.vote_for(2))
+    assert isinstance(b.state.role, Leader) and b.state.epoch == 4
 
 
 def test_replica_that_does_not_lead_says_so_and_names_the_leader(bench):
@@ -313,6 +332,8 @@ def test_follower_that_hears_nothing_good_stands_for_election(bench):
         b.step(TimerFired(), after_ms=20)
     assert isinstance(b.state.role, Follower)
     b.step(TimerFired(), after_ms=2_200)
+    assert isinstance(b.state.role, Prospective) and b.state.epoch == 5
+    b.answer(b.vote_for(3))
     assert isinstance(b.state.role, Candidate) and b.state.epoch == 6
 
 

@@ -126,5 +126,8 @@ def test_two_voters_with_one_id_are_refused():
     voter = Voter(ReplicaKey(1), RpcAddress("h", 1))
     with pytest.raises(ValueError, match="twice"):
         VoterSet([voter, voter])
-    with pytest.raises(ValueError, match="at least one"):
-        VoterSet([])
+
+
+def test_voters_record_without_voters_is_refused():
+    with pytest.raises(ValueError, match="without voters"):
+        control_records.parse_voters_record(control_records.voters_record(VoterSet([])))

@@ -7,16 +7,26 @@ import itertools
 import pytest
 
 from pykraft.quorum import transitions
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.roles import (
+    Candidate,
+    ElectionState,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
 from pykraft.quorum.transitions import TRANSITIONS, EpochRule
 
-ROLES = (Unattached, Candidate, Leader, Follower, Resigned)
+ROLES = (Unattached, Prospective, Candidate, Leader, Follower, Resigned)
 
 
 def _role(kind):
     match kind.__name__:
         case "Unattached":
             return Unattached(0)
+        case "Prospective":
+            return Prospective(0, 0, {1})
         case "Candidate":
             return Candidate(0, 0, {1})
         case "Leader":
@@ -61,7 +71,7 @@ def test_the_prose_names_every_edge():
         assert f"→ {after.__name__}" in paragraphs[before.__name__], f"{before.__name__} → {after.__name__}"
 
 
-@pytest.mark.parametrize("role", [Candidate, Leader, Resigned])
+@pytest.mark.parametrize("role", [Prospective, Candidate, Leader, Resigned])
 def test_observer_never_votes_or_leads(bench, role):
     b = bench(node_id=4)
     with pytest.raises(AssertionError):

@@ -75,9 +75,23 @@ def test_bad_vote_requests_are_refused_and_change_nothing(bench, changed, error)
     assert b.state.election == before and b.of(PersistElectionState) == []
 
 
-def test_observer_refuses_to_vote(bench):
+def test_observer_votes_as_it_may_be_a_voter_without_knowing_it(bench):
     b = bench(node_id=4)
+    assert b.ask(_request(b)).vote_granted
+
+
+def test_observer_of_fixed_voters_refuses_to_vote(bench):
+    b = bench(node_id=4, static=True)
     assert b.ask(_request(b)).error is ErrorCode.INCONSISTENT_VOTER_SET
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_candidate_that_the_fixed_voters_do_not_name_gets_no_vote(bench, pre_vote):
+    """Its own configuration may name it; nobody would follow it."""
+    b = bench(static=True)
+    answer = b.ask(replace(_request(b), candidate=b.keys[4], pre_vote=pre_vote))
+    assert answer.error is ErrorCode.INCONSISTENT_VOTER_SET and not answer.vote_granted
+    assert b.state.election == ElectionState()
 
 
 def test_follower_and_leader_do_not_vote_in_their_epoch(bench):
@@ -88,6 +102,13 @@ def test_follower_and_leader_do_not_vote_in_their_epoch(bench):
     leader.lead()
     answer = leader.ask(_request(leader, 3, epoch=1, last_offset=99))
     assert not answer.vote_granted and answer.leader_id == 1
+
+
+def test_replica_that_knows_a_leader_of_the_epoch_votes_for_no_other_even_if_its_set_lacks_that_leader(bench):
+    b = bench(election=ElectionState(5, 4))
+    assert isinstance(b.state.role, Unattached)
+    assert not b.ask(_request(b, epoch=5)).vote_granted
+    assert b.state.election == ElectionState(5, 4)
 
 
 def test_candidacy_is_durable_before_votes_are_asked_for(bench):
@@ -114,7 +135,7 @@ def test_majority_makes_a_leader_that_appends_a_leader_change_first(bench):
 def test_one_vote_of_five_is_not_a_majority_and_a_repeated_one_does_not_count_twice(bench):
     b = bench(voters=5)
     b.stand()
-    correlation_id = next(c for c, to in b.state.in_flight.items() if to == 2)
+    correlation_id = next(c for c, to in b.state.in_flight.items() if to.id == 2)
     b.answer(b.vote_for(2))
     b.step(ResponseReceived(correlation_id, b.vote_for(2)))
     assert isinstance(b.state.role, Candidate)
@@ -135,9 +156,9 @@ def test_vote_of_an_earlier_election_does_not_count(bench):
     b.stand()
     old = dict(b.state.in_flight)
     late = b.vote_for(2)
+    b.step(TimerFired(), after_ms=10_000)
     b.stand()
-    b.stand()
-    assert b.state.epoch > late.epoch
+    assert isinstance(b.state.role, Candidate) and b.state.epoch > late.epoch
     for correlation_id in old:
         b.step(ResponseReceived(correlation_id, late))
     assert isinstance(b.state.role, Candidate) and b.state.role.granted == {1}
@@ -172,7 +193,7 @@ def test_lost_election_backs_off_at_random_and_longer_each_time(bench):
 def test_unreachable_voter_is_asked_again_in_the_same_epoch(bench):
     b = bench()
     b.stand()
-    correlation_id = next(c for c, to in b.state.in_flight.items() if to == 3)
+    correlation_id = next(c for c, to in b.state.in_flight.items() if to.id == 3)
     b.step(RequestFailed(correlation_id))
     b.step(TimerFired(), after_ms=20)
     assert [e.to for e in b.of(Send)] == [3]

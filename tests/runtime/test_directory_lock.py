@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,3 +18,84 @@ def test_a_held_directory_is_refused_and_a_released_one_taken(tmp_path: Path) ->
         DirectoryLock(str(tmp_path))
     held.release()
     DirectoryLock(str(tmp_path)).release()
+
+
+def boot_file(tmp_path: Path, boot: str = "boot-1") -> str:
+    (tmp_path / boot).write_text(f"{boot}\n")
+    return str(tmp_path / boot)
+
+
+def enter(directory: Path, holder: str, boot: str) -> tuple[str, ...]:
+    lock = DirectoryLock(str(directory), boot)
+    try:
+        return lock.enter(holder)
+    finally:
+        lock.release()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def test_who_takes_a_directory_learns_who_had_it(tmp_path: Path, data: Path) -> None:
+    boot = boot_file(tmp_path)
+    assert enter(data, "a", boot) == ()
+    assert enter(data, "b", boot) == ("a",)
+    assert enter(data, "c", boot) == ("a", "b")
+
+
+def test_only_the_latest_holders_are_kept(tmp_path: Path, data: Path) -> None:
+    boot = boot_file(tmp_path)
+    for number in range(40):
+        enter(data, f"h{number}", boot)
+    assert enter(data, "last", boot) == tuple(f"h{number}" for number in range(25, 40))
+
+
+@pytest.mark.parametrize(
+    "copy", [shutil.copytree, lambda a, b: subprocess.run(["cp", "-a", a, b], check=True)]
+)
+def test_copy_of_a_live_directory_proves_nobody_dead(tmp_path: Path, data: Path, copy: Any) -> None:
+    boot = boot_file(tmp_path)
+    live = DirectoryLock(str(data), boot)
+    live.enter("live")
+    copy(data, tmp_path / "copy")
+    assert enter(tmp_path / "copy", "impostor", boot) == ()
+    with pytest.raises(DirectoryInUseError):
+        DirectoryLock(str(data), boot)
+    live.release()
+
+
+def test_copy_in_the_place_of_the_original_proves_nobody_dead(tmp_path: Path, data: Path) -> None:
+    """The live process still holds the file that was moved away."""
+    boot = boot_file(tmp_path)
+    live = DirectoryLock(str(data), boot)
+    live.enter("live")
+    shutil.copytree(data, tmp_path / "copy")
+    shutil.rmtree(data)
+    (tmp_path / "copy").rename(data)
+    assert enter(data, "impostor", boot) == ()
+    live.release()
+
+
+def test_another_machine_or_another_boot_proves_nobody_dead(tmp_path: Path, data: Path) -> None:
+    """A cloned disk has the same inode numbers; its kernel has another boot id."""
+    boot = boot_file(tmp_path)
+    enter(data, "a", boot)
+    assert enter(data, "clone", boot_file(tmp_path, "boot-2")) == ()
+    assert enter(data, "b", boot) == (), "whoever was here meanwhile left no name of this boot"
+
+
+def test_without_a_boot_id_nothing_is_claimed(tmp_path: Path, data: Path) -> None:
+    boot = boot_file(tmp_path)
+    enter(data, "a", boot)
+    assert enter(data, "b", str(tmp_path / "absent")) == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff" * 5000, b"boot-1", b"boot-1 1 1\nx\n", b"a\nb\nc"])
+def test_damaged_file_proves_nothing_and_is_put_right(tmp_path: Path, data: Path, content: bytes) -> None:
+    boot = boot_file(tmp_path)
+    (data / ".lock").write_bytes(content)
+    assert enter(data, "a", boot) == ()
+    assert enter(data, "b", boot) == ("a",)

@@ -84,7 +84,7 @@ def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(aged)
 
 def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(mock_cluster):
     mock_cluster.produce("short", 0, 10)
-    impatient = options(mock_cluster.bootstrap_servers, **{"kafkaConsumer.pollTimeoutMs": "200"})
+    impatient = options(mock_cluster.bootstrap_servers, **{"kafkaConsumer.pollTimeoutMs": "2000"})
     task = ReadTask(OffsetRange("short", 0, 0, 99), bytes(16), ("offset",), impatient)
     with pytest.raises(ClientTimeoutError, match="the read ends at 99; the log now ends at 10"):
         offsets(task)

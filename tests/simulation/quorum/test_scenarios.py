@@ -16,7 +16,7 @@ SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.t
 
 
 def test_there_are_scenarios():
-    assert len(SCENARIOS) >= 5
+    assert len(SCENARIOS) >= 15
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -1,0 +1,427 @@
+"""Real nodes as child processes that can be asked how their event loop fares, and a client of controllers.
+
+A child runs one :class:`pykraft.node.node.Node`, unmodified, beside a ticking timer: the longest time between
+two ticks, less the interval, is how long the loop was held up. Wall time on a shared machine includes other
+processes' turns, so the processor time of the loop's thread between the same ticks is given too.
+
+    python benchmarks/bench_nodes.py PROPERTIES     # a child: commands on stdin, one JSON line each on stdout
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.node.config import load_server_config
+from pykraft.node.dev_cluster import free_ports
+from pykraft.node.node import Node
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.grpc_rpc import GrpcTransport
+from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.rpc import RpcAddress
+
+TICK_S = 0.001
+CLUSTER_ID = "bench-metadata-cluste"
+HOST = "127.0.0.1"
+
+
+# --- the child ---
+
+
+class Ticker:
+    """How long the loop's callbacks keep everything else waiting."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.reset()
+        self._tick()
+
+    def reset(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.thread_time()
+        self.wall_ms: list[float] = []
+        self.cpu_ms: list[float] = []
+
+    def _tick(self) -> None:
+        wall, cpu = time.monotonic(), time.thread_time()
+        self.wall_ms.append((wall - self._wall - TICK_S) * 1000)
+        self.cpu_ms.append((cpu - self._cpu) * 1000)
+        self._wall, self._cpu = wall, cpu
+        self._loop.call_later(TICK_S, self._tick)
+
+
+class Child:
+    """Answers the parent's questions about the node in this process."""
+
+    def __init__(self, node: Node, ticker: Ticker) -> None:
+        self._node = node
+        self._ticker = ticker
+        self._first_change_s = self._last_change_s = 0.0
+        self._changed = 0
+        self._fenced_s: dict[int, float] = {}
+        if node.broker is not None:
+            self._watch(node.broker._metadata)
+
+    def _watch(self, cache: Any) -> None:
+        publish = cache.publish
+
+        def watched(delta: Any, image: Any) -> None:
+            publish(delta, image)
+            now_s = time.monotonic()
+            if delta.changed_partitions:
+                self._first_change_s = self._first_change_s or now_s
+                self._last_change_s = now_s
+                self._changed += sum(len(indexes) for indexes in delta.changed_partitions.values())
+            for broker_id in delta.changed_brokers:
+                broker = image.brokers.get(broker_id)
+                if broker is not None and broker.fenced:
+                    self._fenced_s[broker_id] = now_s
+
+        cache.publish = watched
+
+    async def answer(self, words: Sequence[str]) -> Any:
+        match words:
+            case ["reset"]:
+                self._ticker.reset()
+                self._first_change_s = self._last_change_s = 0.0
+                self._changed = 0
+                return True
+            case ["stalls"]:
+                return stall_figures(self._ticker)
+            case ["memory"]:
+                gc.collect()
+                pages = int(Path("/proc/self/statm").read_text().split()[1])
+                return pages * os.sysconf("SC_PAGE_SIZE")
+            case ["cpu"]:
+                return time.process_time()
+            case ["offset"]:
+                return self._image().offset
+            case ["is_active"]:
+                return self._node._controller is not None and self._node._controller.active
+            case ["changes"]:
+                return {
+                    "first_s": self._first_change_s,
+                    "last_s": self._last_change_s,
+                    "count": self._changed,
+                    "fenced_s": self._fenced_s,
+                }
+            case ["led_by", broker_id]:
+                topics = self._image().topics_by_id.values()
+                return sum(p.leader == int(broker_id) for topic in topics for p in topic.partitions)
+            case ["has_topic", name]:
+                await self._node.broker._metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
+                return time.monotonic()
+            case ["has_partition_epoch", name, index, epoch]:
+
+                def newer(image: Any) -> bool:
+                    return image.topic(name).partitions[int(index)].partition_epoch >= int(epoch)
+
+                await self._node.broker._metadata.wait_until(newer, 60_000)
+                return time.monotonic()
+            case _:
+                raise ValueError(f"unknown command {words}")
+
+    def _image(self) -> Any:
+        return self._node.loader.image
+
+
+def stall_figures(ticker: Ticker) -> dict[str, float]:
+    wall, cpu = sorted(ticker.wall_ms), sorted(ticker.cpu_ms)
+    if not wall:
+        return {"p99_ms": 0.0, "max_ms": 0.0, "max_cpu_ms": 0.0}
+    return {"p99_ms": wall[int(len(wall) * 0.99)], "max_ms": wall[-1], "max_cpu_ms": cpu[-1]}
+
+
+async def _run_child(path: str) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    node = Node(load_server_config(Path(path).read_text()), OsDisk(), SystemClock(), _die)
+    ticker = Ticker(loop)
+    await node.start()
+    child = Child(node, ticker)
+    print(json.dumps(time.monotonic()), flush=True)
+    listening = loop.create_task(_listen(reader, child, stop))
+    await stop.wait()
+    listening.cancel()
+    await node.stop()
+
+
+async def _listen(reader: asyncio.StreamReader, child: Child, stop: asyncio.Event) -> None:
+    pending: set[asyncio.Task[None]] = set()
+
+    async def reply(line: str) -> None:
+        number, *words = line.split()
+        answer = await child.answer(words)
+        print(json.dumps([int(number), answer]), flush=True)
+
+    while line := (await reader.readline()).decode():
+        task = asyncio.create_task(reply(line))
+        pending.add(task)
+        task.add_done_callback(pending.discard)
+    stop.set()
+
+
+def _die(error: BaseException) -> None:
+    print(f"fatal: {error!r}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+# --- the parent ---
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node of a benchmark's cluster. ``port`` is the broker's, 0 for a controller."""
+
+    node_id: int
+    properties: Path
+    port: int
+    controller_port: int
+
+
+class NodeProcess:
+    """A child process with one node in it."""
+
+    def __init__(self, spec: NodeSpec) -> None:
+        self.spec = spec
+        self._process: asyncio.subprocess.Process | None = None
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._number = 0
+        self._reading: asyncio.Task[None] | None = None
+        self.started_s = 0.0
+        self.ready_s = 0.0
+
+    async def start(self) -> None:
+        """Until the node serves; :attr:`started_s` and :attr:`ready_s` say when, on the monotonic clock."""
+        self.started_s = time.monotonic()
+        with open(self.spec.properties.with_suffix(".log"), "ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, __file__, str(self.spec.properties),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, limit=1 << 24,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"node {self.spec.node_id} did not start: see {log.name}")
+        self.ready_s = json.loads(line)
+        self._reading = asyncio.create_task(self._read(self._process.stdout))
+
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        while line := await output.readline():
+            number, answer = json.loads(line)
+            self._asked.pop(number).set_result(answer)
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(SystemExit(f"node {self.spec.node_id} is gone"))
+
+    async def ask(self, command: str) -> Any:
+        assert self._process is not None and self._process.stdin is not None
+        self._number += 1
+        answer = self._asked[self._number] = asyncio.get_running_loop().create_future()
+        self._process.stdin.write(f"{self._number} {command}\n".encode())
+        return await answer
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, number: int) -> None:
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.send_signal(number)
+        await self._process.wait()
+        if self._reading is not None:
+            self._reading.cancel()
+        self._asked.clear()
+
+
+def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: str) -> list[NodeSpec]:
+    """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; ``overrides`` with _ for dots."""
+    ports = free_ports(HOST, controllers + brokers)
+    voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(controllers))
+    specs = []
+    for n, port in enumerate(ports):
+        is_broker = n >= controllers
+        node_id = 101 + n - controllers if is_broker else n + 1
+        name = "PLAINTEXT" if is_broker else "CONTROLLER"
+        path = directory / f"node-{node_id}"
+        path.mkdir(parents=True)
+        lines = {
+            "process.roles": "broker" if is_broker else "controller",
+            "node.id": str(node_id),
+            "listeners": f"{name}://{HOST}:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": voters,
+            "log.dirs": f"{path}/data",
+        } | {key.replace("_", "."): value for key, value in overrides.items()}
+        properties = path / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        command = [sys.executable, "-m", "pykraft.node", "storage", "format", "-t", CLUSTER_ID]
+        subprocess.run([*command, "-c", str(properties)], check=True, stdout=subprocess.DEVNULL)
+        specs.append(NodeSpec(node_id, properties, port if is_broker else 0, 0 if is_broker else port))
+    return specs
+
+
+class ControllerClient:
+    """Calls the active controller the way brokers do, not knowing beforehand who it is."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._transport = GrpcTransport()
+        self._addresses = [RpcAddress(HOST, port) for port in ports]
+        self._turn = 0
+        self._channel = ControllerChannel(self._transport, self._next, SystemClock())
+
+    def _next(self) -> RpcAddress:
+        return self._addresses[self._turn % len(self._addresses)]
+
+    async def call(self, method: str, request: Any, response_class: Any, timeout_ms: int = 60_000) -> Any:
+        """Goes round the controllers until one of them decides."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        payload = request.SerializeToString()
+        while True:
+            outcome = await self._channel._attempt(self._next(), method, payload, timeout_ms)
+            if isinstance(outcome, bytes):
+                response = response_class.FromString(outcome)
+                if response.error_code == 0:
+                    return response
+                if response.error_code != 41:
+                    raise SystemExit(f"{method}: error {response.error_code} {response.error_message}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{method}: no controller answered")
+            self._turn += 1
+            await asyncio.sleep(0.005)
+
+    async def forward(self, request: Any, version: int, response_class: Any) -> Any:
+        """A client's request, as a broker passes it on."""
+        message = pb.ForwardRequest(
+            api_key=request.API_KEY, api_version=version, body=request.encode(version),
+            principal="User:ANONYMOUS", client_id="bench", client_address=HOST,
+            listener="PLAINTEXT", timeout_ms=60_000,
+        )  # fmt: skip
+        answer = await self.call("Forward", message, pb.ForwardResponse)
+        return response_class.decode(answer.body, version)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+class KafkaClient:
+    """One connection to a broker, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)
+
+    async def ask(self, request: Any, version: int) -> bytes:
+        body = encode_request(request, version, 1, "bench")
+        self._writer.write(struct.pack(">i", len(body)) + body)
+        (length,) = struct.unpack(">i", await self._reader.readexactly(4))
+        return await self._reader.readexactly(length)
+
+    async def call(self, request: Any, version: int, response_class: Any) -> Any:
+        return decode_answer(await self.ask(request, version), version, response_class)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def decode_answer(frame: bytes, version: int, response_class: Any) -> Any:
+    """A frame as :meth:`KafkaClient.ask` returns it."""
+    _, at = decode_response_header(response_class.API_KEY, version, memoryview(frame))
+    return response_class.decode(frame[at:], version)
+
+
+class SyntheticBroker:
+    """A broker that registers and heartbeats and has nothing else: no log, no clients, no metadata."""
+
+    def __init__(self, client: ControllerClient, broker_id: int) -> None:
+        self._client = client
+        self.broker_id = broker_id
+        self.epoch = -1
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Registered and unfenced on return; heartbeats every two seconds from then on."""
+        identity = self.broker_id.to_bytes(16, "big")
+        request = pb.RegisterBrokerRequest(
+            cluster_id=CLUSTER_ID, broker_id=self.broker_id,
+            incarnation_id=os.urandom(15) + b"\1", log_dirs=[b"\1" + identity[1:]],
+            endpoints=[pb.Endpoint(name="PLAINTEXT", host=HOST, port=9, security_protocol="PLAINTEXT")],
+            features=[
+                pb.Feature(name=one.name, min_level=one.min_level, max_level=one.max_level)
+                for one in SUPPORTED_RANGES
+            ],
+            previous_broker_epoch=-1,
+        )  # fmt: skip
+        response = await self._client.call("RegisterBroker", request, pb.RegisterBrokerResponse)
+        self.epoch = response.broker_epoch
+        await self._beat()
+        self._beating = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(2)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        request = pb.BrokerHeartbeatRequest(
+            broker_id=self.broker_id, broker_epoch=self.epoch, current_metadata_offset=1 << 60
+        )
+        await self._client.call("BrokerHeartbeat", request, pb.BrokerHeartbeatResponse)
+
+    async def fall_silent(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._beating
+            self._beating = None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 120) -> None:
+    """Awaits ``condition()`` until it is true."""
+    give_up = time.monotonic() + timeout_s
+    while not await condition():
+        if time.monotonic() > give_up:
+            raise SystemExit("gave up waiting")
+        await asyncio.sleep(0.02)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_run_child(sys.argv[1]))

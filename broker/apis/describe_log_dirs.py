@@ -1,0 +1,75 @@
+"""DescribeLogDirs (35), versions 1-5.
+
+This broker's data directories, the size of their volumes, and the partitions asked for (null: all) with the
+bytes of their logs and how far a follower's end is behind the high watermark. A directory whose volume cannot
+be asked has KAFKA_STORAGE_ERROR; one that fails in use ends the broker instead. Partitions are not moved
+between directories, so there are no future replicas, and no directory is cordoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+
+Wanted = Mapping[str, set[int]]
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    wanted: dict[str, set[int]] | None = None
+    if request.topics is not None:
+        wanted = {}
+        for topic in request.topics:
+            wanted.setdefault(topic.topic, set()).update(topic.partitions)
+    return DescribeLogDirsResponse(
+        results=[await _describe(services, log_dir, wanted) for log_dir in services.config.log_dirs]
+    )
+
+
+async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
+    try:
+        usage = await services.replicas.logs.usage(log_dir)
+    except OSError:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
+    return DescribeLogDirsResult(
+        log_dir=log_dir,
+        topics=_topics(services, log_dir, wanted),
+        total_bytes=usage.total_bytes,
+        usable_bytes=usage.usable_bytes,
+    )
+
+
+def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> list[DescribeLogDirsTopic]:
+    by_name: dict[str, list[DescribeLogDirsPartition]] = {}
+    for (topic, index), opened in sorted(services.replicas.logs.logs.items()):
+        if opened.log_dir != log_dir or (wanted is not None and index not in wanted.get(topic, ())):
+            continue
+        partition = services.replicas.find(topic, index)
+        high_watermark = opened.high_watermark if partition is None else partition.high_watermark
+        by_name.setdefault(topic, []).append(
+            DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=opened.log.size_bytes,
+                offset_lag=max(0, high_watermark - opened.log.log_end_offset),
+            )
+        )
+    return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_name.items()]
+
+
+def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    return DescribeLogDirsResponse(error_code=error.code)
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, handle, error_response)

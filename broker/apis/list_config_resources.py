@@ -1,0 +1,63 @@
+"""ListConfigResources (74), versions 0-1.
+
+The names that can be asked about with DescribeConfigs: all topics, all registered brokers (as brokers and as
+loggers), and the groups that have settings of their own. There are no client metrics, which is all that
+version 0 asks for. Other kinds of resources are refused with UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.services import BrokerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import ConfigResourceType
+
+_KINDS = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    if version == 0:
+        return ListConfigResourcesResponse()
+    for kind in request.resource_types:
+        if kind not in _KINDS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {kind} is not known")
+    image = services.metadata.image
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=int(kind))
+            for kind in _KINDS
+            if not request.resource_types or kind in request.resource_types
+            for name in _names(image, kind)
+        ]
+    )
+
+
+def _names(image: MetadataImage, kind: ConfigResourceType) -> list[str]:
+    match kind:
+        case ConfigResourceType.TOPIC:
+            return sorted(image.topic_ids)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            return [str(broker_id) for broker_id in sorted(image.brokers)]
+        case ConfigResourceType.GROUP:
+            return sorted(name for resource_type, name in image.configs if resource_type == kind)
+        case _:
+            return []
+
+
+def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    return ListConfigResourcesResponse(error_code=error.code)
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, handle, error_response)

@@ -1,0 +1,155 @@
+"""Topics as they stand in Metadata answers: encoded once, kept while nothing that shows in them has changed.
+
+A topic's bytes depend on its image, which is immutable and replaced when a partition changes, and on what its
+replicas' brokers look like from one listener (:class:`ListenerView`). Both are compared by identity, so that
+a change of one partition costs the encoding of one topic, whatever the number of topics. By hand, as in
+Produce and Fetch: the general codec would take several times as long. Never decides what a client may see.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.primitives import write_uvarint
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+FLEXIBLE_FROM: Final = 9
+_NO_OPERATIONS: Final = struct.pack(">i", -(2**31))
+_KEPT_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerView:
+    """The brokers that are registered and not fenced, and those of them that have the listener."""
+
+    usable: frozenset[int]
+    reachable: frozenset[int]
+
+    @classmethod
+    def of(cls, image: MetadataImage, listener: str) -> ListenerView:
+        usable = [broker for broker in image.brokers.values() if not broker.fenced]
+        return cls(
+            frozenset(broker.id for broker in usable),
+            frozenset(broker.id for broker in usable if broker.endpoint(listener) is not None),
+        )
+
+    def leader_error(self, partition: PartitionRegistration) -> ErrorCode:
+        """Why clients of this listener cannot be sent to the partition's leader; NONE if they can."""
+        if partition.leader in self.reachable:
+            return ErrorCode.NONE
+        if partition.leader in self.usable:
+            return ErrorCode.LISTENER_NOT_FOUND
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    topic: TopicImage
+    view: ListenerView
+    data: bytes
+
+
+class TopicAnswers:
+    """Encoded topics by id, listener and version; the oldest are forgotten beyond ``kept_bytes``."""
+
+    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._entries: dict[tuple[Uuid, str, int], _Entry] = {}
+        self._size_bytes = 0
+
+    def find(self, topic: TopicImage, view: ListenerView, listener: str, version: int) -> bytes | None:
+        """The bytes, if they are here and still true."""
+        entry = self._entries.get((topic.id, listener, version))
+        if entry is None or entry.topic is not topic or entry.view is not view:
+            return None
+        return entry.data
+
+    def encode(self, topic: TopicImage, view: ListenerView, listener: str, version: int) -> bytes:
+        """The topic as an element of a MetadataResponse's array of topics."""
+        known = self.find(topic, view, listener, version)
+        if known is not None:
+            return known
+        data = encode_topic(topic, view, version)
+        self._forget((topic.id, listener, version))
+        self._entries[topic.id, listener, version] = _Entry(topic, view, data)
+        self._size_bytes += len(data)
+        while self._size_bytes > self._kept_bytes:
+            self._forget(next(iter(self._entries)))
+        return data
+
+    def _forget(self, key: tuple[Uuid, str, int]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._size_bytes -= len(entry.data)
+
+
+def encode_topic(topic: TopicImage, view: ListenerView, version: int) -> bytes:
+    """MetadataResponseTopic at ``version`` (0 to 13), without error."""
+    out = bytearray(b"\0\0")
+    name = topic.name.encode()
+    if version >= FLEXIBLE_FROM:
+        write_uvarint(out, len(name) + 1)
+    else:
+        out += struct.pack(">h", len(name))
+    out += name
+    if version >= 10:
+        out += topic.id
+    if version >= 1:
+        out.append(topic.name in INTERNAL_TOPICS)
+    out += encode_count(len(topic.partitions), version)
+    _encode_partitions(topic, view, version, out)
+    if version >= 8:
+        out += _NO_OPERATIONS
+    if version >= FLEXIBLE_FROM:
+        out.append(0)
+    return bytes(out)
+
+
+def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
+    # Few distinct lists stand for many partitions.
+    lists: dict[tuple[int, ...], bytes] = {}
+    offline: dict[tuple[int, ...], bytes] = {}
+    for index, partition in enumerate(topic.partitions):
+        replicas, isr = partition.replicas, partition.isr
+        error = view.leader_error(partition)
+        leader = -1 if error else partition.leader
+        if version >= 7:
+            out += _HEAD_7.pack(error, index, leader, partition.leader_epoch)
+        else:
+            out += _HEAD_0.pack(error, index, leader)
+        if replicas not in lists:
+            lists[replicas] = _encode_ids(replicas, version)
+        if isr not in lists:
+            lists[isr] = _encode_ids(isr, version)
+        out += lists[replicas]
+        out += lists[isr]
+        if version >= 5:
+            if replicas not in offline:
+                gone = tuple(id for id in replicas if id not in view.usable)
+                offline[replicas] = _encode_ids(gone, version)
+            out += offline[replicas]
+        if version >= FLEXIBLE_FROM:
+            out.append(0)
+
+
+_HEAD_0: Final = struct.Struct(">hii")
+_HEAD_7: Final = struct.Struct(">hiii")
+
+
+def _encode_ids(ids: tuple[int, ...], version: int) -> bytes:
+    return encode_count(len(ids), version) + struct.pack(f">{len(ids)}i", *ids)
+
+
+def encode_count(count: int, version: int) -> bytes:
+    """The length of an array that is not null."""
+    if version < FLEXIBLE_FROM:
+        return struct.pack(">i", count)
+    out = bytearray()
+    write_uvarint(out, count + 1)
+    return bytes(out)

@@ -1,0 +1,88 @@
+"""What a schedule of whole nodes draws once: who there is, how fast things are, which features are on."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from pykraft.metadata_log.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    LATEST_METADATA_VERSION,
+    METADATA_VERSION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """``controllers`` and ``brokers`` are node ids; some nodes are both. ``first_voters`` are controllers.
+
+    ``voters_in_log``: the voters stand in the log and may change (KIP-853), else the configuration names them
+    by id. ``auto_join``: controllers join by themselves. ``unclean``: unclean elections are configured for
+    the whole cluster. ``fault_change_chance``: that somebody changes the voters while a fault begins.
+    """
+
+    controllers: tuple[int, ...]
+    brokers: tuple[int, ...]
+    first_voters: tuple[int, ...]
+    session_ms: int
+    heartbeat_ms: int
+    max_delay_ms: int
+    max_flush_ms: int
+    segment_bytes: int
+    fetch_max_bytes: int
+    snapshot_bytes: int
+    snapshot_interval_ms: int
+    retention_bytes: int
+    isr_gap_ms: int
+    client_gap_ms: int
+    voters_in_log: bool
+    auto_join: bool
+    elr: bool
+    unclean: bool
+    fault_change_chance: float
+
+    @property
+    def features(self) -> dict[str, int]:
+        """The levels that the cluster is formatted with."""
+        levels = {METADATA_VERSION: LATEST_METADATA_VERSION}
+        return {**levels, ELIGIBLE_LEADER_REPLICAS_VERSION: 1} if self.elr else levels
+
+
+_SHAPES = (
+    ((1, 2, 3), (4, 5, 6), 3),
+    ((1, 2, 3, 4), (5, 6, 7), 3),
+    ((1, 2, 3), (1, 2, 3), 3),
+    ((1, 2, 3), (3, 4, 5), 3),
+    ((1, 2, 3, 4, 5), (6, 7, 8), 5),
+    ((1, 2, 3), (3, 4, 5), 1),
+    ((1,), (2, 3, 4), 1),
+)
+"""Controllers, brokers, and how many of the controllers vote from the beginning."""
+
+
+def draw_options(seed: int) -> WorldOptions:
+    rng = random.Random(f"world {seed}")
+    controllers, brokers, voting = rng.choice(_SHAPES)
+    session_ms = rng.choice((9000, 9000, 4500))
+    voters_in_log = voting < len(controllers) or rng.random() < 0.7
+    return WorldOptions(
+        controllers=controllers,
+        brokers=brokers,
+        first_voters=controllers[:voting],
+        session_ms=session_ms,
+        heartbeat_ms=session_ms * 2 // 9,
+        max_delay_ms=rng.choice((2, 5, 20, 60)),
+        max_flush_ms=rng.choice((1, 4, 20)),
+        segment_bytes=rng.choice((4096, 1 << 20)),
+        fetch_max_bytes=rng.choice((2000, 1 << 20)),
+        snapshot_bytes=rng.choice((2000, 20_000, 20 << 20)),
+        snapshot_interval_ms=rng.choice((0, 4000)),
+        retention_bytes=rng.choice((0, 20_000, 100 << 20)),
+        isr_gap_ms=rng.choice((500, 2000)),
+        client_gap_ms=rng.choice((150, 400)),
+        voters_in_log=voters_in_log,
+        auto_join=voters_in_log and rng.random() < 0.5,
+        elr=rng.random() < 0.5,
+        unclean=rng.random() < 0.25,
+        fault_change_chance=rng.choice((0.0, 0.2, 0.5)) if voters_in_log else 0.0,
+    )

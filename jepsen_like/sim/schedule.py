@@ -1,0 +1,109 @@
+"""What a simulated schedule is, and what it amounted to: shared by every ring of the simulation.
+
+A schedule is a seed and what has been taken away from what the seed draws: a shorter time, fewer faults, no
+client. Taking something away never changes what is drawn for the rest, so a failing schedule can be reduced
+(:mod:`.minimise`) and written down as one command that repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+DURATION_MS = 60_000
+COMMAND = "python -m pykraft.jepsen_like.sim"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """``faults``: numbers of the faults that are kept, of those the seed plans; None keeps all.
+
+    ``without``: parts of the world that are left out, by the ring's own names (such as "client").
+    """
+
+    seed: int
+    duration_ms: int = DURATION_MS
+    faults: tuple[int, ...] | None = None
+    without: frozenset[str] = frozenset()
+
+    def keeps(self, number: int) -> bool:
+        return self.faults is None or number in self.faults
+
+    def command(self, ring: str) -> str:
+        """The line that repeats it."""
+        words = [COMMAND, "--ring", ring, "--seed", str(self.seed)]
+        if self.duration_ms != DURATION_MS:
+            words += ["--duration-ms", str(self.duration_ms)]
+        if self.faults is not None:
+            words += ["--faults", write_numbers(self.faults)]
+        if self.without:
+            words += ["--without", ",".join(sorted(self.without))]
+        return " ".join(words)
+
+
+def write_numbers(numbers: tuple[int, ...]) -> str:
+    """Ascending numbers, runs of them with their ends: "0-4,7"; "none" for none."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs) or "none"
+
+
+def read_numbers(text: str) -> tuple[int, ...]:
+    """What :func:`write_numbers` wrote. :class:`ValueError` if it is something else."""
+    if text == "none":
+        return ()
+    numbers: list[int] = []
+    for run in text.split(","):
+        first, _, last = run.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One schedule that broke nothing. ``trace`` is equal for equal schedules, whatever the process.
+
+    ``faults``: how often each kind of fault really struck. ``counts``: what else the ring counts (elections,
+    acknowledged values). ``planned``: how many faults the seed planned.
+    """
+
+    seed: int
+    events: int
+    virtual_ms: int
+    trace: str
+    faults: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    planned: int = 0
+
+
+class RunSchedule(Protocol):
+    """Raises whatever an invariant, or an assertion of the product, raises. ``log`` collects the trace."""
+
+    def __call__(self, schedule: Schedule, log: list[str] | None = None) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """One ring. ``share``: schedules of it for each one asked for. ``parts``: what ``without`` may name.
+
+    ``planned``: the number of faults that a seed plans for a duration; None if faults cannot be left out.
+    ``directed``: schedules written by hand, by name; they raise as ``run`` does.
+    """
+
+    name: str
+    run: RunSchedule
+    share: float = 1.0
+    parts: tuple[str, ...] = ()
+    planned: Callable[[int, int], int] | None = None
+    directed: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+
+    def directed_command(self, name: str) -> str:
+        return f"{COMMAND} --ring {self.name} --directed {name}"
+
+    def without_directed(self) -> Ring:
+        return replace(self, directed={})

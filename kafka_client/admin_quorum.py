@@ -1,0 +1,46 @@
+"""Changes of the metadata quorum's voters (KIP-853).
+
+They are asked for once and not repeated: a change whose answer is lost may have been made, and asking again
+would be refused for it. Look at the quorum before trying again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.kafka_client.admin_cluster import check
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+async def add_raft_voter(
+    cluster: Cluster,
+    voter_id: int,
+    directory_id: Uuid,
+    endpoints: Mapping[str, Address],
+    deadline_ms: int,
+) -> None:
+    """Make a controller that follows the quorum a voter. ``endpoints``: its listeners by name."""
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=cluster.request_deadline(deadline_ms) - cluster.network.now_ms(),
+        voter_id=voter_id,
+        voter_directory_id=directory_id,
+        listeners=[Listener(name=name, host=at.host, port=at.port) for name, at in endpoints.items()],
+    )
+    response = await cluster.ask_any(request, AddRaftVoterResponse, deadline_ms)
+    check(response.error_code, response.error_message, "AddRaftVoter")
+
+
+async def remove_raft_voter(cluster: Cluster, voter_id: int, directory_id: Uuid, deadline_ms: int) -> None:
+    """Make a voter an observer."""
+    request = RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id)
+    response = await cluster.ask_any(request, RemoveRaftVoterResponse, deadline_ms)
+    check(response.error_code, response.error_message, "RemoveRaftVoter")

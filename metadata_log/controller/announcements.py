@@ -1,0 +1,112 @@
+"""What an operator is told of the records that the active controller appends: lines for its log.
+
+Told is what somebody asked for, and what somebody may have to act on: topics and configurations, features,
+brokers that come and go, reassignments, unclean elections, partitions without a leader. Who leads what is
+not: that is a number at the end of a sweep. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pykraft.metadata_log.features import level_name
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
+from pykraft.metadata_log.records import (
+    NO_LEADER,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+MOST_LINES: Final = 10
+"""Of one batch. A request may name thousands of topics: the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One line. ``is_warning``: it may need somebody."""
+
+    text: str
+    is_warning: bool = False
+
+
+def announce(before: MetadataImage, records: Sequence[Record]) -> list[Announcement]:
+    """What one batch does to ``before``, warnings first, in at most ``MOST_LINES`` and one lines."""
+    found = sorted(_iter_announcements(before, records), key=lambda it: not it.is_warning)
+    if len(found) <= MOST_LINES:
+        return found
+    left_out = found[MOST_LINES:]
+    rest = Announcement(f"and {len(left_out)} changes more", any(it.is_warning for it in left_out))
+    return [*found[:MOST_LINES], rest]
+
+
+def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Iterator[Announcement]:
+    for record in records:
+        match record:
+            case PartitionChangeRecord():
+                yield from _partition_change(before, record)
+            case TopicRecord(name=name):
+                yield Announcement(f"topic {name} is created")
+            case RemoveTopicRecord(topic_id=topic_id):
+                yield Announcement(f"topic {before.topics_by_id[topic_id].name} is deleted")
+            case ConfigRecord(name=name, value=value):
+                change = f"{name} is back at its default" if value is None else f"{name}={value}"
+                yield Announcement(f"configuration of {_resource(record)}: {change}")
+            case FeatureLevelRecord(name=name, feature_level=level):
+                yield Announcement(f"feature {name} is at {level_name(name, level)}")
+            case UnregisterBrokerRecord(broker_id=broker_id):
+                yield Announcement(f"broker {broker_id} is unregistered")
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, fenced=False):
+                yield Announcement(f"broker {broker_id} is unfenced")
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=True):
+                yield Announcement(f"broker {broker_id} is shutting down and hands over")
+
+
+def _resource(record: ConfigRecord) -> str:
+    kind = ConfigResourceType(record.resource_type).name.lower()
+    return f"{kind} {record.resource_name}" if record.resource_name else f"every {kind}"
+
+
+def _partition_change(before: MetadataImage, record: PartitionChangeRecord) -> Iterator[Announcement]:
+    old = before.partition(record.topic_id, record.partition_id)
+    if old is None:
+        return  # made by the same batch
+    name = f"{before.topics_by_id[record.topic_id].name}-{record.partition_id}"
+    if record.leader == NO_LEADER and old.has_leader:
+        yield Announcement(f"{name} has no leader: it waits for {_awaited(old, record)}", is_warning=True)
+    elif record.leader is not None and record.leader >= 0 and record.leader not in {*old.isr, *old.elr}:
+        if record.leader in old.last_known_elr:
+            yield Announcement(f"{name} is led again by {record.leader}, the last that held all of it")
+        else:
+            yield Announcement(
+                f"{name}: unclean election of {record.leader}, records may be lost", is_warning=True
+            )
+    adding = old.adding if record.adding_replicas is None else record.adding_replicas
+    removing = old.removing if record.removing_replicas is None else record.removing_replicas
+    replicas = list(old.replicas if record.replicas is None else record.replicas)
+    if (adding, removing, sorted(replicas)) == (old.adding, old.removing, sorted(old.replicas)):
+        return
+    if adding or removing:
+        yield Announcement(
+            f"{name} is being reassigned: adding {list(adding)}, removing {list(removing)}, of {replicas}"
+        )
+    else:
+        yield Announcement(f"reassignment of {name} has ended: replicas {replicas}")
+
+
+def _awaited(old: PartitionRegistration, record: PartitionChangeRecord) -> str:
+    """Who could lead it without loss."""
+    isr = old.isr if record.isr is None else record.isr
+    elr = old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas
+    holders = sorted({*isr, *elr})
+    if not holders:
+        return f"an unclean election among {list(old.replicas)}"
+    return "broker " + " or ".join(map(str, holders))

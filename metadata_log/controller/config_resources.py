@@ -1,0 +1,138 @@
+"""What may be configured: topics, brokers (one, or all of them) and groups, and which keys each of them has.
+
+Finds a resource or refuses it; what is done to its keys is :mod:`.configs_control`'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.broker_configs import (
+    ALL_BROKERS,
+    TOPIC_NAMES,
+    broker_wide_topic_configs,
+    dynamic_broker_key,
+    dynamic_broker_values,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.group_configs import check_group_config, group_config_key
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.metadata_log.topic_configs import topic_config_key
+from pykraft.runtime.properties import ConfigKey
+
+_MAX_GROUP_NAME_CHARS: Final = 249
+_BROKER_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
+_MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
+
+def _no_objection(overrides: Mapping[str, str]) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """One resource that may be altered.
+
+    ``overrides`` is what it sets, ``key`` finds the key of a name or refuses the name, ``inherited`` says
+    what holds for a name it does not set (None: the key's default), ``check`` refuses settings that do not
+    go together.
+    """
+
+    kind: ConfigResourceType
+    name: str
+    overrides: Mapping[str, str]
+    key: Callable[[str], ConfigKey]
+    inherited: Callable[[str], str | None]
+    check: Callable[[Mapping[str, str]], None] = _no_objection
+
+
+def find_config_resource(
+    image: MetadataImage, config: ControllerConfig, kind: int, name: str
+) -> ConfigResource:
+    """The resource. INVALID_REQUEST if there is no such kind of resource or the name cannot be one."""
+    match kind:
+        case ConfigResourceType.TOPIC:
+            return _topic(image, config, name)
+        case ConfigResourceType.BROKER:
+            return _all_brokers(image, config) if name == ALL_BROKERS else _broker(image, config, name)
+        case ConfigResourceType.GROUP:
+            return _group(image, config, name)
+        case _:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"topics, brokers and groups can be configured, resource type {kind} cannot",
+            )
+
+
+def _topic(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
+    if name not in image.topic_ids:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    wide = broker_wide_topic_configs(image, config.topic_defaults)
+    return ConfigResource(
+        ConfigResourceType.TOPIC, name, image.topic_config(name), topic_config_key, wide.get
+    )
+
+
+def _all_brokers(image: MetadataImage, config: ControllerConfig) -> ConfigResource:
+    return ConfigResource(
+        ConfigResourceType.BROKER,
+        ALL_BROKERS,
+        dynamic_broker_values(image, None),
+        partial(dynamic_broker_key, read_only=config.server_properties),
+        lambda key: _in_file(config, key),
+    )
+
+
+def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
+    if _BROKER_ID.fullmatch(name) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:40]!r} is not a broker id")
+    broker_id = int(name)
+    if broker_id not in image.brokers:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    for_all = dynamic_broker_values(image, None)
+
+    def key(key_name: str) -> ConfigKey:
+        if key_name == _MIN_INSYNC_REPLICAS and image.elr_enabled:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"with eligible leader replicas {_MIN_INSYNC_REPLICAS} holds for topics or for all brokers",
+            )
+        return dynamic_broker_key(key_name, config.server_properties)
+
+    # A broker's own file is not known here; this controller's stands in for it.
+    return ConfigResource(
+        ConfigResourceType.BROKER,
+        str(broker_id),
+        image.resource_config(ConfigResourceType.BROKER, str(broker_id)),
+        key,
+        lambda key: for_all.get(key, _in_file(config, key)),
+    )
+
+
+def _in_file(config: ControllerConfig, name: str) -> str | None:
+    topic_name = TOPIC_NAMES.get(name)
+    if topic_name is not None:
+        return config.topic_defaults.get(topic_name)
+    return config.server_properties.get(name)
+
+
+def _group(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
+    if not name or len(name) > _MAX_GROUP_NAME_CHARS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a group's name has 1 to {_MAX_GROUP_NAME_CHARS} characters"
+        )
+    server = {key: value for key, value in config.server_properties.items() if value is not None}
+    return ConfigResource(
+        ConfigResourceType.GROUP,
+        name,
+        image.resource_config(ConfigResourceType.GROUP, name),
+        group_config_key,
+        lambda key: None,
+        lambda overrides: check_group_config(overrides, server),
+    )

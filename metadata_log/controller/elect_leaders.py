@@ -1,0 +1,112 @@
+"""ElectLeaders: somebody asks for a preferred or an unclean election (KIP-460).
+
+Each partition is answered for itself. Asked for all partitions, those that need no election are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.elections import Election, Elections
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import PartitionChangeRecord
+
+
+class ElectionType(IntEnum):
+    """What is asked for, by Kafka's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def handle_elect_leaders(
+    image: MetadataImage, config: ControllerConfig, request: ElectLeadersRequest
+) -> ControllerResult[ElectLeadersResponse]:
+    """Records for the partitions that get another leader, and an answer for each that was asked for.
+
+    One request moves at most ``max_records_per_request`` leaders; the rest is answered
+    OPERATION_NOT_ATTEMPTED.
+    """
+    try:
+        election_type = ElectionType(request.election_type)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}"
+        ) from None
+    elections = Elections(image, config)
+    records: list[PartitionChangeRecord] = []
+    results: dict[str, list[PartitionResult]] = {}
+    elected = set()
+    for name, index in _asked_for(image, request):
+        answer = PartitionResult(partition_id=index, error_message=None)
+        try:
+            if len(records) >= config.max_records_per_request:
+                raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "too many elections for one request")
+            if (name, index) in elected:
+                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is named twice")
+            records.append(_elect(image, elections, election_type, name, index))
+            elected.add((name, index))
+        except KafkaError as error:
+            if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            answer.error_code, answer.error_message = error.code, error.message
+        results.setdefault(name, []).append(answer)
+    return ControllerResult(
+        tuple(records),
+        ElectLeadersResponse(
+            replica_election_results=[
+                ReplicaElectionResult(topic=name, partition_result=answers)
+                for name, answers in results.items()
+            ]
+        ),
+    )
+
+
+def _asked_for(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
+    if request.topic_partitions is not None:
+        for asked in request.topic_partitions:
+            for index in asked.partitions:
+                yield asked.topic, index
+        return
+    for name in sorted(image.topic_ids):
+        for index in range(len(image.topics_by_id[image.topic_ids[name]].partitions)):
+            yield name, index
+
+
+def _elect(
+    image: MetadataImage, elections: Elections, election_type: ElectionType, name: str, index: int
+) -> PartitionChangeRecord:
+    topic = image.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    partition = image.partition(topic.id, index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
+    builder = elections.builder(name)
+    if election_type is ElectionType.PREFERRED:
+        preferred = partition.replicas[0]
+        if partition.leader == preferred:
+            raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by {preferred}")
+        record = builder.build(topic.id, index, partition, election=Election.PREFERRED)
+        if record is None or record.leader != preferred:
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"{preferred}, the preferred leader of {name}-{index}, is offline or not in sync",
+            )
+        return record
+    if partition.has_leader:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by {partition.leader}")
+    record = builder.build(topic.id, index, partition, election=Election.UNCLEAN)
+    if record is None or record.leader is None:
+        raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {name}-{index} is online")
+    return record

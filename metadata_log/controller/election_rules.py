@@ -1,0 +1,72 @@
+"""By what rules leaders are chosen: who may lead, how many must be in sync, whether records may be lost.
+
+Reads brokers, features and configurations out of an image; chooses nothing itself
+(:mod:`pykraft.metadata_log.controller.elections` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import LogsLost
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, parse_topic_config
+from pykraft.runtime.properties import ConfigValue
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
+ELECTION_CONFIGS: Final = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE)
+"""Configurations whose change may change partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """What the brokers mean for elections.
+
+    ``active`` may lead and stand in an ISR. ``tail_lost`` came back after a stop that did not flush their
+    logs, ``all_lost`` came back without a log directory; both until they are unfenced.
+    """
+
+    active: frozenset[int]
+    tail_lost: frozenset[int] = frozenset()
+    all_lost: frozenset[int] = frozenset()
+
+
+def view_brokers(image: MetadataImage) -> BrokerView:
+    """The brokers of an image."""
+    brokers = image.brokers.values()
+    return BrokerView(
+        frozenset(broker.id for broker in brokers if broker.is_active),
+        frozenset(broker.id for broker in brokers if broker.logs_lost == LogsLost.TAIL),
+        frozenset(broker.id for broker in brokers if broker.logs_lost == LogsLost.ALL),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRules:
+    """The rules for one topic.
+
+    ``unclean_allowed``: a replica that may lack committed records may lead when no other can.
+    ``elr_enabled``: replicas that left an ISR smaller than ``min_isr`` stay eligible (KIP-966).
+    """
+
+    min_isr: int = 1
+    unclean_allowed: bool = False
+    elr_enabled: bool = False
+
+
+def find_rules(image: MetadataImage, config: ControllerConfig, topic: str) -> ElectionRules:
+    """What holds for a topic: its own configuration, else the cluster's, else the controller's properties."""
+    given, wide = image.topic_config(topic), broker_wide_topic_configs(image, config.topic_defaults)
+
+    def effective(name: str) -> ConfigValue:
+        return parse_topic_config(
+            name, given.get(name) or wide.get(name) or TOPIC_CONFIGS[name].default or ""
+        )
+
+    min_isr, unclean = effective(MIN_INSYNC_REPLICAS), effective(UNCLEAN_LEADER_ELECTION_ENABLE)
+    assert isinstance(min_isr, int) and isinstance(unclean, bool)
+    return ElectionRules(min_isr, unclean, image.elr_enabled)

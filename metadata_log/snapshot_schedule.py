@@ -1,0 +1,52 @@
+"""When a node writes its next snapshot: by bytes of log behind the last one, and by time (KIP-630).
+
+Every node decides for itself; nothing depends on who else has a snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotConfig:
+    """The limits, with Kafka's defaults.
+
+    ``max_bytes`` (``metadata.log.max.record.bytes.between.snapshots``): committed log behind the last one.
+    ``max_interval_ms`` (``metadata.log.max.snapshot.interval.ms``): age of the last one, or of the process,
+    if anything was committed since; 0 for no such limit.
+    """
+
+    max_bytes: int = 20 << 20
+    max_interval_ms: int = 3_600_000
+
+
+class SnapshotSchedule:
+    """Counts since the last snapshot. Times are monotonic."""
+
+    def __init__(self, config: SnapshotConfig, now_ms: int) -> None:
+        self._config = config
+        self._since_ms = now_ms
+        self._bytes = 0
+
+    def handle_commit(self, size_bytes: int) -> None:
+        """So much more log is committed."""
+        self._bytes += size_bytes
+
+    def handle_snapshot(self, now_ms: int) -> None:
+        """There is a snapshot of now, or one is begun."""
+        self._since_ms = now_ms
+        self._bytes = 0
+
+    @property
+    def committed_bytes(self) -> int:
+        """Committed log behind the last snapshot."""
+        return self._bytes
+
+    def wait_ms(self, now_ms: int) -> int | None:
+        """How long until the next snapshot if nothing more is committed: 0 for now, None for never."""
+        if self._bytes >= self._config.max_bytes:
+            return 0
+        if self._bytes == 0 or self._config.max_interval_ms == 0:
+            return None
+        return max(0, self._since_ms + self._config.max_interval_ms - now_ms)

@@ -1,0 +1,216 @@
+"""``pykraft dump-log``, with the flags and lines of kafka-dump-log: what stands in log, index and snapshot files.
+
+Reads only; the node may be running. A file that ends in no whole batch is shown up to there, and said so.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from pykraft.group_coordinator.codec import decode_record as decode_group_record
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.record_codec import Record, decode_batch
+from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.log_store.dump import FoundBatch, Remainder, read_batches
+from pykraft.metadata_log.record_json import record_to_json, value_to_json
+from pykraft.quorum.control_json import control_to_json
+from pykraft.runtime.disk import Disk, DiskFile
+from pykraft.runtime.os_disk import OsDisk
+
+Decoder = Callable[[Record], dict[str, Any]]
+_LOGS = (".log", ".checkpoint")
+
+
+@click.command()
+@click.option("--files", required=True, metavar="FILE,…", help="Segments, indexes or snapshots to dump.")
+@click.option("--print-data-log", is_flag=True, help="Print the records too.")
+@click.option(
+    "--cluster-metadata-decoder", is_flag=True, help="Print the records of the metadata log, as JSON."
+)
+@click.option("--offsets-decoder", is_flag=True, help="Print the records of __consumer_offsets, as JSON.")
+@click.option("--skip-record-metadata", is_flag=True, help="Of records print the payload only.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a record, and nothing else.")
+def command(
+    files: str,
+    print_data_log: bool,
+    cluster_metadata_decoder: bool,
+    offsets_decoder: bool,
+    skip_record_metadata: bool,
+    as_json: bool,
+) -> None:
+    """Print what stands in log, index and snapshot files."""
+    if cluster_metadata_decoder and offsets_decoder:
+        raise click.UsageError("give one of --cluster-metadata-decoder, --offsets-decoder")
+    decoder = _decode_text
+    if cluster_metadata_decoder:
+        decoder = _decode_metadata
+    elif offsets_decoder:
+        decoder = _decode_group
+    deep = print_data_log or cluster_metadata_decoder or offsets_decoder or as_json
+    printer = _Printer(decoder if deep else None, skip_record_metadata, as_json)
+    disk = OsDisk()
+    damaged = [path for path in files.split(",") if path and not _dump(disk, path, printer)]
+    if damaged:
+        raise click.ClickException(f"damaged: {', '.join(damaged)}")
+
+
+class _Printer:
+    """How batches and records are shown; ``decoder`` None: batches only."""
+
+    def __init__(self, decoder: Decoder | None, payload_only: bool, as_json: bool) -> None:
+        self._decoder = decoder
+        self._payload_only = payload_only
+        self._as_json = as_json
+
+    def line(self, text: str) -> None:
+        if not self._as_json:
+            click.echo(text)
+
+    def batch(self, found: FoundBatch) -> bool:
+        """Print it; False if it cannot be read."""
+        self.line(_batch_line(found))
+        if self._decoder is None or not found.is_valid:
+            return found.is_valid
+        try:
+            records = decode_batch(found.data, found.header)
+        except KafkaError as error:
+            click.echo(f"the batch at position {found.position} cannot be opened: {error.message}", err=True)
+            return False
+        for record in records:
+            payload = self._show(found.header, record)
+            if self._as_json:
+                click.echo(json.dumps({"offset": record.offset, "timestamp": record.timestamp_ms, **payload}))
+            elif self._payload_only:
+                click.echo(json.dumps(payload))
+            else:
+                click.echo(f"{_record_line(record)} payload: {json.dumps(payload)}")
+        return True
+
+    def _show(self, header: BatchHeader, record: Record) -> dict[str, Any]:
+        assert self._decoder is not None
+        try:
+            if header.is_control:
+                return control_to_json(record.key, record.value)
+            return self._decoder(record)
+        except (ValueError, KafkaError) as error:
+            return {"error": str(error), "hex": (record.value or b"").hex()}
+
+
+def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
+    """Print one file; False if something in it is damaged."""
+    try:
+        file = disk.open(path, create=False)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+    try:
+        printer.line(f"Dumping {path}")
+        if path.endswith(_LOGS):
+            return _dump_batches(file, path, printer)
+        if path.endswith((".index", ".timeindex")):
+            return _dump_index(file, path, printer)
+    finally:
+        file.close()
+    raise click.UsageError(f"{path}: a file that ends in .log, .checkpoint, .index or .timeindex is wanted")
+
+
+def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:
+    intact = True
+    if path.endswith(".log"):
+        printer.line(f"Log starting offset: {_base_offset(path)}")
+    for found in read_batches(file):
+        if isinstance(found, Remainder):
+            click.echo(f"{found.size_bytes} bytes at position {found.position} are no whole batch", err=True)
+            return False
+        intact = printer.batch(found) and intact
+    return intact
+
+
+def _dump_index(file: DiskFile, path: str, printer: _Printer) -> bool:
+    """Entries up to the zeros that fill a preallocated index."""
+    base_offset = _base_offset(path)
+    layout = struct.Struct(">ii" if path.endswith(".index") else ">qi")
+    data = file.pread(0, file.size())
+    names = ("offset", "position") if path.endswith(".index") else ("timestamp", "offset")
+    for first, second in _entries(layout, data):
+        if names[0] == "offset":
+            first += base_offset
+        else:
+            second += base_offset
+        printer.line(f"{names[0]}: {first} {names[1]}: {second}")
+    return len(data) % layout.size == 0
+
+
+def _entries(layout: struct.Struct, data: bytes) -> Iterator[tuple[int, int]]:
+    for position in range(0, len(data) - layout.size + 1, layout.size):
+        first, second = layout.unpack_from(data, position)
+        if position and not (first or second):
+            return
+        yield first, second
+
+
+def _base_offset(path: str) -> int:
+    name = path.rsplit("/", 1)[-1].split(".", 1)[0]
+    if not name.isdecimal():
+        raise click.UsageError(f"{path}: the name of a segment file is the offset it starts at")
+    return int(name)
+
+
+def _batch_line(found: FoundBatch) -> str:
+    header = found.header
+    time = "LogAppendTime" if header.is_log_append_time else "CreateTime"
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
+        f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
+        f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
+        f" partitionLeaderEpoch: {header.partition_leader_epoch}"
+        f" isTransactional: {_flag(header.is_transactional)} isControl: {_flag(header.is_control)}"
+        f" position: {found.position} {time}: {header.max_timestamp} size: {header.size_bytes}"
+        f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
+        f" isvalid: {_flag(found.is_valid)}"
+    )
+
+
+def _record_line(record: Record) -> str:
+    key_bytes = -1 if record.key is None else len(record.key)
+    value_bytes = -1 if record.value is None else len(record.value)
+    return (
+        f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {key_bytes}"
+        f" valueSize: {value_bytes} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return Compression(header.compression).name.lower()
+    except (ValueError, KafkaError):
+        return "unknown"
+
+
+def _decode_text(record: Record) -> dict[str, Any]:
+    return {"key": _text(record.key), "value": _text(record.value)}
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _decode_metadata(record: Record) -> dict[str, Any]:
+    return record_to_json(record.value or b"")
+
+
+def _decode_group(record: Record) -> dict[str, Any]:
+    decoded = decode_group_record(record.key or b"", record.value)
+    if decoded is None:
+        return _decode_text(record)
+    value = None if decoded.value is None else value_to_json(decoded.value)
+    return {"type": type(decoded.key).__name__, "key": value_to_json(decoded.key), "value": value}

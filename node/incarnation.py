@@ -1,0 +1,42 @@
+"""Which process this is: an id of its own, and the ids of predecessors that are known to be dead.
+
+The controller keeps a broker's id for it until its session has lapsed, since nobody can tell a dead process
+from a silent one; except the next process on the same directories (:mod:`pykraft.runtime.directory_lock`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_from_str, uuid_to_str
+from pykraft.runtime.directory_lock import DirectoryLock
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """``id`` is new with every process; ``dead`` are earlier processes of this node that certainly ended."""
+
+    id: Uuid
+    dead: tuple[Uuid, ...] = ()
+
+
+def new_uuid() -> Uuid:
+    """A random id from the operating system."""
+    while True:
+        value = make_uuid(os.urandom(16))
+        if value is not None:
+            return value
+
+
+def enter_directories(locks: Iterable[DirectoryLock]) -> Incarnation:
+    """A new incarnation, written down in directories that are locked; and who was there before it."""
+    own = new_uuid()
+    dead: dict[Uuid, None] = {}
+    for lock in locks:
+        for name in lock.enter(uuid_to_str(own)):
+            with contextlib.suppress(ValueError):
+                dead[uuid_from_str(name)] = None
+    return Incarnation(own, tuple(dead))

@@ -1,0 +1,139 @@
+"""Snapshots that the local replica makes of its own committed state, and what they let go of the log.
+
+The state comes from a listener, value by value, in as many turns of the loop as it likes
+(:class:`SnapshotWriter`); the file is made durable in a worker thread. One is written at a time. Then the
+replica is told, and what the retention settings allow to go before it goes. A disk fault halts the replica,
+as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from pykraft.log_store.log import Log
+from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.events import Event, RetentionReached, SnapshotTaken
+from pykraft.quorum.retention import choose_log_start
+from pykraft.quorum.snapshots import SnapshotFileWriter, SnapshotId, SnapshotInfo, SnapshotStore
+from pykraft.quorum.voters import VoterSet
+from pykraft.runtime.clock import Clock
+
+_ROLL_SHARE = 8
+
+
+class SnapshotWriter:
+    """Takes the values of one snapshot, in order. :meth:`finish` or :meth:`abort` must follow.
+
+    If the replica halts meanwhile, nothing happens any more and :meth:`finish` gives None.
+    """
+
+    def __init__(self, owner: LocalSnapshots, file: SnapshotFileWriter) -> None:
+        self._owner = owner
+        self._file = file
+        self.snapshot_id: SnapshotId = file.info.snapshot_id
+
+    def append(self, values: Sequence[bytes]) -> None:
+        """The next values. Writes to the page cache; call it with slices that a turn of the loop can bear."""
+        self._owner.attempt(self, lambda: self._file.append(values))
+
+    async def finish(self) -> SnapshotId | None:
+        """All values are in: the snapshot is durable on return, and the log may have been shortened."""
+        return await self._owner.finish(self, self._file)
+
+    def abort(self) -> None:
+        """Give up; nothing is left of it. Harmless after :meth:`finish`."""
+        self._owner.attempt(self, self._file.discard)
+        self._owner.forget(self)
+
+
+class LocalSnapshots:
+    """``run_blocking`` runs a job in a thread; ``fail`` halts the replica; ``step`` takes an event to the
+    core."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: SnapshotStore,
+        config: QuorumConfig,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
+        step: Callable[[Event], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._step = step
+        self._fail = fail
+        self._writer: SnapshotWriter | None = None
+
+    def begin(
+        self, snapshot_id: SnapshotId, append_time_ms: int, voters: VoterSet | None
+    ) -> SnapshotWriter | None:
+        """A writer, unless one is at work, or no batch ends there."""
+        if self._writer is not None or not self._is_batch_boundary(snapshot_id.end_offset):
+            return None
+        try:
+            file = self._store.writer(snapshot_id, append_time_ms, voters)
+        except OSError as error:
+            self._fail(error)
+            return None
+        self._writer = SnapshotWriter(self, file)
+        return self._writer
+
+    def _is_batch_boundary(self, offset: int) -> bool:
+        for header in self._log.iter_headers(offset):
+            return header.base_offset == offset
+        return offset == self._log.log_end_offset
+
+    def attempt(self, writer: SnapshotWriter, action: Callable[[], None]) -> bool:
+        """Do something to the file of the writer at work; whether it was done."""
+        if writer is not self._writer:
+            return False
+        try:
+            action()
+        except OSError as error:
+            self._fail(error)
+        return writer is self._writer
+
+    async def finish(self, writer: SnapshotWriter, file: SnapshotFileWriter) -> SnapshotId | None:
+        if not self.attempt(writer, file.finish):
+            return None
+        try:
+            await self._run_blocking(file.publish)
+            if writer is not self._writer:
+                return None
+            self._writer = None
+            self._published(file.info)
+        except OSError as error:
+            self._fail(error)
+            return None
+        return writer.snapshot_id
+
+    def _published(self, info: SnapshotInfo) -> None:
+        self._store.add(info)
+        self._step(SnapshotTaken(info.snapshot_id))
+        if self._log.active_segment_bytes * _ROLL_SHARE >= self._config.max_retention_bytes >= 0:
+            # Only whole segments can go.
+            self._log.roll(self._clock.wall_ms())
+        self.clean()
+
+    def clean(self) -> None:
+        """Let go of what the retention settings no longer ask for."""
+        chosen = choose_log_start(
+            self._store.infos(),
+            self._log.log_start_offset,
+            self._log.size_bytes_from,
+            now_ms=self._clock.wall_ms(),
+            max_bytes=self._config.max_retention_bytes,
+            max_ms=self._config.max_retention_ms,
+        )
+        if chosen is not None:
+            self._step(RetentionReached(chosen))
+
+    def forget(self, writer: SnapshotWriter | None = None) -> None:
+        """This writer, or any, is done with."""
+        if writer is None or writer is self._writer:
+            self._writer = None

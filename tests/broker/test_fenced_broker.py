@@ -1,0 +1,167 @@
+"""A broker that knows it is fenced serves no client; past its lease it gives only answers that stay safe.
+
+Every served API stands in one of two lists here: a new one has to be thought about. Produce and Fetch are
+answered by hand; what they do is tested on a real listener at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pykraft.broker.apis.table import make_apis
+from pykraft.broker.dispatch import Api
+from pykraft.broker.lifecycle import BrokerLifecycle
+from pykraft.broker.partition import Partition
+from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
+
+BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
+
+TELLS_OF_THE_CLUSTER = {
+    # From the metadata image, whoever asks: so that clients find a broker that does serve.
+    ApiKey.METADATA,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.API_VERSIONS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    # Of itself: settings and directories.
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    # The active controller answers; the broker passes request and answer on.
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+
+REFUSES = {
+    ApiKey.LIST_OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ApiKey.INIT_PRODUCER_ID: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    **dict.fromkeys(
+        (
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.JOIN_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.LIST_GROUPS,
+            ApiKey.DELETE_GROUPS,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ),
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+}
+
+APIS = {api.key: api for api in make_apis()}
+
+
+def fenced_broker() -> Any:
+    """Nothing but its standing: whoever reaches for more before asking for it fails."""
+    lifecycle = BrokerLifecycle()
+    lifecycle.handle_registered(10)
+    replicas = SimpleNamespace(lease=lifecycle)
+    replicas.refuse_if_fenced = lambda: ReplicaManager.refuse_if_fenced(cast(Any, replicas))
+    return SimpleNamespace(lifecycle=lifecycle, replicas=replicas)
+
+
+def test_what_every_api_does_on_a_fenced_broker_has_been_decided() -> None:
+    assert set(APIS) == BY_HAND | TELLS_OF_THE_CLUSTER | set(REFUSES)
+    assert not BY_HAND & TELLS_OF_THE_CLUSTER and not set(REFUSES) & TELLS_OF_THE_CLUSTER
+
+
+@pytest.mark.parametrize("api", [APIS[key] for key in sorted(REFUSES)], ids=lambda api: api.key.name)
+def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        request = request_class(api.key)()
+        if api.key is ApiKey.LIST_OFFSETS:
+            request.replica_id = -1
+        with pytest.raises(KafkaError) as refusal:
+            asyncio.run(api.handle(fenced_broker(), RequestContext(), request, version))
+        assert refusal.value.code is REFUSES[api.key]
+        assert "fenced" in refusal.value.message
+        assert api.error_response(request, version, refusal.value).encode(version)
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2, -100])
+def test_only_replicas_may_ask_a_fenced_broker_for_offsets(replica_id: int) -> None:
+    request = request_class(ApiKey.LIST_OFFSETS)(replica_id=replica_id)
+    with pytest.raises(KafkaError, match="fenced"):
+        asyncio.run(APIS[ApiKey.LIST_OFFSETS].handle(fenced_broker(), RequestContext(), request, 5))
+
+
+def test_fenced_broker_takes_and_gives_no_records(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"before"))).error_code == 0
+            lease = cluster.brokers[1].lease
+            lease.is_fenced = True
+            for acks in (-1, 1):
+                refused = await client.produce(data_plane.batch(b"fenced"), acks=acks)
+                assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert "fenced" in refused.error_message
+            assert (await client.fetch(0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert cluster.partition(1).log.log_end_offset == 1
+            lease.is_fenced = False
+            assert data_plane.values((await client.fetch(0)).records) == [b"before"]
+
+    data_plane.run(body)
+
+
+def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appended(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stood still, or its disk: by now others may lead, who know nothing of the record."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            lease, append = cluster.brokers[1].lease, Partition.append_as_leader
+
+            def append_slowly(*args: Any, **options: Any) -> Any:
+                lease.valid = False
+                return append(*args, **options)
+
+            monkeypatch.setattr(Partition, "append_as_leader", append_slowly)
+            refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.produce(data_plane.batch(b"acks=all"))).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_past_its_lease_a_broker_takes_only_what_the_whole_isr_confirms(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            cluster.brokers[1].lease.valid = False
+            refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert "lost touch" in refused.error_message
+            assert (await client.produce(data_plane.batch(b"acks=all"))).error_code == 0
+            assert data_plane.values((await client.fetch(0)).records) == [b"acks=all"]
+
+    data_plane.run(body)

@@ -1,0 +1,109 @@
+"""A broker is told of many changed partitions at once: applied in turns, to the newest state."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pykraft.broker import replica_manager
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.delta import build_delta, build_full_delta
+from pykraft.metadata_log.records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from pykraft.metadata_log.replay import replay
+
+TOPICS, PARTITIONS = 4, 6
+
+
+def topic_id(number: int) -> Uuid:
+    return Uuid((number + 1).to_bytes(16, "big"))
+
+
+def apply(controller: Any, *records: Record) -> None:
+    """A batch of the metadata log; every broker is told."""
+    image, changes = replay(controller.image, records, controller.image.offset + 1, 1)
+    delta = build_delta(controller.image, image, changes)
+    controller.image = image
+    for broker in controller.brokers.values():
+        broker.replicas.publish(delta, image)
+
+
+def creation(number: int, leader: int) -> list[Record]:
+    return [
+        TopicRecord(f"t{number}", topic_id(number)),
+        *(PartitionRecord(index, topic_id(number), (1, 2), (1, 2), leader) for index in range(PARTITIONS)),
+    ]
+
+
+def led(broker: Any) -> int:
+    return sum(partition.is_leader for partition in broker.replicas.partitions())
+
+
+async def settled(broker: Any) -> None:
+    async with asyncio.timeout(10):
+        while not broker.replicas.is_settled:
+            await asyncio.sleep(0.001)
+
+
+def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "_TURN_COST", 5 * (replica_manager._LOCAL_COST + 1))
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker, controller = cluster.brokers[1], cluster.controller
+            for number in range(TOPICS):
+                apply(controller, *creation(number, leader=2))
+            await settled(broker)
+            assert (len(list(broker.replicas.partitions())), led(broker)) == (TOPICS * PARTITIONS, 0)
+
+            moves = [
+                PartitionChangeRecord(index, topic_id(number), leader=1)
+                for number in range(TOPICS)
+                for index in range(PARTITIONS)
+            ]
+            apply(controller, *moves)
+            assert led(broker) == 5, "all in one turn"
+            assert not broker.replicas.is_settled
+            await settled(broker)
+            assert led(broker) == TOPICS * PARTITIONS
+
+            apply(controller, *(replace(move, leader=2) for move in moves))
+            assert led(broker) == TOPICS * PARTITIONS - 5
+            # News overtakes what is still to be applied: one moves back, one topic goes.
+            apply(controller, PartitionChangeRecord(PARTITIONS - 1, topic_id(1), leader=1))
+            apply(controller, RemoveTopicRecord(topic_id(3)))
+            await settled(broker)
+            assert led(broker) == 1
+            moved_back = broker.replicas.find("t1", PARTITIONS - 1)
+            assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
+            assert broker.replicas.find("t3", 0) is None
+
+    data_plane.run(body)
+
+
+def test_broker_that_starts_opens_all_that_is_assigned_to_it(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "_TURN_COST", 10)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker, controller = cluster.brokers[1], cluster.controller
+            records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
+            controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
+            broker.replicas.publish(build_full_delta(controller.image), controller.image)
+            assert not broker.replicas.is_settled
+            await settled(broker)
+            assert led(broker) == TOPICS * PARTITIONS
+
+    data_plane.run(body)

@@ -1,0 +1,130 @@
+"""What a leader commits where eligible leader replicas are kept (KIP-966); the cost of unclean elections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.broker.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.image import PartitionRegistration
+
+
+class Silent:
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+
+class Waiter:
+    outcome: object = None
+
+    def offset_committed(self) -> None:
+        self.outcome = "committed"
+
+    def offset_refused(self, error_code: int) -> None:
+        self.outcome = ErrorCode(error_code)
+
+
+def make(node_id: int, *, min_isr: int = 2, strict: bool = True) -> Partition:
+    log = Log.open(MemoryDisk(), "t-0", LogConfig(segment_bytes=2000), now_ms=0)
+    partition = Partition("t", b"i" * 16, 0, node_id, log, Silent())  # type: ignore[arg-type]
+    partition.set_min_isr(min_isr, strict=strict)
+    return partition
+
+
+def state(leader: int, epoch: int, version: int, isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> Any:
+    return PartitionRegistration((1, 2, 3), isr, leader, epoch, version, elr=elr)
+
+
+def append(partition: Partition, *, all_acks: bool = False) -> int:
+    data = memoryview(bytearray(encode_batch([RecordInput(None, b"v", (), 1)])))
+    return partition.append_as_leader(data, read_header(data), 1, all_acks=all_acks).next_offset
+
+
+def test_below_the_minimum_nothing_is_committed_until_enough_are_in_sync_again() -> None:
+    leader = make(1)
+    leader.apply(state(1, 0, 0, (1,)), 0)
+    waiter = Waiter()
+    end = append(leader)
+    leader.wait_for_commit(end, waiter)
+    assert (leader.high_watermark, waiter.outcome) == (0, None)
+    leader.handle_follower_fetch(2, end, 7, 0)
+    assert leader.high_watermark == 0
+    leader.apply(state(1, 0, 1, (1, 2)), 0)
+    assert (leader.high_watermark, waiter.outcome) == (end, "committed")
+
+
+def test_without_the_feature_a_single_replica_commits() -> None:
+    leader = make(1, strict=False)
+    leader.apply(state(1, 0, 0, (1,)), 0)
+    end = append(leader)
+    assert leader.high_watermark == end
+
+
+def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
+    leader = make(1, min_isr=3)
+    leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
+    end = append(leader)
+    leader.handle_follower_fetch(2, end, 7, 0)
+    assert leader.high_watermark == end
+
+
+def test_nothing_is_committed_past_an_eligible_replica_whatever_the_leader_takes_for_the_minimum() -> None:
+    # The controller knows of a larger minimum; this leader does not yet.
+    leader = make(1, min_isr=1)
+    leader.apply(state(1, 0, 0, (1, 2)), 0)
+    leader.apply(state(1, 0, 1, (1,), elr=(2,)), 0)
+    append(leader)
+    assert leader.high_watermark == 0
+    leader.apply(state(1, 0, 2, (1,)), 0)
+    assert leader.high_watermark == 1, "the minimum is smaller: the ELR is empty"
+
+
+def test_the_answer_to_a_proposal_tells_of_eligible_replicas() -> None:
+    leader = make(1, min_isr=1)
+    leader.apply(state(1, 0, 0, (1, 2)), 0)
+    end = append(leader)
+    proposal = leader.next_proposal(1000, 500, lambda replica, epoch: True)
+    assert proposal is not None and proposal.new_isr == (1,)
+    leader.handle_isr_accepted(proposal, (1,), 1, (2,))
+    assert leader.high_watermark == 0
+    leader.handle_follower_fetch(2, end, 7, 1000)
+    again = leader.next_proposal(1001, 500, lambda replica, epoch: True)
+    assert again is not None
+    leader.handle_isr_accepted(again, (1, 2), 2, ())
+    assert leader.high_watermark == end
+
+
+def test_a_smaller_minimum_commits_what_waited() -> None:
+    leader = make(1)
+    leader.apply(state(1, 0, 0, (1,)), 0)
+    end = append(leader)
+    assert leader.high_watermark == 0
+    leader.set_min_isr(1, strict=True)
+    assert leader.high_watermark == end
+
+
+def test_after_an_unclean_election_the_old_leader_cuts_its_log_to_the_new_ones() -> None:
+    old, new = make(1, strict=False), make(2, strict=False)
+    for replica in (old, new):
+        replica.apply(state(1, 0, 0, (1,)), 0)
+    for _ in range(5):
+        append(old)
+    assert old.high_watermark == 5
+    unclean = state(2, 1, 1, (2,))
+    new.apply(unclean, 0)
+    assert append(new) == 1
+    old.apply(unclean, 0)
+    end = new.check_follower(1, old.log.log_end_offset, old.log.latest_epoch)
+    assert end is not None
+    old.truncate_to_divergence(end.epoch, end.end_offset)
+    assert (old.log.log_end_offset, old.high_watermark) == (0, 0)
+    with pytest.raises(KafkaError) as refused:
+        new.handle_follower_fetch(1, 5, 7, 0)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

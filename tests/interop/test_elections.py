@@ -1,0 +1,158 @@
+"""Who leads after brokers were stopped and killed: clean, eligible, unclean and preferred elections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+
+pytestmark = pytest.mark.interop
+
+TIMEOUT_S = 30
+PROPERTIES = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "leader.imbalance.check.interval.seconds": "1",
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path / "cluster", 3, PROPERTIES) as cluster:
+        cluster.format()
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def admin(cluster: ProcessCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+
+
+def create(admin: AdminClient, topic: str, replicas: list[int], min_isr: int) -> None:
+    new = NewTopic(topic, 1, replica_assignment=[replicas], config={"min.insync.replicas": str(min_isr)})
+    admin.create_topics([new])[topic].result(TIMEOUT_S)
+    wait_until("it is led", lambda: partition_of(admin, topic) == (replicas[0], sorted(replicas)), TIMEOUT_S)
+
+
+def partition_of(admin: AdminClient, topic: str) -> tuple[int, list[int]]:
+    """Leader and ISR of partition 0; leader -2 while nobody answers."""
+    try:
+        described = admin.list_topics(topic, timeout=2).topics[topic].partitions.get(0)
+    except KafkaException:
+        return -2, []
+    return (-2, []) if described is None else (described.leader, sorted(described.isrs))
+
+
+def write(cluster: ProcessCluster, topic: str, values: range) -> None:
+    """All of it acknowledged with acks=all."""
+    failed: list[object] = []
+
+    def delivered(error: object, message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, str(value).encode(), partition=0, on_delivery=delivered)
+    assert producer.flush(TIMEOUT_S) == 0 and not failed
+
+
+def read(cluster: ProcessCluster, topic: str) -> list[int]:
+    """All there is."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    try:
+        while (message := consumer.poll(TIMEOUT_S)) is not None:
+            if message.error() is None:
+                values.append(int(message.value()))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return values
+            else:
+                assert message.error().retriable() or message.error().code() < 0, message.error()
+        raise AssertionError("the end of the partition is not told")
+    finally:
+        consumer.close()
+
+
+def until_led(admin: AdminClient, topic: str, leader: int, isr: list[int] | None = None) -> None:
+    def led() -> bool:
+        found, members = partition_of(admin, topic)
+        return found == leader and (isr is None or members == isr)
+
+    wait_until(f"{topic} is led by {leader}", led, TIMEOUT_S)
+
+
+def test_a_replica_outside_the_isr_leads_only_when_it_is_asked_for_and_leads_back_in_the_end(
+    cluster: ProcessCluster, admin: AdminClient
+) -> None:
+    create(admin, "t", [1, 2], min_isr=1)
+    write(cluster, "t", range(10))
+    cluster.nodes[2].kill()
+    until_led(admin, "t", 1, [1])
+    write(cluster, "t", range(10, 30))
+    cluster.nodes[1].kill()
+    cluster.nodes[2].start()
+    until_led(admin, "t", -1)
+
+    answer = admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)]).result(TIMEOUT_S)
+    assert list(answer.values()) == [None]
+    until_led(admin, "t", 2, [2])
+    assert read(cluster, "t") == list(range(10)), "what only 1 had is lost"
+    write(cluster, "t", range(100, 105))
+
+    cluster.nodes[1].start()
+    # Its log is cut to the new leader's; then it is in sync, preferred, and leads again by itself.
+    until_led(admin, "t", 1, [1, 2])
+    assert read(cluster, "t") == [*range(10), *range(100, 105)]
+
+
+def test_replicas_that_stopped_in_order_stay_eligible(cluster: ProcessCluster, admin: AdminClient) -> None:
+    create(admin, "t", [1, 2], min_isr=2)
+    write(cluster, "t", range(10))
+    assert cluster.nodes[2].stop()
+    until_led(admin, "t", 1, [1])
+    cluster.nodes[1].kill()
+    cluster.nodes[2].start()
+    until_led(admin, "t", 2, [2])  # commits nothing until there are two again
+    cluster.nodes[1].start()
+    until_led(admin, "t", 1, [1, 2])
+    write(cluster, "t", range(10, 20))
+    assert read(cluster, "t") == list(range(20))
+
+
+def test_unclean_elections_happen_once_a_topic_allows_them(
+    cluster: ProcessCluster, admin: AdminClient
+) -> None:
+    create(admin, "t", [1, 2], min_isr=1)
+    cluster.nodes[2].kill()
+    until_led(admin, "t", 1, [1])
+    write(cluster, "t", range(5))
+    cluster.nodes[1].kill()
+    cluster.nodes[2].start()
+    until_led(admin, "t", -1)
+    entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    until_led(admin, "t", 2, [2])

@@ -1,0 +1,37 @@
+"""Brokers that are killed, leave and come back: on real processes, with sessions that outlast the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path / "cluster", 3, {"broker.session.timeout.ms": "600000"}) as cluster:
+        cluster.format()
+        cluster.start()
+        cluster.create_topic("t", 3, 3)
+        yield cluster
+
+
+def test_killed_broker_that_restarts_does_not_wait_for_its_old_session(cluster: ProcessCluster) -> None:
+    cluster.nodes[3].kill()
+    cluster.nodes[3].start()
+    wait_until(
+        "node 3 registered anew",
+        lambda: cluster.nodes[3].output_file.read_text().count("is unfenced") >= 2,
+        60,
+    )
+
+
+def test_broker_that_leaves_in_order_waits_only_until_the_others_know(cluster: ProcessCluster) -> None:
+    assert cluster.nodes[2].stop()
+    assert "handed over" in cluster.nodes[2].output_file.read_text()

@@ -1,0 +1,57 @@
+"""No acknowledged metadata change is lost when the power fails. Needs root and loop devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.loop_disk import LoopDisk, LoopDiskError, why_unavailable
+from pykraft.jepsen_like.power_loss import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(autouse=True)
+def loop_disks(tmp_path: Path) -> None:
+    """Skip where they do not work: containers often have the commands and not the right to use them."""
+    reason = why_unavailable()
+    if reason is None:
+        disk = LoopDisk(tmp_path / "probe.img", tmp_path / "probe")
+        try:
+            disk.make()
+            disk.unmount()
+        except LoopDiskError as error:
+            reason = str(error)
+    if reason is not None:
+        pytest.skip(f"power losses cannot be made here: {reason}")
+
+
+def test_what_was_not_flushed_is_gone_after_a_power_loss(tmp_path: Path) -> None:
+    """The disk itself keeps its word: otherwise the tests below prove nothing."""
+    disk = LoopDisk(tmp_path / "disk.img", tmp_path / "mount")
+    disk.make()
+    try:
+        path = disk.mount_point / "file"
+        with path.open("wb", buffering=0) as file:
+            file.write(b"lost")
+            disk.cut_power()
+            with pytest.raises(OSError):
+                file.write(b"refused")
+        disk.unmount()
+        disk.mount()
+        assert not path.exists()
+    finally:
+        disk.unmount()
+
+
+def test_one_node_forgets_nothing_it_acknowledged(tmp_path: Path) -> None:
+    result = run(tmp_path, nodes=1, rounds=2, seed=1, all_at_once=True)
+    assert result.acknowledged > 0 and result.power_cuts == 2
+    assert result.lost == ()
+
+
+def test_a_cluster_that_loses_power_as_a_whole_forgets_nothing(tmp_path: Path) -> None:
+    result = run(tmp_path, nodes=3, rounds=1, seed=2, all_at_once=True)
+    assert result.acknowledged > 0 and result.power_cuts == 3
+    assert result.lost == ()

@@ -1,0 +1,115 @@
+"""What the active controller tells its operator about the records it appends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.create_topics import CreatableTopic
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pykraft.metadata_log.controller.announcements import MOST_LINES, announce
+from pykraft.metadata_log.records import ConfigResourceType, Record
+
+
+@pytest.fixture
+def told(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines about everything that the cluster of three brokers appends from now on."""
+    lines: list[str] = []
+    append = cluster.append
+
+    def append_and_tell(records: tuple[Record, ...]) -> None:
+        lines.extend(
+            ("WARNING " if line.is_warning else "") + line.text for line in announce(cluster.image, records)
+        )
+        append(records)
+
+    monkeypatch.setattr(cluster, "append", append_and_tell)
+    return lines
+
+
+def test_what_somebody_asked_for_is_told_in_their_words(cluster: Any, told: list[str]) -> None:
+    cluster.create_topics(CreatableTopic(name="t", num_partitions=3, replication_factor=1))
+    for value, operation in (("60000", 0), (None, 1)):
+        change = AlterableConfig(name="retention.ms", config_operation=operation, value=value)
+        resource = AlterConfigsResource(
+            resource_type=ConfigResourceType.TOPIC, resource_name="t", configs=[change]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    assert told == [
+        "topic t is created",
+        "configuration of topic t: retention.ms=60000",
+        "configuration of topic t: retention.ms is back at its default",
+    ]
+
+
+def test_reassignment_is_told_when_it_begins_and_when_it_ends(cluster: Any, told: list[str]) -> None:
+    cluster.create_assigned("t", [1, 2])
+    told.clear()
+    assert cluster.reassign("t", [1, 3]) == ErrorCode.NONE
+    assert told == ["t-0 is being reassigned: adding [3], removing [2], of [1, 3, 2]"]
+    told.clear()
+    assert cluster.set_isr("t", 1, 2, 3).error == ErrorCode.NONE
+    assert told == ["reassignment of t-0 has ended: replicas [1, 3]"]
+    told.clear()
+    assert cluster.reassign("t", [3]) == ErrorCode.NONE
+    assert told == ["reassignment of t-0 has ended: replicas [3]"]
+
+
+def test_partition_without_a_leader_is_a_warning_that_names_whom_it_waits_for(
+    cluster: Any, told: list[str]
+) -> None:
+    cluster.create_assigned("lonely", [2], [1])
+    told.clear()
+    cluster.silence(2)
+    assert told == ["WARNING lonely-0 has no leader: it waits for broker 2"]
+    told.clear()
+    cluster.heartbeat(2)
+    assert told == ["broker 2 is unfenced"]
+
+
+def test_last_holder_that_comes_back_after_a_crash_is_no_unclean_election(
+    make_controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = make_controller(features={"group.version": 1, "eligible.leader.replicas.version": 1})
+    controller.start_brokers(1, 2)
+    controller.create_assigned("lonely", [2])
+    controller.silence(2)
+    controller.register(2, incarnation=2, previous_broker_epoch=-1)
+    told: list[str] = []
+    append = controller.append
+    monkeypatch.setattr(
+        controller,
+        "append",
+        lambda records: (told.extend(it.text for it in announce(controller.image, records)), append(records)),
+    )
+    controller.heartbeat(2)
+    assert told == ["broker 2 is unfenced", "lonely-0 is led again by 2, the last that held all of it"]
+
+
+def test_unclean_election_is_a_warning(cluster: Any, told: list[str]) -> None:
+    cluster.create_assigned("t", [1, 2])
+    assert cluster.set_isr("t", 1).error == ErrorCode.NONE
+    cluster.silence(1)
+    told.clear()
+    asked = ElectLeadersRequest(
+        election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0])]
+    )
+    cluster.run(cluster.core.handle_elect_leaders(cluster.context, asked))
+    assert told == ["WARNING t-0: unclean election of 2, records may be lost"]
+
+
+def test_many_changes_of_one_batch_are_counted_warnings_first(cluster: Any, told: list[str]) -> None:
+    cluster.create_assigned("t", *([2] for _ in range(30)))
+    told.clear()
+    cluster.silence(2)
+    assert len(told) == MOST_LINES + 1
+    assert told[-1] == f"WARNING and {30 - MOST_LINES} changes more"
+    assert all("has no leader" in line for line in told[:-1])

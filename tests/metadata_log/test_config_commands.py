@@ -1,0 +1,286 @@
+"""IncrementalAlterConfigs and AlterConfigs: topics, brokers, groups; what is refused changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import alter_configs as legacy
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.configs_control import MAX_VALUE_CHARS
+from pykraft.metadata_log.records import FeatureLevelRecord
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER, GROUP = 2, 4, 32
+
+
+def alter(
+    cluster: Any, *entries: tuple[str, int, str | None], resource: tuple[int, str] = (2, "t"), **fields: Any
+) -> Any:
+    configs = [AlterableConfig(name=name, config_operation=op, value=value) for name, op, value in entries]
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
+        ],
+        **fields,
+    )
+    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    return response.responses[0]
+
+
+def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> None:
+    cluster.create_topic("t")
+    assert alter(cluster, ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")).error_code == 0
+    assert dict(cluster.image.topic_config("t")) == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    alter(cluster, ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
+    assert dict(cluster.image.topic_config("t")) == {"cleanup.policy": "compact"}
+
+
+def test_setting_what_is_set_already_writes_nothing(cluster: Any) -> None:
+    cluster.create_topic("t")
+    alter(cluster, ("retention.ms", SET, "5"))
+    before = cluster.image
+    assert alter(cluster, ("retention.ms", SET, "5"), ("segment.ms", DELETE, None)).error_code == 0
+    assert cluster.image is before
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([("retension.ms", SET, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 7, "5")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "5"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
+        ([("segment.ms", SET, "5"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_refused_alteration_changes_nothing(cluster: Any, entries: Any, expected: ErrorCode) -> None:
+    cluster.create_topic("t")
+    before = cluster.image
+    assert alter(cluster, *entries).error_code == expected
+    assert cluster.image is before
+
+
+def test_validating_an_alteration_changes_nothing(cluster: Any) -> None:
+    cluster.create_topic("t")
+    before = cluster.image
+    assert alter(cluster, ("retention.ms", SET, "5"), validate_only=True).error_code == 0
+    assert cluster.image is before
+
+
+def replace_all(
+    cluster: Any, resource: tuple[int, str], configs: dict[str, str | None], **fields: Any
+) -> Any:
+    request = legacy.AlterConfigsRequest(
+        resources=[
+            legacy.AlterConfigsResource(
+                resource_type=resource[0],
+                resource_name=resource[1],
+                configs=[legacy.AlterableConfig(name=name, value=value) for name, value in configs.items()],
+            )
+        ],
+        **fields,
+    )
+    return cluster.run(cluster.core.handle_alter_configs(cluster.context, request)).responses[0]
+
+
+def test_the_older_api_replaces_all_that_was_set(cluster: Any) -> None:
+    cluster.create_topic("t")
+    alter(cluster, ("retention.ms", SET, "5"), ("segment.ms", SET, "7"))
+    assert (
+        replace_all(cluster, (TOPIC, "t"), {"segment.ms": "8", "cleanup.policy": "compact"}).error_code == 0
+    )
+    assert dict(cluster.image.topic_config("t")) == {"segment.ms": "8", "cleanup.policy": "compact"}
+    before = cluster.image
+    assert replace_all(cluster, (TOPIC, "t"), {}, validate_only=True).error_code == 0
+    assert replace_all(cluster, (TOPIC, "t"), {"segment.ms": "x"}).error_code == ErrorCode.INVALID_CONFIG
+    assert replace_all(cluster, (TOPIC, "t"), {"segment.ms": None}).error_code == ErrorCode.INVALID_REQUEST
+    assert cluster.image is before
+    assert replace_all(cluster, (TOPIC, "t"), {}).error_code == 0
+    assert dict(cluster.image.topic_config("t")) == {}
+
+
+def test_topic_takes_its_configs_with_it_and_brokers_and_groups_keep_theirs(cluster: Any) -> None:
+    from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
+
+    cluster.create_topic("t")
+    alter(cluster, ("retention.ms", SET, "5"))
+    alter(cluster, ("log.retention.ms", SET, "6"), resource=(BROKER, ""))
+    alter(cluster, ("consumer.session.timeout.ms", SET, "50000"), resource=(GROUP, "t"))
+    cluster.run(cluster.core.handle_delete_topics(cluster.context, DeleteTopicsRequest(topic_names=["t"])))
+    assert {key: dict(value) for key, value in cluster.image.configs.items()} == {
+        (BROKER, ""): {"log.retention.ms": "6"},
+        (GROUP, "t"): {"consumer.session.timeout.ms": "50000"},
+    }
+    cluster.create_topic("t")
+    assert dict(cluster.image.topic_config("t")) == {}
+
+
+def test_value_of_one_broker_wins_over_that_of_all_over_the_file(cluster: Any) -> None:
+    alter(
+        cluster, ("log.retention.ms", SET, "6"), ("log.segment.bytes", SET, "2000000"), resource=(BROKER, "")
+    )
+    alter(cluster, ("log.retention.ms", SET, "7"), resource=(BROKER, "1"))
+    file = {"retention.ms": "5", "segment.bytes": "3000000", "max.message.bytes": "9"}
+    of_one = broker_wide_topic_configs(cluster.image, file, 1)
+    assert of_one == {"retention.ms": "7", "segment.bytes": "2000000", "max.message.bytes": "9"}
+    assert broker_wide_topic_configs(cluster.image, file, 2)["retention.ms"] == "6"
+    assert broker_wide_topic_configs(cluster.image, file)["retention.ms"] == "6"
+    alter(cluster, ("log.retention.ms", DELETE, None), resource=(BROKER, "1"))
+    assert broker_wide_topic_configs(cluster.image, file, 1)["retention.ms"] == "6"
+
+
+def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(make_controller: Any) -> None:
+    cluster = make_controller(0, ControllerConfig(topic_defaults={"cleanup.policy": "compact"}))
+    cluster.start_brokers(1)
+    alter(cluster, ("log.cleanup.policy", APPEND, "delete"), resource=(BROKER, ""))
+    alter(cluster, ("log.cleanup.policy", SUBTRACT, "compact"), resource=(BROKER, "1"))
+    configs = cluster.image.configs
+    assert configs[BROKER, ""]["log.cleanup.policy"] == "compact,delete"
+    assert configs[BROKER, "1"]["log.cleanup.policy"] == "delete"
+
+
+READ_ONLY = {"node.id": "1", "log.dirs": "/d", "ssl.keystore.location": None, "num.partitions": "1"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "entry", "expected", "said"),
+    [
+        ((TOPIC, "no"), ("retention.ms", SET, "5"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic no"),
+        ((TOPIC, ""), ("retention.ms", SET, "5"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic"),
+        ((BROKER, "1"), ("retention.ms", SET, "5"), ErrorCode.INVALID_CONFIG, "log.retention.ms"),
+        ((BROKER, "1"), ("num.partitions", SET, "5"), ErrorCode.INVALID_REQUEST, "restart"),
+        ((BROKER, ""), ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "restart"),
+        ((BROKER, ""), ("log.dirs", DELETE, None), ErrorCode.INVALID_REQUEST, "restart"),
+        ((BROKER, ""), ("ssl.keystore.location", SET, "/x"), ErrorCode.INVALID_REQUEST, "restart"),
+        ((BROKER, "7"), ("log.retention.ms", SET, "5"), ErrorCode.BROKER_ID_NOT_REGISTERED, "7"),
+        ((BROKER, "one"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
+        ((BROKER, "01"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
+        ((BROKER, "-1"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
+        ((BROKER, "\uff11"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
+        ((BROKER, "9" * 5000), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
+        ((BROKER, ""), ("log.retention.ms", SET, "-2"), ErrorCode.INVALID_CONFIG, "at least -1"),
+        ((BROKER, ""), ("log.retention.ms", SET, "1_000"), ErrorCode.INVALID_CONFIG, "not a number"),
+        ((BROKER, ""), ("log.retention.ms", SET, "9" * 5000), ErrorCode.INVALID_CONFIG, "not a number"),
+        ((BROKER, ""), ("log.cleanup.policy", SET, "delete," * 9999), ErrorCode.INVALID_CONFIG, "characters"),
+        ((GROUP, "g"), ("consumer.session.timeout", SET, "5"), ErrorCode.INVALID_CONFIG, "did you mean"),
+        ((GROUP, "g"), ("consumer.session.timeout.ms", SET, "5000"), ErrorCode.INVALID_CONFIG, "less than"),
+        ((GROUP, ""), ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST, "characters"),
+        (
+            (GROUP, "g" * 250),
+            ("consumer.session.timeout.ms", SET, "50000"),
+            ErrorCode.INVALID_REQUEST,
+            "char",
+        ),
+        ((8, "1"), ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "type 8"),
+        ((16, "m"), ("metrics", SET, "x"), ErrorCode.INVALID_REQUEST, "type 16"),
+        ((99, "x"), ("x", SET, "x"), ErrorCode.INVALID_REQUEST, "type 99"),
+    ],
+)
+def test_what_cannot_be_configured_is_refused_with_the_reason(
+    make_controller: Callable[..., Any],
+    resource: tuple[int, str],
+    entry: tuple[str, int, str | None],
+    expected: ErrorCode,
+    said: str,
+) -> None:
+    cluster = make_controller(0, ControllerConfig(server_properties=READ_ONLY))
+    cluster.start_brokers(1)
+    before = cluster.image
+    answer = alter(cluster, entry, resource=resource)
+    assert answer.error_code == expected, answer.error_message
+    assert said in answer.error_message
+    assert len(answer.error_message) < 400
+    assert cluster.image is before
+
+
+def test_resource_named_twice_is_refused_and_its_neighbour_is_not_harmed(cluster: Any) -> None:
+    cluster.create_topic("t")
+    cluster.create_topic("bystander")
+    entry = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
+    resources = [
+        AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[entry])
+        for name in ("t", "bystander", "t")
+    ]
+    request = IncrementalAlterConfigsRequest(resources=resources)
+    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    assert [answer.error_code for answer in response.responses] == [ErrorCode.INVALID_REQUEST, 0, 42]
+    assert dict(cluster.image.topic_config("t")) == {}
+    assert dict(cluster.image.topic_config("bystander")) == {"retention.ms": "5"}
+
+
+def test_value_at_the_limit_is_kept(cluster: Any) -> None:
+    cluster.create_topic("t")
+    value = ",".join(["0:1"] * 8192)
+    assert len(value) == MAX_VALUE_CHARS
+    assert alter(cluster, ("leader.replication.throttled.replicas", SET, value)).error_code == 0
+    longer = alter(cluster, ("leader.replication.throttled.replicas", SET, value + " "))
+    assert longer.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_key_that_nobody_knows_any_more_can_still_be_deleted(cluster: Any) -> None:
+    from pykraft.metadata_log.records import ConfigRecord
+
+    cluster.append((ConfigRecord(BROKER, "", "log.gone", "1"),))
+    assert (
+        alter(cluster, ("log.gone", SET, "2"), resource=(BROKER, "")).error_code == ErrorCode.INVALID_CONFIG
+    )
+    assert alter(cluster, ("log.gone", DELETE, None), resource=(BROKER, "")).error_code == 0
+    assert (BROKER, "") not in cluster.image.configs
+
+
+def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(make_controller: Any) -> None:
+    cluster = make_controller(0, ControllerConfig(max_records_per_request=3))
+    cluster.start_brokers(1)
+    cluster.create_topic("a")
+    cluster.create_topic("b")
+    entries = [
+        AlterableConfig(name=name, config_operation=SET, value="5") for name in ("retention.ms", "segment.ms")
+    ]
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=entries) for name in "ab"
+        ]
+    )
+    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    assert [answer.error_code for answer in response.responses] == [0, ErrorCode.POLICY_VIOLATION]
+    assert dict(cluster.image.topic_config("b")) == {}
+
+
+def test_with_eligible_leader_replicas_no_single_broker_has_its_own_min_isr(cluster: Any) -> None:
+    entry = ("min.insync.replicas", SET, "2")
+    assert alter(cluster, entry, resource=(BROKER, "1")).error_code == 0
+    cluster.append((FeatureLevelRecord("eligible.leader.replicas.version", 1),))
+    assert alter(cluster, entry, resource=(BROKER, "2")).error_code == ErrorCode.INVALID_REQUEST
+    assert alter(cluster, entry, resource=(BROKER, "")).error_code == 0
+    assert alter(cluster, ("min.insync.replicas", DELETE, None), resource=(BROKER, "1")).error_code == 0
+
+
+def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Any) -> None:
+    from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+    alter(cluster, ("log.retention.ms", SET, "6"), resource=(BROKER, ""))
+    (result,) = cluster.create_topics(
+        CreatableTopic(
+            name="t",
+            num_partitions=1,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name="segment.ms", value="9")],
+        )
+    )
+    told = {config.name: (config.value, int(config.config_source)) for config in result.configs}
+    assert told["segment.ms"] == ("9", 1)
+    assert told["retention.ms"] == ("6", 3)
+    assert told["segment.bytes"] == ("1073741824", 5)

@@ -1,0 +1,104 @@
+"""Elections that somebody asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykraft.metadata_log.controller.config import ControllerConfig
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def elect(harness: Any, election_type: int, *partitions: tuple[str, int], everything: bool = False) -> Any:
+    """What was answered, by partition."""
+    asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
+    request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)
+    response = harness.run(harness.core.handle_elect_leaders(harness.context, request))
+    return {
+        (topic.topic, result.partition_id): ErrorCode(result.error_code)
+        for topic in response.replica_election_results
+        for result in topic.partition_result
+    }
+
+
+def back_after_silence(harness: Any, broker_id: int) -> None:
+    harness.silence(broker_id)
+    harness.heartbeat(broker_id)
+
+
+def test_preferred_election_brings_the_first_replica_back(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
+    back_after_silence(cluster, 1)
+    assert cluster.partition("t").leader == 2
+    assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    cluster.set_isr("t", 2, 3, 1)
+    epoch = cluster.partition("t").leader_epoch
+    assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.NONE}
+    assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
+
+
+def test_unclean_election_takes_any_live_replica_where_nobody_leads(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.silence(2)
+    cluster.heartbeat(2)
+    assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
+    cluster.silence(1)
+    assert cluster.partition("t").leader == -1
+    assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.NONE}
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+
+
+def test_no_live_replica_no_election(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.silence(1, 2)
+    assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+
+
+def test_unknown_partitions_and_election_types(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for asked in (("t", 5), ("t", -1), ("nope", 0)):
+        assert elect(cluster, PREFERRED, asked) == {asked: unknown}
+    with pytest.raises(KafkaError) as refused:
+        elect(cluster, 7, ("t", 0))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_asked_for_all_only_what_needs_an_election_is_answered(cluster: Any) -> None:
+    cluster.create_assigned("a", [1, 2], [2, 1])
+    cluster.create_assigned("b", [3, 1])
+    cluster.silence(1)
+    assert elect(cluster, PREFERRED, everything=True) == {("a", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert elect(cluster, UNCLEAN, everything=True) == {}
+
+
+def test_a_partition_named_twice_is_elected_once(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.silence(2)
+    cluster.heartbeat(2)
+    cluster.silence(1)
+    request = ElectLeadersRequest(
+        election_type=UNCLEAN, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 0])]
+    )
+    response = cluster.run(cluster.core.handle_elect_leaders(cluster.context, request))
+    codes = [result.error_code for result in response.replica_election_results[0].partition_result]
+    assert codes == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
+
+
+def test_one_request_moves_a_bounded_number_of_leaders(make_controller: Any) -> None:
+    harness = make_controller(config=ControllerConfig(max_records_per_request=5))
+    harness.start_brokers(1, 2)
+    for name in ("a", "b"):
+        harness.create_assigned(name, [1, 2], [1, 2], [1, 2])
+    harness.silence(2)
+    harness.heartbeat(2)
+    harness.silence(1)
+    answers = list(elect(harness, UNCLEAN, everything=True).values())
+    assert answers == [ErrorCode.NONE] * 5 + [ErrorCode.OPERATION_NOT_ATTEMPTED]
+    assert list(elect(harness, UNCLEAN, everything=True).values()) == [ErrorCode.NONE]

@@ -1,0 +1,108 @@
+"""A voter whose voter set is out of date finds the leader of today, and disturbs nobody (KIP-853)."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.effects import Send
+from pykraft.quorum.events import RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
+from pykraft.quorum.roles import ElectionState, Follower, Prospective
+from pykraft.runtime.rpc import RpcAddress
+
+ELSEWHERE = RpcAddress("test", 77)
+SERVER = RpcAddress("test", 88)
+
+
+def _prospective(bench, leader_id=2, **options):
+    """1 misses its leader of epoch 5, and asks."""
+    b = bench(election=ElectionState(5, leader_id), **options)
+    b.ask_first()
+    assert isinstance(b.state.role, Prospective)
+    return b
+
+
+def _nobody_answers(b):
+    """Every open question fails; the questions that this makes it ask."""
+    asked = []
+    for correlation_id in list(b.state.in_flight):
+        b.step(RequestFailed(correlation_id))
+        asked += [send for send in b.of(Send) if isinstance(send.request, FetchRequest)]
+    return asked
+
+
+def _answer(b, send, node_id, error=ErrorCode.FENCED_LEADER_EPOCH, epoch=5, leader_id=2, address=ELSEWHERE):
+    response = FetchResponse("c", b.keys[node_id], error, epoch, leader_id, leader_address=address)
+    return b.step(ResponseReceived(send.correlation_id, response))
+
+
+def _refuse(b, leader_id=2, address=ELSEWHERE):
+    """3 hears a leader, 2 is out of reach."""
+    b.answer(b.vote_for(3, granted=False, leader_id=leader_id, leader_address=address))
+    return _nobody_answers(b)
+
+
+def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followed_at_its_own_word(bench):
+    b = _prospective(bench)
+    (question,) = _refuse(b)
+    assert (question.to, question.address) == (2, ELSEWHERE) and isinstance(b.state.role, Prospective)
+    _answer(b, question, 2)
+    assert isinstance(b.state.role, Follower) and b.state.leader_address == ELSEWHERE
+    assert b.state.epoch == 5
+
+
+def test_leader_that_the_set_does_not_hold_is_not_followed_at_the_word_of_others(bench):
+    """It would fetch, and so keep a leader in office that it cannot hear: nobody could be elected."""
+    b = _prospective(bench, leader_id=4)
+    for _ in range(20):
+        questions = _refuse(b, leader_id=4)
+        assert isinstance(b.state.role, Prospective)
+        assert {send.address for send in questions} <= {ELSEWHERE}
+        b.step(TimerFired(), after_ms=2_500)
+    assert not any(request.epoch for request in (send.request for send in questions))
+
+
+def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office(bench):
+    (question,) = _refuse(_prospective(bench))
+    leader = bench(node_id=1)
+    leader.lead()
+    before = leader.state.role.progress[3].last_fetch_ms
+    leader.now_ms += 500
+    answer = leader.fetch(3, question.request.fetch_offset, 0, epoch=question.request.epoch)
+    assert (answer.error, answer.leader_id) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
+    assert leader.state.role.progress[3].last_fetch_ms == before
+
+
+def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers(bench):
+    """It was removed while it was away, and the others were replaced one by one."""
+    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(RpcAddress("test", 3), SERVER)))
+    (question,) = _nobody_answers(b)
+    assert question.to < 0 and question.address == SERVER
+    _answer(b, question, 7, epoch=9, leader_id=8)
+    assert isinstance(b.state.role, Follower) and (b.state.epoch, b.state.leader_address) == (9, ELSEWHERE)
+
+
+def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch(bench):
+    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(SERVER,)))
+    for _ in range(5):
+        (question,) = _nobody_answers(b)
+        b.step(RequestFailed(question.correlation_id))
+        b.step(TimerFired(), after_ms=2_500)
+    assert isinstance(b.state.role, Prospective) and b.state.election == ElectionState(5, 2)
+    assert b.state.role.refused <= {2, 3}
+
+
+def test_nobody_is_asked_while_the_poll_may_be_won(bench):
+    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(SERVER,)))
+    b.answer(b.vote_for(3, granted=False, leader_id=2, leader_address=ELSEWHERE))
+    assert b.of(Send) == []
+
+
+def test_leader_that_said_where_it_moved_is_asked_there_after_each_lost_poll(bench):
+    b = bench(election=ElectionState(5, 2))
+    b.ask(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
+    b.ask_first()
+    for _ in range(3):
+        (question,) = _nobody_answers(b)
+        assert question.address == ELSEWHERE and isinstance(b.state.role, Prospective)
+        b.step(TimerFired(), after_ms=2_500)

@@ -1,0 +1,370 @@
+"""Snapshots in the core: who is sent to one, how its pieces come together, when it replaces the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum import rpc
+from pykraft.quorum.effects import (
+    AdvanceHighWatermark,
+    AdvanceLogStart,
+    AppendSnapshotChunk,
+    CheckSnapshot,
+    InstallSnapshot,
+    Reply,
+    ReplyWithSnapshot,
+    Send,
+)
+from pykraft.quorum.events import (
+    LogFlushed,
+    Proposed,
+    RequestFailed,
+    ResponseReceived,
+    RetentionReached,
+    SnapshotChecked,
+    SnapshotTaken,
+    TimerFired,
+)
+from pykraft.quorum.log_shape import BEGINNING, LogShape, SnapshotId
+from pykraft.quorum.messages import (
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from pykraft.quorum.roles import ElectionState, Follower
+from pykraft.quorum.voters import ReplicaKey
+
+ID = SnapshotId(40, 3)
+
+
+def _leader(bench):
+    """Leads epoch 1 with ten batches; its log starts at offset 6."""
+    b = bench()
+    b.lead()
+    for _ in range(9):
+        b.step(Proposed(1, 1, b""))
+        b.step(LogFlushed(b.state.log.end_offset, 0))
+    b.fetch(2, 10, 1)
+    b.step(SnapshotTaken(SnapshotId(6, 1)))
+    b.step(RetentionReached(SnapshotId(6, 1)))
+    assert b.of(AdvanceLogStart) == [AdvanceLogStart(SnapshotId(6, 1))]
+    return b
+
+
+def _follower(bench):
+    """Follows 2 in epoch 5 with records 0 to 9 of epoch 2, and is told that snapshot 40-3 stands for the
+    rest."""
+    b = bench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
+    b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, 50, snapshot_id=ID))
+    return b
+
+
+def _asked(b):
+    return b.of(Send)[-1].request
+
+
+def _piece(b, position, data, size_bytes=10, checksum=77, **changed):
+    response = FetchSnapshotResponse(
+        "c", b.keys[2], ErrorCode.NONE, b.state.epoch, 2, ID, position, size_bytes, checksum, data
+    )
+    return replace(response, **changed)
+
+
+# --- at the leader --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "is_sent"),
+    [(0, 0, True), (5, 1, True), (6, 1, False), (10, 1, False)],
+)
+def test_replica_whose_log_ends_before_the_leaders_begins_is_sent_to_the_snapshot(
+    bench, offset, epoch, is_sent
+):
+    b = _leader(bench)
+    answer = b.fetch(3, offset, epoch)
+    assert (answer is not None and answer.snapshot_id == SnapshotId(6, 1)) is is_sent
+    assert b.state.role.progress[3].end_offset == (0 if is_sent else offset)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "answer"),
+    [
+        (20, 4, "snapshot"),  # at the start, but its last record is another
+        (20, 6, "snapshot"),
+        (25, 3, "snapshot"),  # parts from us before the start
+        (20, 5, "records"),
+        (25, 5, "diverging"),  # our records of epoch 5 end at 22
+        (22, 5, "records"),
+        (23, 7, "records"),
+    ],
+)
+def test_place_where_logs_part_is_known_only_behind_the_start(bench, offset, epoch, answer):
+    b = bench()
+    log = LogShape(30, [(5, 20), (7, 22)], SnapshotId(20, 5))
+    b.state.log, b.state.snapshot = log, SnapshotId(20, 5)
+    b.state.election = ElectionState(8)
+    b.stand()
+    b.answer(b.vote_for(2))
+    response = b.fetch(3, offset, epoch)
+    got = "diverging" if response.diverging else "snapshot" if response.snapshot_id else "records"
+    assert got == answer
+
+
+def test_piece_is_served_within_both_limits_and_counts_as_contact(bench):
+    b = _leader(bench)
+    b.now_ms += 100
+    request = FetchSnapshotRequest("c", b.keys[3], 1, SnapshotId(6, 1), 5, 1 << 30)
+    answer = b.ask(request)
+    assert answer is None
+    (reply,) = b.of(ReplyWithSnapshot)
+    assert (reply.max_bytes, reply.response.position) == (1 << 20, 5)
+    assert b.state.role.progress[3].last_fetch_ms == b.now_ms
+    b.ask(replace(request, max_bytes=7))
+    assert b.of(ReplyWithSnapshot)[0].max_bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"position": -1}, ErrorCode.INVALID_REQUEST),
+        ({"max_bytes": 0}, ErrorCode.INVALID_REQUEST),
+        ({"replica": ReplicaKey(1)}, ErrorCode.INVALID_REQUEST),
+        ({"snapshot_id": BEGINNING}, ErrorCode.SNAPSHOT_NOT_FOUND),
+    ],
+)
+def test_bad_snapshot_fetches_are_refused(bench, changed, error):
+    b = _leader(bench)
+    request = FetchSnapshotRequest("c", b.keys[3], 1, SnapshotId(6, 1), 0, 100)
+    assert b.ask(replace(request, **changed)).error is error
+    assert b.of(ReplyWithSnapshot) == []
+
+
+def test_only_the_leader_serves_snapshots(bench):
+    b = bench(election=ElectionState(5, 2))
+    request = FetchSnapshotRequest("c", b.keys[3], 5, ID, 0, 100)
+    assert b.ask(request).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_log_is_not_cut_where_nothing_stands_for_it(bench):
+    b = bench()
+    b.lead()
+    with pytest.raises(AssertionError, match="nothing stands for the log"):
+        b.step(RetentionReached(SnapshotId(1, 1)))
+
+
+# --- at the follower ------------------------------------------------------------------------------------
+
+
+def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed(bench):
+    b = _follower(bench)
+    assert _asked(b) == FetchSnapshotRequest("c", b.keys[1], 5, ID, 0, 1 << 20)
+    b.answer(_piece(b, 0, b"0123"))
+    assert b.of(AppendSnapshotChunk) == [AppendSnapshotChunk(ID, 0, b"0123")]
+    assert _asked(b).position == 4
+    b.answer(_piece(b, 4, b"456789"))
+    (check,) = b.of(CheckSnapshot)
+    assert check == CheckSnapshot(ID, check.attempt, 77)
+    assert b.of(InstallSnapshot) == [] and b.state.log.end_offset == 10
+    b.step(SnapshotChecked(check.attempt, True))
+    kinds = [type(e) for e in b.effects]
+    assert kinds.index(InstallSnapshot) < kinds.index(AdvanceHighWatermark) < kinds.index(Send)
+    assert (b.state.log.start, b.state.log.end_offset, b.state.log.flushed_offset) == (ID, 40, 40)
+    assert b.state.high_watermark == 40 and b.state.snapshot == ID and b.state.download is None
+    request = _asked(b)
+    assert isinstance(request, FetchRequest)
+    assert (request.fetch_offset, request.last_fetched_epoch) == (40, 3)
+
+
+def test_lost_answer_costs_one_piece(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    b.step(RequestFailed(b.state.role.fetch_correlation))
+    b.step(TimerFired(), after_ms=20)
+    assert _asked(b).position == 4
+
+
+def test_repeated_piece_is_not_put_in_twice(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    b.answer(_piece(b, 0, b"0123"))
+    assert b.of(AppendSnapshotChunk) == []
+    b.step(TimerFired(), after_ms=20)
+    assert _asked(b).position == 4
+
+
+def _new_leader(b, epoch=6, leader=3):
+    b.ask(BeginQuorumEpochRequest("c", b.keys[leader], b.state.local, epoch))
+    response = FetchResponse("c", b.keys[leader], ErrorCode.NONE, epoch, leader, snapshot_id=ID)
+    b.answer(response)
+
+
+def test_new_leader_with_the_same_file_goes_on_where_the_old_one_stopped(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    _new_leader(b)
+    assert _asked(b).position == 4
+    b.answer(_piece(b, 4, b"45", replica=b.keys[3], leader_id=3))
+    assert b.of(AppendSnapshotChunk) == [AppendSnapshotChunk(ID, 4, b"45")]
+
+
+@pytest.mark.parametrize("other", [{"checksum": 78}, {"size_bytes": 11}])
+def test_new_leader_with_another_file_of_that_id_begins_anew(bench, other):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    _new_leader(b)
+    b.answer(_piece(b, 4, b"45", replica=b.keys[3], leader_id=3, **other))
+    assert b.of(AppendSnapshotChunk) == []
+    b.step(TimerFired(), after_ms=20)
+    assert _asked(b).position == 0
+
+
+def test_new_leader_that_still_has_the_records_is_asked_for_those(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    b.ask(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
+    assert isinstance(_asked(b), FetchRequest) and _asked(b).fetch_offset == 10
+
+
+@pytest.mark.parametrize("error", [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE])
+def test_snapshot_that_is_gone_is_asked_about_by_a_plain_fetch(bench, error):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123"))
+    b.answer(_piece(b, 4, b"", error=error))
+    b.step(TimerFired(), after_ms=20)
+    assert isinstance(_asked(b), FetchRequest) and b.state.download is None
+
+
+def test_damaged_snapshot_is_fetched_anew(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123456789"))
+    (check,) = b.of(CheckSnapshot)
+    b.step(SnapshotChecked(check.attempt, False))
+    assert b.of(InstallSnapshot) == []
+    b.step(TimerFired(), after_ms=1_000)
+    assert _asked(b).position == 0
+
+
+def test_leader_hears_from_a_follower_that_is_checking_and_the_follower_from_it(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123456789"))
+    for _ in range(20):
+        b.step(TimerFired(), after_ms=b.state.config.fetch_wait_ms)
+        assert _asked(b).position == 10
+        b.answer(_piece(b, 10, b""))
+        assert b.of(CheckSnapshot) == []
+    assert isinstance(b.state.role, Follower)
+
+
+def test_snapshot_that_was_checked_under_a_former_leader_is_not_installed_over_what_the_new_one_sent(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123456789"))
+    (check,) = b.of(CheckSnapshot)
+    b.ask(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
+    b.step(SnapshotChecked(check.attempt, True))
+    assert b.of(InstallSnapshot) == [] and b.state.log.end_offset == 10
+    response = FetchResponse("c", b.keys[3], ErrorCode.NONE, 6, 3, snapshot_id=ID)
+    b.answer(response)
+    assert _asked(b).position == 10  # nothing is fetched twice
+    b.answer(_piece(b, 10, b"", replica=b.keys[3], leader_id=3))
+    (check,) = b.of(CheckSnapshot)
+    b.step(SnapshotChecked(check.attempt, True))
+    assert b.of(InstallSnapshot) == [InstallSnapshot(ID)]
+
+
+def test_check_of_an_earlier_attempt_says_nothing(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123456789"))
+    (first,) = b.of(CheckSnapshot)
+    b.step(TimerFired(), after_ms=b.state.config.fetch_wait_ms)
+    b.answer(_piece(b, 10, b"", error=ErrorCode.SNAPSHOT_NOT_FOUND))
+    b.step(TimerFired(), after_ms=20)
+    b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, snapshot_id=ID))
+    b.step(SnapshotChecked(first.attempt, True))
+    assert b.of(InstallSnapshot) == [] and b.state.log.end_offset == 10
+
+
+@pytest.mark.parametrize("snapshot_id", [SnapshotId(4, 2), SnapshotId(40, 6), SnapshotId(40, 0)])
+def test_snapshot_that_no_true_leader_names_is_not_fetched(bench, snapshot_id):
+    b = bench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
+    b.state.high_watermark = 4
+    b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, snapshot_id=snapshot_id))
+    assert b.state.download is None and b.of(Send) == []
+
+
+def test_late_piece_of_another_role_is_ignored(bench):
+    b = _follower(bench)
+    correlation_id = b.state.role.fetch_correlation
+    b.ask_first()
+    b.step(ResponseReceived(correlation_id, _piece(b, 0, b"0123")))
+    assert b.of(AppendSnapshotChunk) == []
+
+
+# --- the outline of a log that starts at a snapshot -------------------------------------------------------
+
+
+def test_log_behind_a_snapshot_knows_epochs_from_its_start_on():
+    log = LogShape(50, [(3, 40), (6, 45)], ID)
+    assert (log.last_epoch, log.start_offset) == (6, 40)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (2, 3, 5, 6, 9)] == [
+        (3, 40),
+        (3, 45),
+        (3, 45),
+        (6, 50),
+        (6, 50),
+    ]
+    assert [log.epoch_of(offset) for offset in (39, 40, 44, 45, 49)] == [3, 3, 3, 6, 6]
+    empty = LogShape(40, (), ID)
+    assert (empty.last_epoch, empty.end_offset_for_epoch(7), empty.epoch_of(39)) == (3, (3, 40), 3)
+
+
+def test_start_moves_with_the_epoch_in_force_there():
+    log = LogShape(50, [(1, 0), (3, 20), (6, 45)])
+    log.advance_start(ID)
+    assert (log.start, log.epoch_starts, log.generation) == (ID, ((3, 40), (6, 45)), 0)
+    log.advance_start(SnapshotId(50, 6))
+    assert log.epoch_starts == ((6, 50),) and log.last_epoch == 6
+    log.append(51, 8)
+    assert log.end_offset_for_epoch(6) == (6, 50) and log.end_offset_for_epoch(8) == (8, 51)
+
+
+def test_log_is_never_truncated_below_its_start():
+    log = LogShape(50, [(3, 40)], ID)
+    log.truncate(40)
+    assert log.last_epoch == 3 and log.end_offset == 40
+    log.append(41, 4)
+    with pytest.raises(AssertionError):
+        log.truncate(39)
+
+
+# --- on the wire ----------------------------------------------------------------------------------------
+
+
+def test_snapshot_messages_survive_the_wire(bench):
+    b = bench()
+    request = FetchSnapshotRequest("c", b.keys[3], 5, ID, 1 << 40, 1 << 20)
+    method = rpc.METHODS[FetchSnapshotRequest]
+    assert rpc.decode_request(method, rpc.encode_request(request)) == request
+    response = FetchSnapshotResponse(
+        "c", b.keys[2], ErrorCode.NONE, 5, 2, ID, 1 << 40, 1 << 41, 0xFFFFFFFF, b"data"
+    )
+    assert rpc.decode_response(method, rpc.encode_response(response)) == response
+    refused = rpc.refusal(method, "c", b.keys[2], ErrorCode.INVALID_REQUEST)
+    assert rpc.decode_response(method, rpc.encode_response(refused)) == refused
+    answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, 9, snapshot_id=ID)
+    fetch = rpc.METHODS[FetchRequest]
+    assert rpc.decode_response(fetch, rpc.encode_response(answer)) == answer
+
+
+def test_refusal_is_answered_at_once(bench):
+    b = _leader(bench)
+    request = FetchSnapshotRequest("c", b.keys[3], 9, ID, 0, 100)
+    b.ask(request)
+    assert len(b.of(Reply)) == 1

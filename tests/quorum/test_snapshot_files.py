@@ -1,0 +1,256 @@
+"""Snapshot files: Kafka's format, what damage is noticed, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.records import iter_headers
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum import control_records
+from pykraft.quorum.control_records import ControlType
+from pykraft.quorum.retention import choose_log_start
+from pykraft.quorum.snapshots import (
+    BATCH_RECORDS,
+    CorruptSnapshotError,
+    SnapshotId,
+    SnapshotInfo,
+    SnapshotStore,
+    snapshot_name,
+)
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
+
+DIRECTORY = "/data/__cluster_metadata-0"
+ID = SnapshotId(500, 7)
+VOTERS = VoterSet([Voter(ReplicaKey(1, Uuid(b"\1" * 16)), RpcAddress("host", 9093))])
+VALUES = [b"value %d" % number for number in range(2 * BATCH_RECORDS + 17)]
+
+
+def _disk():
+    disk = MemoryDisk()
+    disk.make_dirs(DIRECTORY)
+    return disk
+
+
+def _write(disk, snapshot_id=ID, values=VALUES, voters=VOTERS, piece=97):
+    store = SnapshotStore(disk, DIRECTORY)
+    store.open()
+    writer = store.writer(snapshot_id, 1_700_000_000_000, voters)
+    for start in range(0, len(values), piece):
+        writer.append(values[start : start + piece])
+    writer.finish()
+    writer.publish()
+    store.add(writer.info)
+    return store
+
+
+def _path(snapshot_id=ID):
+    return f"{DIRECTORY}/{snapshot_name(snapshot_id)}"
+
+
+def test_file_is_named_and_framed_as_kafkas():
+    disk = _disk()
+    _write(disk)
+    assert disk.list(DIRECTORY) == ["00000000000000000500-0000000007.checkpoint"]
+    data = disk.read(_path())
+    batches = [(header, decode_batch(data[at:], header)) for at, header in iter_headers(data)]
+    assert [header.is_control for header, _ in batches] == [True, False, False, False, True]
+    assert all(header.partition_leader_epoch == 7 for header, _ in batches)
+    offsets = [record.offset for _, records in batches for record in records]
+    assert offsets == list(range(len(VALUES) + 4))
+    head = [control_records.control_type(record.key) for record in batches[0][1]]
+    assert head == [ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]
+    assert [control_records.control_type(r.key) for r in batches[-1][1]] == [ControlType.SNAPSHOT_FOOTER]
+
+
+def test_values_time_and_voters_read_back():
+    reader = _write(_disk()).reader(ID)
+    assert [value for values in reader for value in values] == VALUES
+    assert (reader.last_contained_log_time_ms, reader.voters) == (1_700_000_000_000, VOTERS)
+    assert max(len(values) for values in reader) == BATCH_RECORDS
+
+
+def test_voters_of_the_configuration_are_not_in_it():
+    disk = _disk()
+    assert _write(disk, voters=None).reader(ID).voters is None
+    header = next(iter_headers(disk.read(_path())))[1]
+    assert header.record_count == 1
+
+
+def test_equal_values_make_equal_files_however_they_come_in():
+    one, other = _disk(), _disk()
+    _write(one, piece=1)
+    store = _write(other, piece=1999)
+    assert one.read(_path()) == other.read(_path())
+    reopened = SnapshotStore(one, DIRECTORY)
+    assert reopened.open() == []
+    assert reopened.infos() == store.infos()
+
+
+def test_snapshot_of_nothing_is_whole():
+    store = _write(_disk(), values=[])
+    assert list(store.reader(ID)) == []
+    assert store.reader(ID).verify() == store.info(ID)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_flipped_bit_is_noticed_with_file_and_position(seed):
+    rng = random.Random(seed)
+    disk = _disk()
+    store = _write(disk)
+    size = store.info(ID).size_bytes
+    at = rng.randrange(size)
+    # outside of a batch's CRC stand its base offset, its length, its epoch and its magic byte
+    starts = [(p, h.size_bytes) for p, h in iter_headers(disk.read(_path()))]
+    in_epoch = any(12 <= at - p < 16 for p, _ in starts)
+    disk.flip_bit(_path(), at, rng.randrange(8))
+    if in_epoch:
+        pytest.skip("the epoch in the header of a batch is not covered by its CRC, and not read")
+    with pytest.raises(CorruptSnapshotError, match=r"checkpoint is corrupt at position \d+") as caught:
+        SnapshotStore(disk, DIRECTORY).open()
+    assert caught.value.path == _path()
+    assert any(caught.value.position == p and p <= at < p + n for p, n in starts) or caught.value.position
+
+
+@pytest.mark.parametrize("keep", ["nothing", "the head", "no footer", "half a batch"])
+def test_cut_file_is_noticed(keep):
+    disk = _disk()
+    _write(disk)
+    starts = [position for position, _ in iter_headers(disk.read(_path()))]
+    size = {"nothing": 0, "the head": starts[1], "no footer": starts[-1], "half a batch": starts[2] + 100}[
+        keep
+    ]
+    file = disk.open(_path())
+    file.truncate(size)
+    with pytest.raises(CorruptSnapshotError):
+        SnapshotStore(disk, DIRECTORY).open()
+
+
+def test_bytes_behind_the_footer_are_noticed():
+    disk = _disk()
+    _write(disk)
+    disk.open(_path()).append(b"\0")
+    with pytest.raises(CorruptSnapshotError, match="follow the footer"):
+        SnapshotStore(disk, DIRECTORY).open()
+
+
+def test_damaged_older_snapshot_is_removed_and_named():
+    disk = _disk()
+    older = SnapshotId(100, 3)
+    _write(disk, older)
+    _write(disk)
+    disk.flip_bit(_path(older), 30)
+    store = SnapshotStore(disk, DIRECTORY)
+    (damage,) = store.open()
+    assert damage.path == _path(older)
+    assert store.ids() == (ID,) and not disk.exists(_path(older))
+
+
+def test_what_was_begun_is_removed_at_start_and_the_bootstrap_checkpoint_is_no_snapshot():
+    disk = _disk()
+    store = _write(disk)
+    store.writer(SnapshotId(900, 8), 0, None).append([b"x"])
+    store.append_chunk(SnapshotId(950, 8), 0, b"y")
+    disk.rename(_path(), _path() + ".deleted")
+    bootstrap = f"{DIRECTORY}/00000000000000000000-0000000000.checkpoint"
+    disk.write_atomic(bootstrap, b"not looked at")
+    names = ["00000000000000000100.log", "leader-epoch-checkpoint", "quorum-state"]
+    for name in names:
+        disk.write_atomic(f"{DIRECTORY}/{name}", b"")
+    store = SnapshotStore(disk, DIRECTORY)
+    store.open()
+    assert store.ids() == () and store.latest() is None
+    assert disk.list(DIRECTORY) == sorted([*names, bootstrap.rpartition("/")[2]])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_crash_while_writing_leaves_all_of_a_snapshot_or_nothing(seed):
+    rng = random.Random(seed)
+    disk = _disk()
+    store = SnapshotStore(disk, DIRECTORY)
+    writer = store.writer(ID, 5, VOTERS)
+    steps = [lambda: writer.append(VALUES), writer.finish, writer.publish]
+    for step in steps[: rng.randrange(4)]:
+        step()
+    disk.crash(rng, zero_tails=rng.random() < 0.5)
+    reopened = SnapshotStore(disk, DIRECTORY)
+    reopened.open()
+    if reopened.ids():
+        assert [value for values in reopened.reader(ID) for value in values] == VALUES
+    else:
+        assert disk.list(DIRECTORY) == []
+
+
+def test_published_snapshot_survives_a_power_loss():
+    disk = _disk()
+    _write(disk)
+    disk.crash(random.Random(1))
+    store = SnapshotStore(disk, DIRECTORY)
+    store.open()
+    assert store.ids() == (ID,)
+
+
+def test_fetched_pieces_become_the_same_file():
+    source, target = _write(_disk()), _disk()
+    store = SnapshotStore(target, DIRECTORY)
+    position = 0
+    while chunk := source.read_chunk(ID, position, 1000):
+        store.append_chunk(ID, position, chunk)
+        position += len(chunk)
+    assert position == source.info(ID).size_bytes and store.ids() == ()
+    info = store.check_download(ID, store.open_download(ID))
+    assert info == source.info(ID)
+    store.finish_download(info)
+    target.crash(random.Random(2))
+    reopened = SnapshotStore(target, DIRECTORY)
+    reopened.open()
+    assert reopened.infos() == (info,)
+
+
+def test_fetching_anew_forgets_what_was_fetched():
+    disk = _disk()
+    store = SnapshotStore(disk, DIRECTORY)
+    store.append_chunk(ID, 0, b"old")
+    store.append_chunk(SnapshotId(600, 7), 0, b"other")
+    store.append_chunk(ID, 0, b"new")
+    assert disk.list(DIRECTORY) == [snapshot_name(ID) + ".fetched.part"]
+    with pytest.raises(CorruptSnapshotError):
+        store.check_download(ID, store.open_download(ID))
+
+
+# --- what is kept ---------------------------------------------------------------------------------------
+
+
+def _info(end_offset, size_bytes=10, time_ms=0):
+    return SnapshotInfo(SnapshotId(end_offset, 1), size_bytes, 0, time_ms, None)
+
+
+def _choose(infos, start_offset=0, log_bytes=lambda offset: 400 - offset, **limits):
+    limits = {"now_ms": 1_000, "max_bytes": -1, "max_ms": -1, **limits}
+    chosen = choose_log_start(infos, start_offset, log_bytes, **limits)
+    return chosen and chosen.end_offset
+
+
+def test_without_limits_everything_is_kept():
+    assert _choose([_info(100), _info(200)]) is None
+    assert _choose([], max_bytes=0, max_ms=0) is None
+
+
+def test_as_little_goes_as_brings_log_and_snapshots_under_the_limit():
+    infos = [_info(100), _info(200), _info(300)]
+    assert _choose(infos, max_bytes=430) is None
+    assert _choose(infos, max_bytes=429) == 100
+    assert _choose(infos, max_bytes=329) == 200
+    assert _choose(infos, max_bytes=0) == 300  # the newest stays, whatever it takes
+
+
+def test_what_is_old_by_the_time_of_its_last_batch_goes():
+    infos = [_info(100, time_ms=100), _info(200, time_ms=500), _info(300, time_ms=900)]
+    assert _choose(infos, max_ms=900) is None
+    assert _choose(infos, max_ms=800) == 100
+    assert _choose(infos, max_ms=200) == 200
+    assert _choose(infos, start_offset=200, max_ms=200) is None

@@ -1,0 +1,428 @@
+"""Whole nodes: snapshots made, the log shortened behind them, and started from."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from dataclasses import replace
+
+import pytest
+
+from pykraft.quorum.driver import SnapshotId
+from pykraft.quorum.roles import ElectionState
+from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
+from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+
+from .conftest import DIRECTORY, FAST, Cluster, Replica
+
+SMALL = replace(FAST, max_retention_bytes=0)
+
+
+PIECES = replace(SMALL, fetch_snapshot_max_bytes=300)
+
+
+async def take_snapshot(replica: Replica) -> SnapshotId:
+    """Of everything that the replica's listener has heard."""
+    node = replica.node
+    writer = node.start_snapshot(replica.listener.next_offset, replica.listener.batches[-1].append_time_ms)
+    assert writer is not None
+    writer.append(replica.listener.values)
+    snapshot_id = await writer.finish()
+    assert snapshot_id is not None
+    return snapshot_id
+
+
+async def restart(replica: Replica, *, crash: bool) -> None:
+    if crash:
+        await replica.crash(random.Random(7))
+    else:
+        await replica.stop()
+    await replica.start()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("config", [FAST, SMALL], ids=["log kept", "log cut"])
+def test_replica_starts_from_its_snapshot_and_the_log_behind_it(run_quorum, config, crash):
+    async def scenario(cluster):
+        await cluster.commit(b"a", b"b")
+        await cluster.commit(b"c")
+        replica = cluster.replicas[0]
+        snapshot_id = await take_snapshot(replica)
+        await cluster.commit(b"d")
+        await cluster.commit(b"e")
+        values = list(replica.listener.values)
+        await restart(replica, crash=crash)
+        await cluster.until(lambda: replica.listener.values == values)
+        assert replica.listener.snapshot[0] == snapshot_id
+        assert (
+            replica.node.high_watermark >= snapshot_id.end_offset == replica.node.latest_snapshot.end_offset
+        )
+        assert replica.log.log_start_offset == (snapshot_id.end_offset if config is SMALL else 0)
+        await cluster.commit(b"f")
+
+    run_quorum(scenario, config=config)
+
+
+def test_log_and_older_snapshots_go_behind_a_snapshot(run_quorum):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        for value in (b"a", b"b", b"c"):
+            await cluster.commit(value)
+            newest = await take_snapshot(replica)
+        names = replica.disk.list(DIRECTORY)
+        assert [name for name in names if "checkpoint" in name and name[0] == "0"] == [snapshot_name(newest)]
+        bases = replica.log.segment_base_offsets
+        assert replica.log.log_start_offset == newest.end_offset and bases[0] > 0
+        assert newest == SnapshotId(newest.end_offset, replica.node.leader.epoch)
+
+    run_quorum(scenario, config=SMALL)
+
+
+def test_snapshot_is_begun_only_at_the_end_of_a_committed_batch_and_never_twice(run_quorum):
+    async def scenario(cluster):
+        offset = await cluster.commit(b"a", b"b", b"c")
+        replica = cluster.replicas[0]
+        node = replica.node
+        assert node.start_snapshot(0, 0) is None
+        assert node.start_snapshot(offset, 0) is None  # inside the batch
+        assert node.start_snapshot(offset + 2, 0) is None  # not yet there
+        first = node.start_snapshot(offset + 1, 0)
+        assert first is not None and node.start_snapshot(offset + 1, 0) is None
+        first.abort()
+        assert await first.finish() is None
+        assert not [name for name in replica.disk.list(DIRECTORY) if name.endswith(".part")]
+        assert await take_snapshot(replica) == SnapshotId(offset + 1, node.leader.epoch)
+        assert node.start_snapshot(offset + 1, 0) is None  # no newer than the newest
+
+    run_quorum(scenario)
+
+
+def test_snapshot_of_many_values_is_delivered_in_slices(run_quorum):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        for _ in range(3):
+            await cluster.commit(*[b"v"] * 1500)
+        await take_snapshot(replica)
+        sizes = []
+        await replica.stop()
+        inner = type(replica.listener).handle_snapshot_values
+
+        def watch(listener, values):
+            sizes.append(len(values))
+            inner(listener, values)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(replica.listener), "handle_snapshot_values", watch)
+            await replica.start()
+            await cluster.until(lambda: len(replica.listener.values) == 4500)
+        assert len(sizes) == 5 and max(sizes) <= 1000
+
+    run_quorum(scenario)
+
+
+def test_writer_of_a_replica_that_halts_gives_nothing(run_quorum):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        replica = cluster.replicas[0]
+        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        await replica.stop()
+        writer.append([b"a"])
+        assert await writer.finish() is None
+        writer.abort()
+        await replica.start()
+        assert replica.node.latest_snapshot is None
+
+    run_quorum(scenario)
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"), [("append", ".part"), ("flush", ".part"), ("rename", ".part")]
+)
+def test_disk_fault_while_writing_a_snapshot_halts_the_replica(operation, part):
+    async def main() -> None:
+        cluster = Cluster(1)
+        await cluster.start()
+        await cluster.commit(b"a")
+        replica = cluster.replicas[0]
+        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        replica.memory_disk.inject(operation, errno.EIO, path_part=part)
+        writer.append([b"a"])
+        assert await writer.finish() is None
+        (error,) = replica.fatal
+        assert isinstance(error, OSError)
+        assert replica.node.latest_snapshot is None
+        await cluster.stop()
+
+    asyncio.run(main())
+
+
+# --- fetched by those that lag behind ---------------------------------------------------------------------
+
+
+async def follower_of(cluster: Cluster) -> Replica:
+    leader = await cluster.leader()
+    return next(replica for replica in cluster.replicas if replica is not leader)
+
+
+async def leave_behind(cluster: Cluster, replica: Replica, values: int = 20) -> SnapshotId:
+    """Stop ``replica``, commit more, and let every other one cut its log at a snapshot."""
+    await replica.stop()
+    for number in range(values):
+        await cluster.commit(b"%d " % number * 50)
+    others = [other for other in cluster.replicas if other.node is not None]
+    ids = [await take_snapshot(other) for other in others]
+    assert len(set(ids)) == 1
+    return ids[0]
+
+
+@pytest.mark.parametrize("disk", ["its own", "empty"])
+def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_there(run_quorum, disk):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        replica = await follower_of(cluster)
+        snapshot_id = await leave_behind(cluster, replica)
+        if disk == "empty":
+            for name in replica.disk.list(DIRECTORY):
+                if name != "quorum-state":
+                    replica.disk.remove(f"{DIRECTORY}/{name}")
+        await replica.start()
+        await cluster.commit(b"z")
+        leader = await cluster.leader()
+        assert replica.listener.values == leader.listener.values
+        assert replica.listener.snapshot[0] == snapshot_id == replica.node.latest_snapshot
+        assert replica.log.log_start_offset == snapshot_id.end_offset
+        assert not [name for name in replica.disk.list(DIRECTORY) if name.endswith(".part")]
+        values = list(replica.listener.values)
+        await restart(replica, crash=True)
+        await cluster.until(lambda: replica.listener.values == values)
+
+    run_quorum(scenario, config=PIECES)
+
+
+def test_observer_fetches_the_snapshot_too(run_quorum):
+    async def scenario(cluster):
+        observer = cluster.replicas[-1]
+        snapshot_id = await leave_behind(cluster, observer)
+        await observer.start()
+        await cluster.commit(b"z")
+        assert observer.listener.snapshot[0] == snapshot_id
+
+    run_quorum(scenario, observers=1, config=PIECES)
+
+
+def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(run_quorum, caplog):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        replica = await follower_of(cluster)
+        snapshot_id = await leave_behind(cluster, replica)
+        inner = SnapshotStore.append_chunk
+        damaged = []
+
+        def append_chunk(store, snapshot_id, position, data):
+            if position == 300 and not damaged:
+                damaged.append(data)
+                data = bytes(len(data))
+            inner(store, snapshot_id, position, data)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SnapshotStore, "append_chunk", append_chunk)
+            await replica.start()
+            await cluster.commit(b"z")
+        assert damaged and replica.listener.snapshot[0] == snapshot_id
+        assert "is fetched anew" in caplog.text
+
+    run_quorum(scenario, config=PIECES)
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [("append", ".fetched.part"), ("flush", ".fetched.part"), ("rename", ".fetched.part"), ("flush_dir", "")],
+)
+def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation, part):
+    async def main() -> None:
+        cluster = Cluster(3, config=PIECES)
+        await cluster.start()
+        await cluster.commit(b"a")
+        replica = await follower_of(cluster)
+        await leave_behind(cluster, replica)
+        await replica.start()
+        replica.memory_disk.inject(operation, errno.EIO, path_part=part)
+        async with asyncio.timeout(20):
+            while not replica.fatal:
+                await asyncio.sleep(0.002)
+        (error,) = replica.fatal
+        assert isinstance(error, OSError)
+        replica.fatal.clear()
+        await cluster.stop()
+
+    asyncio.run(main())
+
+
+class _DyingDisk:
+    """Passes everything on until its operations are used up; then the machine is gone."""
+
+    def __init__(self, disk, operations):
+        self._disk = disk
+        self.left = operations
+
+    def __getattr__(self, name):
+        found = getattr(self._disk, name)
+        if name not in ("rename", "remove", "flush_dir", "open", "write_atomic"):
+            return found
+
+        def call(*arguments, **keywords):
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.EIO, "the machine is gone")
+            return found(*arguments, **keywords)
+
+        return call
+
+
+@pytest.mark.parametrize("operations", range(21))
+def test_state_after_any_crash_while_installing_is_that_before(operations):
+    """The disk stops at one operation after the other, and then loses power; what starts again has lost
+    nothing."""
+
+    async def main() -> None:
+        cluster = Cluster(3, config=PIECES)
+        await cluster.start()
+        await cluster.commit(b"a", b"b")
+        replica = await follower_of(cluster)
+        await leave_behind(cluster, replica, values=6)
+        values = list((await cluster.leader()).listener.values)
+        replica.disk = _DyingDisk(replica.memory_disk, operations)
+        died = False
+        try:
+            await replica.start()
+            await cluster.until(lambda: replica.listener.values == values)
+        except (AssertionError, OSError):
+            died = True
+        assert died or operations >= 15
+        await _power_cycle(cluster, replica, operations, values)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("operations", range(26))
+def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_that_before(operations):
+    async def main() -> None:
+        cluster = Cluster(3, config=SMALL)
+        await cluster.start()
+        replica = await follower_of(cluster)
+        for value in (b"a", b"b"):
+            await cluster.commit(value)
+            await take_snapshot(replica)
+        await cluster.commit(b"c", b"d")
+        values = list(replica.listener.values)
+        replica.disk = _DyingDisk(replica.memory_disk, 1 << 30)
+        await restart(replica, crash=False)
+        await cluster.until(lambda: replica.listener.values == values)
+        await cluster.commit(b"e")
+        values.append(b"e")
+        replica.disk.left = operations
+        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        if writer is not None:
+            writer.append(values)
+            await writer.finish()
+        assert replica.fatal or operations >= 12
+        await _power_cycle(cluster, replica, operations, values)
+
+    asyncio.run(main())
+
+
+async def _power_cycle(cluster, replica, seed, values):
+    """After a power loss the replica comes back with everything, and takes part."""
+    replica.disk = replica.memory_disk
+    if replica.node is not None:
+        await replica.crash(random.Random(seed))
+    else:
+        replica.memory_disk.crash(random.Random(seed))
+    replica.fatal.clear()
+    await replica.start()
+    await cluster.until(lambda: replica.listener.values == values)
+    await cluster.commit(b"z")
+    await cluster.stop()
+
+
+# --- what does not start --------------------------------------------------------------------------------
+
+
+async def _stopped_with_two_snapshots(cluster):
+    replica = cluster.replicas[0]
+    ids = []
+    for value in (b"a", b"b"):
+        await cluster.commit(value)
+        ids.append(await take_snapshot(replica))
+    await replica.stop()
+    return replica, ids
+
+
+def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_place(run_quorum):
+    async def scenario(cluster):
+        replica, ids = await _stopped_with_two_snapshots(cluster)
+        path = f"{DIRECTORY}/{snapshot_name(ids[-1])}"
+        replica.memory_disk.flip_bit(path, 70)
+        with pytest.raises(QuorumStateError, match=rf"{path} is corrupt at position 0"):
+            await replica.start()
+        replica.node = None
+
+    run_quorum(scenario)
+
+
+def test_damaged_older_snapshot_does_not_matter(run_quorum, caplog):
+    async def scenario(cluster):
+        replica, ids = await _stopped_with_two_snapshots(cluster)
+        replica.memory_disk.flip_bit(f"{DIRECTORY}/{snapshot_name(ids[0])}", 70)
+        await replica.start()
+        await cluster.until(lambda: replica.listener.values == [b"a", b"b"])
+        assert "An older snapshot is removed" in caplog.text
+
+    run_quorum(scenario)
+
+
+def test_log_that_begins_behind_the_newest_snapshot_does_not_start(run_quorum):
+    async def scenario(cluster):
+        replica, ids = await _stopped_with_two_snapshots(cluster)
+        for snapshot_id in ids:
+            replica.disk.remove(f"{DIRECTORY}/{snapshot_name(snapshot_id)}")
+        with pytest.raises(QuorumStateError, match=r"the log begins at offset \d+, and there is no snapshot"):
+            await replica.start()
+        replica.node = None
+
+    run_quorum(scenario, config=SMALL)
+
+
+@pytest.mark.parametrize("log", ["shorter", "of another epoch", "gone"])
+def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(run_quorum, log):
+    """As a crash leaves it between the name of a fetched snapshot and the room made in the log."""
+
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        await cluster.commit(b"a")
+        await cluster.commit(b"b")
+        await replica.stop()
+        end_offset, epoch = replica.log.log_end_offset, replica.log.latest_epoch
+        snapshot_id = {
+            "shorter": SnapshotId(end_offset + 50, epoch),
+            "of another epoch": SnapshotId(end_offset - 1, epoch + 1),
+            "gone": SnapshotId(end_offset, epoch),
+        }[log]
+        if log == "gone":
+            for name in replica.disk.list(DIRECTORY):
+                if name.endswith((".log", ".index", ".timeindex")):
+                    replica.disk.remove(f"{DIRECTORY}/{name}")
+        writer = SnapshotStore(replica.disk, DIRECTORY).writer(snapshot_id, 9, None)
+        writer.append([b"state"])
+        writer.finish()
+        writer.publish()
+        QuorumStateStore(replica.disk, DIRECTORY).write(ElectionState(epoch + 1))
+        node = await replica.start()
+        assert replica.log.log_start_offset == snapshot_id.end_offset == node.high_watermark
+        assert replica.listener.leaders == [] and replica.log.log_end_offset >= snapshot_id.end_offset
+        for other in cluster.replicas[1:]:
+            await other.stop()
+        await cluster.until(lambda: replica.listener.values == [b"state"])
+
+    run_quorum(scenario)

@@ -1,0 +1,125 @@
+"""A replica dies right after each single effect it carries out while the voters change, and comes back.
+
+Chance finds few of these moments; here none is left out. However it goes, the invariants hold after every
+event, the changes are made in the end, and everybody gets on. (KIP-853; Raft thesis, chapter 4.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from pykraft.jepsen_like.sim.quorum import demand_progress
+from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum_directed import reach
+from pykraft.jepsen_like.sim.quorum_replica import SimReplica
+from pykraft.quorum.effects import Effect
+from pykraft.quorum.invariant_history import ReplicaView
+from pykraft.quorum.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from pykraft.quorum.voters import Voter
+
+ASK_AGAIN_MS = 250
+TRIES = 30
+CHANGES = {
+    "1 → 2 → 1, the other one": (1, 1, "+2 -1"),
+    "1 → 2 → 1 → 2": (1, 1, "+2 -2 +2"),
+    "2 → 1 → 2": (2, 0, "-1 +1"),
+    "2 → 3 → 2 → 1": (2, 1, "+3 -1 -2"),
+    "3 → 4 → 3 → 2": (3, 1, "+4 -1 -2"),
+}
+
+
+@dataclass
+class _Assassin:
+    """Kills ``victim`` right after its ``at``-th effect, counted from when it is armed."""
+
+    cluster: SimCluster
+    victim: int
+    at: int
+    back_after_ms: int
+    armed: bool = False
+    seen: int = 0
+    deaths: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        checker, cluster = self.cluster.checker, self.cluster
+        effect_done = checker.effect_done
+
+        def observed(replica: ReplicaView, effect: Effect) -> None:
+            effect_done(replica, effect)
+            self._aim(replica, effect)
+
+        checker.effect_done = observed  # type: ignore[method-assign]
+        cluster.on_killed = self._killed
+
+    def _aim(self, replica: ReplicaView, effect: Effect) -> None:
+        if self.armed and replica.id == self.victim:
+            self.seen += 1
+            if self.seen == self.at:
+                self.cluster.kill_chance[type(effect)] = 1.1
+
+    def _killed(self, replica: SimReplica, effect: Effect) -> None:
+        self.cluster.kill_chance.clear()
+        self.deaths.append(type(effect).__name__)
+        self.cluster.scheduler.after(self.back_after_ms, self._bring_back, replica)
+
+    def _bring_back(self, replica: SimReplica) -> None:
+        if not replica.alive:
+            replica.start()
+
+
+def _change(cluster: SimCluster, node_id: int, *, to_voter: bool) -> None:
+    """Ask whoever leads, again and again, until it is so and committed."""
+    replica = cluster.replicas[node_id]
+
+    def is_made() -> bool:
+        leader = cluster.leader()
+        if leader is None:
+            return False
+        state = leader.core.state
+        committed = state.high_watermark > max(state.history.current_offset, state.role.epoch_start_offset)
+        return committed and state.voters.is_voter(replica.key) is to_voter
+
+    for _ in range(TRIES):
+        leader = cluster.leader()
+        if leader is not None and to_voter:
+            voter = Voter(replica.key, cluster.address_of(replica))
+            cluster.ask_for_change(leader, AddRaftVoterRequest("sim", voter, ASK_AGAIN_MS))
+        elif leader is not None:
+            cluster.ask_for_change(leader, RemoveRaftVoterRequest("sim", replica.key, ASK_AGAIN_MS))
+        if cluster.run_until(is_made, cluster.scheduler.now_ms + ASK_AGAIN_MS):
+            return
+    pytest.fail(f"{node_id} never became {'a voter' if to_voter else 'an observer'}")
+
+
+def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Assassin:
+    voters, observers, changes = CHANGES[name]
+    options = ClusterOptions(
+        voters=voters, observers=observers, max_delay_ms=2, max_flush_ms=3, voters_in_log=True
+    )
+    cluster = SimCluster(seed, options)
+    assassin = _Assassin(cluster, victim, at, back_after_ms)
+    assassin.watch()
+    cluster.start_all()
+    replicas = list(cluster.replicas.values())
+    demand_progress(cluster, replicas)
+    assassin.armed = True
+    for change in changes.split():
+        _change(cluster, int(change[1:]), to_voter=change[0] == "+")
+    assassin.armed = False
+    cluster.kill_chance.clear()
+    reach(cluster, lambda: all(r.alive for r in replicas), "everybody is back")
+    demand_progress(cluster, replicas)
+    cluster.checker.check_everything(replicas)
+    return assassin
+
+
+@pytest.mark.parametrize("back_after_ms", [1, 400])
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_is_made_wherever_a_replica_dies_meanwhile(name, back_after_ms):
+    for victim in range(1, sum(CHANGES[name][:2]) + 1):
+        last = _run(name, 1, victim, 0, back_after_ms).seen
+        assert last > 10
+        for at in range(1, last + 1):
+            assert len(_run(name, 1, victim, at, back_after_ms).deaths) == 1

@@ -1,0 +1,76 @@
+"""Cuts that last and let traffic through one way only: no pattern of them disturbs or livelocks a quorum."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum_directed import elect
+
+PAIRS = list(itertools.permutations((1, 2, 3), 2))
+SETTLED_MS = 3_000
+
+
+def _cluster(seed: int = 21) -> SimCluster:
+    cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=2, max_flush_ms=1))
+    cluster.start_all()
+    elect(cluster, cluster.replicas[1])
+    cluster.start_client()
+    return cluster
+
+
+def _run(cluster: SimCluster, duration_ms: int) -> None:
+    cluster.run_until(lambda: False, cluster.scheduler.now_ms + duration_ms)
+
+
+@pytest.mark.parametrize("number", range(1, 64))
+def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number):
+    """Every set of one-way cuts among three voters, applied to a leader at work and never healed."""
+    cuts = [pair for bit, pair in enumerate(PAIRS) if number >> bit & 1]
+    cluster = _cluster()
+    for sender, receiver in cuts:
+        cluster.links.cut([sender], [receiver])
+    _run(cluster, SETTLED_MS)
+    epochs = {r.id: r.core.state.epoch for r in cluster.replicas.values()}
+    acknowledged = len(cluster.checker.history.acknowledged)
+    _run(cluster, SETTLED_MS)
+    assert {r.id: r.core.state.epoch for r in cluster.replicas.values()} == epochs, "an epoch still rises"
+    if any((a, b) not in cuts and (b, a) not in cuts for a, b in ((1, 2), (1, 3), (2, 3))):
+        assert len(cluster.checker.history.acknowledged) > acknowledged + 50
+
+
+@pytest.mark.parametrize("deaf", [2, 3])
+def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf):
+    cluster = _cluster()
+    cluster.links.cut([1, 2, 3], [deaf])
+    _run(cluster, 10_000)
+    assert cluster.elections == 1 and cluster.leader() is cluster.replicas[1]
+    assert all(r.core.state.epoch == 1 for r in cluster.replicas.values())
+
+
+def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes():
+    cluster = _cluster()
+    for _ in range(5):
+        cluster.pause(cluster.replicas[3], 900)
+        _run(cluster, 1_500)
+        assert cluster.replicas[3].core.state.leader_id == 1
+    assert cluster.elections == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_round_trips(seed):
+    """Unless two stand at once: then a back-off comes on top."""
+    cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=2, max_flush_ms=1))
+    cluster.start_all()
+    elect(cluster, cluster.replicas[1])
+    _run(cluster, 300 + seed)
+    cluster.replicas[1].crash()
+    died_ms = cluster.scheduler.now_ms
+    deadline_ms = min(r.core.state.role.fetch_deadline_ms for r in (cluster.replicas[2], cluster.replicas[3]))
+    cluster.run_until(lambda: cluster.leader() is not None, died_ms + 1_000)
+    leader = cluster.leader()
+    assert leader is not None
+    split_ms = 0 if leader.core.state.epoch == 2 else 100
+    assert cluster.scheduler.now_ms <= deadline_ms + 2 * 2 * 2 + 2 + split_ms

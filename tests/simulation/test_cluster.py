@@ -1,0 +1,139 @@
+"""Whole nodes in virtual time: some schedules, and the simulation's own processes and clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.sim import determinism
+from pykraft.jepsen_like.sim.cluster import run_schedule
+from pykraft.jepsen_like.sim.cluster_faults import plan_faults
+from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
+from pykraft.jepsen_like.sim.schedule import Schedule
+
+MUTANTS = Path(__file__).resolve().parents[1] / "mutants"
+
+
+@pytest.fixture(autouse=True)
+def _deaths_are_not_logged():
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, 24, 4))
+def test_schedules_of_whole_nodes_break_nothing(first: int) -> None:
+    for seed in range(first, first + 4):
+        outcome = run_schedule(Schedule(seed))
+        assert outcome.counts["commits"] > 20
+        assert outcome.counts["clients served"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("suite", ["metadata", "metadata_units"])
+def test_every_bug_planted_in_the_metadata_layer_is_found(suite: str) -> None:
+    planted = len(list((MUTANTS / suite).glob("*.patch")))
+    done = subprocess.run(
+        [sys.executable, str(MUTANTS / "run_mutants.py"), "--suite", suite],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"{planted}/{planted} killed"
+
+
+def test_clients_and_admins_get_what_they_ask_for_and_disks_are_lost() -> None:
+    named: set[str] = set()
+    lost = changes = 0
+    for seed in (3, 12):
+        log: list[str] = []
+        outcome = run_schedule(Schedule(seed), log)
+        for words in (line.split()[1:] for line in log):
+            if words[-1] == "0":
+                named |= {words[0], " ".join(words[:2])}
+        lost += outcome.faults.get("disk loss", 0)
+        changes += outcome.counts["voter changes"]
+    assert {"create", "delete", "partitions", "late wish", "add voter", "remove voter"} <= named
+    assert {"reassign", "cancel", "elect PREFERRED", "level 0", "level 1"} <= named
+    assert {"alter min.insync.replicas", "alter unclean.leader.election.enable"} <= named
+    assert lost and changes > 20
+
+
+def test_same_schedule_has_the_same_trace() -> None:
+    log: list[str] = []
+    first = run_schedule(Schedule(5, 15_000), log)
+    assert first == run_schedule(Schedule(5, 15_000))
+    assert first.trace != run_schedule(Schedule(6, 15_000)).trace
+    assert any(" fault " in line for line in log)
+
+
+def test_trace_is_the_same_in_three_processes_under_three_hash_seeds() -> None:
+    first, *others = determinism.traces("cluster", 0, 3, 8000)
+    assert len(first) == 3
+    assert all(lines == first for lines in others)
+
+
+def test_shorter_plan_is_the_beginning_of_a_longer_one() -> None:
+    long, short = plan_faults(3, 60_000), plan_faults(3, 20_000)
+    assert 0 < len(short) < len(long)
+    assert long[: len(short)] == short
+
+
+def test_without_faults_and_clients_nothing_strikes() -> None:
+    outcome = run_schedule(Schedule(1, 8000, faults=(), without=frozenset({"client"})))
+    assert not outcome.faults
+    assert outcome.counts["active controllers"] == 1
+
+
+async def _ticks(ticks: list[float], loop: ProcessLoop) -> None:
+    while True:
+        await asyncio.sleep(1)
+        ticks.append(loop.now_s)
+
+
+def _run_for(loop: ProcessLoop, seconds: float) -> None:
+    loop.run_until_complete(asyncio.sleep(seconds))
+
+
+def test_paused_process_does_nothing_until_resumed_and_a_dead_one_never() -> None:
+    loop, ticks = ProcessLoop(), []
+    process = SimProcess("1.1")
+    task = loop.create_task(_ticks(ticks, loop), context=process.context)
+    _run_for(loop, 1.5)
+    process.pause()
+    _run_for(loop, 3)
+    assert ticks == [1.0]
+    process.resume(loop)
+    _run_for(loop, 1)
+    assert ticks == [1.0, 4.5, 5.5]
+    process.kill()
+    _run_for(loop, 3)
+    assert len(ticks) == 3 and not task.done()
+    task.get_coro().close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+
+
+def test_timers_and_clock_run_at_the_rate_of_their_machine() -> None:
+    loop, ticks = ProcessLoop(), []
+    process, clock = SimProcess("1.1", rate=2.0), ProcessClock(loop, start_ms=500)
+    clock.set_rate(2.0)
+    task = loop.create_task(_ticks(ticks, loop), context=process.context)
+    _run_for(loop, 1.1)
+    assert ticks == [0.5, 1.0]
+    assert clock.monotonic_ms() == 500 + 2200
+    clock.jump_wall(-60_000)
+    clock.set_rate(1.0)
+    before_ms = clock.monotonic_ms(), clock.wall_ms()
+    _run_for(loop, 1)
+    assert clock.monotonic_ms() - before_ms[0] == clock.wall_ms() - before_ms[1] == 1000
+    task.cancel()
+    _run_for(loop, 1)
+    loop.close()
