@@ -95,6 +95,8 @@ class Admins:
 
     async def change_voters(self, node: SimNode, broker: SimBroker) -> None:
         """Take off who is gone, else put on who is missing or take off somebody."""
+        if self._world.voters_stay:
+            return
         voters = await self.describe_voters(broker)
         nodes, rng = self._world.nodes, self._rng
         gone = [id for id, directory_id in voters.items() if nodes[id].directory_id != directory_id]

@@ -154,6 +154,11 @@ class SimBroker:
     def is_serving(self) -> bool:
         return self.lifecycle.state is BrokerState.RUNNING and self.door.serves()
 
+    @property
+    def lease_end_ms(self) -> int | None:
+        """On the node's monotonic clock; None without a lease."""
+        return self.lifecycle._lease_end_ms
+
     async def hand_over(self) -> None:
         """As :meth:`pykraft.node.broker_node.BrokerNode.hand_over`."""
         if self.driver is not None and self.lifecycle.is_registered:

@@ -255,10 +255,15 @@ class Clients:
         assert self._world.checker.model.registrations[response.broker_epoch][0] == victim.id
 
     async def _wish_late(self, node: SimNode, broker: SimBroker) -> None:
-        """What a broker sent before it was unfenced, a wish to stay fenced, arrives only now."""
-        victim = self._rng.choice(self._world.brokers).id
+        """What a broker sent before it was unfenced, a wish to stay fenced, arrives only now.
+
+        Not from one that is dead or cut off: every wish is a word from it, and it would never be fenced.
+        """
+        sender = self._rng.choice(self._world.brokers)
+        victim = sender.id
         known = self._world.checker.model.brokers.get(victim)
-        if known is None or known.fenced:
+        silent = not sender.runs or any(victim == from_id for from_id, _ in self._world.links.cuts)
+        if known is None or known.fenced or silent:
             return
         await broker.channel.call(
             "BrokerHeartbeat",

@@ -1,7 +1,8 @@
 """What goes wrong with whole nodes, and when: planned from the seed, each fault with a chance of its own.
 
 Leaving a fault out changes nothing about the others, so a failing schedule can be made smaller. Storms and
-calm alternate; a schedule favours some kinds of faults, so that they meet each other often.
+calm alternate; a schedule favours some kinds of faults, so that they meet each other often. What must not be
+disturbed (:mod:`.cluster_lease_race`) has its time in the plan, kept or left out.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pykraft.jepsen_like.sim.cluster_lease_race import (
+    MAX_CLOCK_ERROR,
+    POLL_MS,
+    LeaseRace,
+    is_settled,
+    plan_calm_race,
+    race_ms,
+    racers,
+)
 from pykraft.jepsen_like.sim.schedule import Schedule
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster_world import SimNode, World
 
-MAX_CLOCK_ERROR = 0.05
-"""Clocks run at most so much faster or slower than true time: the bound under which leases are safe."""
+CALM_RACE = "undisturbed lease race"
+"""Drawn apart from the others, which it puts off."""
 
 KINDS = (
     "kill",
@@ -64,7 +74,14 @@ def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
     at_ms = rng.randrange(500, 4000)
     calm_at_ms = at_ms + rng.randrange(3000, 15_000)
     faults: list[Fault] = []
+    race = plan_calm_race(seed)
     while at_ms < duration_ms:
+        if race is not None and at_ms >= race.at_ms:
+            faults.append(Fault(len(faults), race.at_ms, race.until_ms - race.at_ms, CALM_RACE))
+            at_ms += race.until_ms - race.at_ms
+            calm_at_ms += race.until_ms - race.at_ms
+            race = None
+            continue
         kind = rng.choice(favoured) if rng.random() < 0.6 else rng.choice(KINDS)
         for_ms = rng.choice((50, 300, 1000, 2500, 6000, 11_000))
         faults.append(Fault(len(faults), at_ms, for_ms, kind))
@@ -91,11 +108,15 @@ class ClusterNemesis:
         self.plan = plan_faults(schedule.seed, schedule.duration_ms)
         for fault in self.plan:
             if schedule.keeps(fault.number):
-                world.later(fault.at_ms, self._strike, fault)
+                begin = self._calm_down if fault.kind == CALM_RACE else self._strike
+                world.later(fault.at_ms, begin, fault)
 
     def heal(self) -> None:
         """No more faults; what is dead is started, what is cut is joined, what is paused goes on."""
         self._active = False
+        self._mend()
+
+    def _mend(self) -> None:
         for number in sorted(self._undo):
             self._undo[number]()
         self._undo.clear()
@@ -103,6 +124,23 @@ class ClusterNemesis:
         for node in self._world.nodes.values():
             node.disk.live_on()
             self._world.later(0, node.start)
+
+    def _calm_down(self, fault: Fault) -> None:
+        """Nothing else is to go on while the race does."""
+        if self._active:
+            self._mend()
+            self._world.voters_stay = True
+            self._world.later(fault.for_ms, self._let_change)
+            self._when_settled(fault, fault.for_ms - race_ms(self._world.options))
+
+    def _when_settled(self, fault: Fault, left_ms: int) -> None:
+        if is_settled(self._world) or left_ms <= 0:
+            self._strike(fault)
+        else:
+            self._world.later(POLL_MS, self._when_settled, fault, left_ms - POLL_MS)
+
+    def _let_change(self) -> None:
+        self._world.voters_stay = False
 
     def _strike(self, fault: Fault) -> None:
         if not self._active:
@@ -116,10 +154,10 @@ class ClusterNemesis:
         world.struck[fault.kind] = world.struck.get(fault.kind, 0) + 1
         world.note(f"fault {fault.number} {fault.kind} {victim.id} for {fault.for_ms}")
         self._undo[fault.number] = undo
-        if rng.random() < world.options.fault_change_chance:
+        if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.struck["voter change"] = world.struck.get("voter change", 0) + 1
             world.later(rng.randrange(200), self._change_voters)
-        for_ms = fault.for_ms if fault.kind != "lease race" else world.options.session_ms * 3 // 2
+        for_ms = race_ms(world.options) if "lease race" in fault.kind else fault.for_ms
         world.later(for_ms, self._end, fault.number)
 
     def _end(self, number: int) -> None:
@@ -175,8 +213,8 @@ class ClusterNemesis:
                 return self._spoil(fault, chances)
             case "clock rate":
                 return self._skew(rng, victim)
-            case "lease race" if victim.is_broker:
-                return self._race(fault, rng, victim)
+            case kind if "lease race" in kind:
+                return self._race(fault, rng)
             case "wall clock jump":
                 victim.clock.jump_wall(rng.choice((-3_600_000, -5000, 5000, 3_600_000)))
                 return _nothing
@@ -277,49 +315,23 @@ class ClusterNemesis:
 
         return undo
 
-    def _race(self, fault: Fault, rng: random.Random, victim: SimNode) -> Undo:
-        """A broker falls silent whose clock is as slow as can be, while the controllers' are as fast.
-
-        Before that, answers to it take almost as long as it waits for them; or the active controller is
-        paused for so long that it may have been deposed and not know it.
-        """
+    def _race(self, fault: Fault, rng: random.Random) -> Undo | None:
         world = self._world
-        for node in world.controllers:
-            node.set_clock_error(MAX_CLOCK_ERROR)
-        victim.set_clock_error(-MAX_CLOCK_ERROR)
-        wait_ms = world.options.heartbeat_ms * 9 // 10
-        paused = rng.choice(world.active) if world.active and rng.random() < 0.5 else None
-        process = None if paused is None or paused is victim or not paused.runs else paused.process
-        if process is None:
-            for node in world.controllers:
-                world.links.slow_ms[node.id, victim.id] = wait_ms
-            first_ms = 2 * wait_ms
-        else:
-            process.pause()
-            first_ms = 2000 + rng.randrange(1200)
-        silent = True
-
-        def fall_silent() -> None:
-            if process is not None:
-                process.resume(world.loop)
-            world.later(60, cut_off)
-
-        def cut_off() -> None:
-            if silent:
-                self._cut(fault, [(victim.id, id) for id in world.nodes])
+        able = racers(world)
+        if not able:
+            return None
+        victim = rng.choice(able)
+        may_pause = fault.kind != CALM_RACE and world.active
+        paused = rng.choice(world.active) if may_pause and rng.random() < 0.5 else None
+        pairs = [(victim.id, id) for id in world.nodes]
+        world.note(f"lease race of {victim.id}")
+        race = LeaseRace(world, rng, victim, paused, lambda: self._cut(fault, pairs))
 
         def undo() -> None:
-            nonlocal silent
-            silent = False
-            if process is not None:
-                process.resume(world.loop)
-            world.links.slow_ms.clear()
+            race.end()
             self._cuts.pop(fault.number, None)
             self._join_cuts()
-            for node in (*world.controllers, victim):
-                node.set_clock_error(0.0)
 
-        world.later(first_ms, fall_silent)
         return undo
 
     def _restart(self, victim: SimNode) -> Undo:

@@ -316,6 +316,8 @@ class World:
         self.error: BaseException | None = None
         self.struck: dict[str, int] = {}
         self.processes: list[SimProcess] = []
+        self.voters_stay = False
+        """Admins change no voters."""
         self.mending = False
         """Leaders take everybody into the ISR, so that partitions come to rest."""
         self.quiet = False

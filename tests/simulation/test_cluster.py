@@ -12,7 +12,7 @@ import pytest
 
 from pykraft.jepsen_like.sim import determinism
 from pykraft.jepsen_like.sim.cluster import run_schedule
-from pykraft.jepsen_like.sim.cluster_faults import plan_faults
+from pykraft.jepsen_like.sim.cluster_faults import CALM_RACE, plan_faults
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
 
@@ -84,6 +84,25 @@ def test_shorter_plan_is_the_beginning_of_a_longer_one() -> None:
     long, short = plan_faults(3, 60_000), plan_faults(3, 20_000)
     assert 0 < len(short) < len(long)
     assert long[: len(short)] == short
+
+
+def test_nothing_else_strikes_while_an_undisturbed_lease_race_may_be_under_way() -> None:
+    races = 0
+    for seed in range(40):
+        plan = plan_faults(seed, 60_000)
+        for race in (fault for fault in plan if fault.kind == CALM_RACE):
+            until_ms = race.at_ms + race.for_ms
+            assert [fault for fault in plan if race.at_ms <= fault.at_ms < until_ms] == [race]
+            races += 1
+    assert races == 20
+
+
+def test_undisturbed_lease_race_lasts_until_the_broker_is_fenced() -> None:
+    for seed in (2, 6, 12):
+        (race,) = (fault for fault in plan_faults(seed, 60_000) if fault.kind == CALM_RACE)
+        outcome = run_schedule(Schedule(seed, race.at_ms + race.for_ms, faults=(race.number,)))
+        assert outcome.faults == {CALM_RACE: 1}
+        assert outcome.counts["fences"] > 0
 
 
 def test_without_faults_and_clients_nothing_strikes() -> None:
