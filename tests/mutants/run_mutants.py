@@ -66,6 +66,7 @@ SUITES = {
         (
             *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
             *(str(ROOT / "tests" / "broker" / "test_lifecycle.py"), str(ROOT / "tests" / "metadata_log")),
+            str(ROOT / "tests" / "quorum" / "test_reconfig.py"),
             "-k",
         ),
         "FAILED ",
