@@ -96,7 +96,8 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
-        self._changed: deque[Iterator[tuple[Uuid, int]]] = deque()
+        self._changed: deque[tuple[int, Iterator[tuple[Uuid, int]]]] = deque()
+        self._applied_offset = -1
         self._dirty: dict[TopicPartition, None] = {}
         self._work = asyncio.Event()
         self._is_working = False
@@ -278,7 +279,7 @@ class ReplicaManager:
             if kind == ConfigResourceType.TOPIC:
                 self._reconfigure(name, image)
         self._reconfigure_broker_wide(delta, image)
-        self._changed.append(_changed_partitions(delta))
+        self._changed.append((image.offset, _changed_partitions(delta)))
         self._apply_some()
         if delta.changed_brokers and self._fetchers is not None:
             self._fetchers.brokers_changed(image)
@@ -291,11 +292,13 @@ class ReplicaManager:
         """
         image, cost = self.metadata.image, 0
         while self._changed and cost < _TURN_COST:
-            topic_id, index = next(self._changed[0], (None, -1))
+            offset, changed = self._changed[0]
+            topic_id, index = next(changed, (None, -1))
             topic = None if topic_id is None else image.topic_by_id(topic_id)
             cost += 1
             if topic_id is None:
                 self._changed.popleft()
+                self._applied_offset = offset
             elif topic is not None:  # else deleted meanwhile: a later delta says so
                 registration = topic.partitions[index]
                 self._apply(topic, index, registration)
@@ -457,9 +460,9 @@ class ReplicaManager:
         return not (self._changed or self._dirty or self._is_working)
 
     @property
-    def has_unapplied_changes(self) -> bool:
-        """Whether some replica may not have the role yet that the image gives it."""
-        return bool(self._changed)
+    def unapplied_since(self) -> int | None:
+        """Up to where all replicas have their roles, while some may lack what the image says; else None."""
+        return self._applied_offset if self._changed else None
 
     async def set_aside_strays(self) -> None:
         """Rename the logs that the image does not know. For a broker whose image is caught up."""

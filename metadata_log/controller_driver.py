@@ -215,7 +215,9 @@ class ControllerDriver:
         response = await self._run(lambda now_ms: self._decide_heartbeat(request, now_ms))
         if response.is_fenced:
             return response
-        lease_ms = self._proof.lease_ms(self._config.session_timeout_ms, self._clock.monotonic_ms())
+        current_ms = self._core.current_ms(request.broker_id, request.broker_epoch)
+        now_ms = self._clock.monotonic_ms()
+        lease_ms = self._proof.lease_ms(self._config.session_timeout_ms, now_ms, current_ms)
         return replace(response, lease_ms=lease_ms)
 
     def _decide_heartbeat(
@@ -452,7 +454,9 @@ class ControllerDriver:
         result = self._core.handle_fence_check(now_ms)
         for record in result.records:
             if isinstance(record, BrokerRegistrationChangeRecord):
-                logger.warning("broker %d has fallen silent and is fenced", record.broker_id)
+                stale = record.broker_id in result.response
+                why = "does not follow the metadata log" if stale else "has fallen silent"
+                logger.warning("broker %d %s and is fenced", record.broker_id, why)
         self._append_own(result.records)
 
     # Leaderships go back to preferred replicas

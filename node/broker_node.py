@@ -195,8 +195,9 @@ class BrokerNode:
 
     def _applied_offset(self, loader: MetadataLoader) -> int:
         """The offset up to which this broker acts on the metadata: no replica is still in an older role."""
-        if self._replicas is None or not self._replicas.has_unapplied_changes:
-            self._last_applied_offset = loader.offset
+        applied = None if self._replicas is None else self._replicas.unapplied_since
+        offset = loader.offset if applied is None else applied
+        self._last_applied_offset = max(self._last_applied_offset, offset)
         return self._last_applied_offset
 
     def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -58,7 +58,13 @@ QUORUM_KEYS = _table(
 
 BROKER_KEYS = _table(
     ConfigKey("broker.heartbeat.interval.ms", _INT, "2000", "How often a broker reports to the controller.", at_least(1)),
-    ConfigKey("broker.session.timeout.ms", _INT, "9000", "How long a silent broker stays unfenced.", at_least(1)),
+    ConfigKey(
+        "broker.session.timeout.ms",
+        _INT,
+        "9000",
+        "How long a broker stays unfenced that is silent, or gets no further in the metadata log.",
+        at_least(1),
+    ),
     ConfigKey("initial.broker.registration.timeout.ms", _INT, "60000", "How long a starting broker waits for the controller.", at_least(1)),
     ConfigKey("auto.create.topics.enable", _BOOL, "true", "Create a topic when a client asks for one that is missing."),
     ConfigKey("auto.leader.rebalance.enable", _BOOL, "true", "Give leaderships back to the preferred replicas from time to time."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.broker.lifecycle import BrokerState
 from pykraft.jepsen_like.sim.cluster_leadership import (
+    FormerLeaders,
     find_abandoned,
     find_forgotten_loss,
     find_hasty_end,
@@ -44,6 +45,7 @@ BLOCKS_DISJOINT = "producer id blocks are disjoint"
 STALE_REFUSED = "a broker epoch that is not the newest is refused"
 FENCED_SERVES_NOBODY = "no client is served by a broker that knows it is fenced"
 LEASE = "no unreplicated write is taken while another leader may exist"
+BELATED = "what was moved away is written to as leader for less than a session"
 LOSSES = "nobody counts on what a broker may have lost"
 KNOWN_STATE = "an ISR is changed by who knows the partition's present state"
 CLEAN_LEADER = "a leader comes from those who hold every committed record"
@@ -83,6 +85,7 @@ class ClusterChecker:
         self._newest = EMPTY_IMAGE
         self._blocks: list[tuple[int, int]] = []
         self._lost_logs: dict[int, int] = {}
+        self._former_leaders = FormerLeaders()
 
     def fail(self, name: str, detail: str) -> None:
         violation = InvariantViolation(name, detail)
@@ -140,6 +143,7 @@ class ClusterChecker:
             self._check_leases(record)
             self._check_partition(record)
             self._check_caught_up(record)
+            self._former_leaders.note(self.model, record, self._world.loop.now_s)
             self.model.apply(record, base_offset + index)
             self._check_unfenced(record)
 
@@ -356,6 +360,11 @@ class ClusterChecker:
             self.fail(
                 LEASE, f"broker {node.id}, epoch {lifecycle.epoch}, takes a write; the log says {truth}"
             )
+
+        session_s = self._world.options.session_ms / 1000
+        belated = self._former_leaders.find_belated(node.id, image, self._world.loop.now_s - session_s)
+        if belated is not None:
+            self.fail(BELATED, f"broker {node.id} takes a write for {belated} than a session")
 
     # --- the end ----------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from pykraft.jepsen_like.sim.cluster_lease_race import (
     race_ms,
     racers,
 )
+from pykraft.jepsen_like.sim.cluster_starvation import STARVED_SESSIONS, Starvation
 from pykraft.jepsen_like.sim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ KINDS = (
     "bad network",
     "clock rate",
     "lease race",
+    "starvation",
     "wall clock jump",
     "graceful restart",
     "disk loss",
@@ -147,7 +149,7 @@ class ClusterNemesis:
             return
         world = self._world
         rng = random.Random(f"fault {world.seed} {fault.number}")
-        victim = self._choose_disk(rng) if fault.kind == "disk loss" else self._choose(rng)
+        victim = self._choose_for(fault.kind, rng)
         undo = self._carry_out(fault, rng, victim)
         if undo is None:
             return
@@ -157,13 +159,23 @@ class ClusterNemesis:
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.struck["voter change"] = world.struck.get("voter change", 0) + 1
             world.later(rng.randrange(200), self._change_voters)
-        for_ms = race_ms(world.options) if "lease race" in fault.kind else fault.for_ms
+        for_ms = fault.for_ms
+        if "lease race" in fault.kind:
+            for_ms = race_ms(world.options)
+        elif fault.kind == "starvation":
+            for_ms = STARVED_SESSIONS * world.options.session_ms
         world.later(for_ms, self._end, fault.number)
 
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
         if undo is not None:
             undo()
+
+    def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
+        if kind == "disk loss":
+            return self._choose_disk(rng)
+        followers = [node for node in self._world.brokers if not node.is_controller]
+        return rng.choice(followers) if kind == "starvation" and followers else self._choose(rng)
 
     def _choose(self, rng: random.Random) -> SimNode:
         world = self._world
@@ -215,6 +227,8 @@ class ClusterNemesis:
                 return self._skew(rng, victim)
             case kind if "lease race" in kind:
                 return self._race(fault, rng)
+            case "starvation" if not victim.is_controller:
+                return Starvation(self._world, victim).end
             case "wall clock jump":
                 victim.clock.jump_wall(rng.choice((-3_600_000, -5000, 5000, 3_600_000)))
                 return _nothing

@@ -7,8 +7,10 @@ not what is best. Each check tells what is wrong, or None.
 from __future__ import annotations
 
 from pykraft.jepsen_like.sim.cluster_model import Model, ModelPartition
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.metadata_log.image import MetadataImage
 
 UNCLEAN_TOPICS = ("t6", "t7")
 """Of these, clients allow and ask for unclean elections; of others only a whole schedule does."""
@@ -106,3 +108,28 @@ def find_unrest(model: Model) -> str | None:
             if not led and (partition.isr or partition.elr):
                 return f"{topic.name}-{index} {partition}"
     return None
+
+
+class FormerLeaders:
+    """Since when, in true seconds, brokers have not led what they led before."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[int, dict[tuple[Uuid, int], float]] = {}
+
+    def note(self, model: Model, record: r.Record, now_s: float) -> None:
+        """``record`` is about to be applied to ``model``."""
+        if not isinstance(record, r.PartitionChangeRecord) or record.leader is None:
+            return
+        key = record.topic_id, record.partition_id
+        before = model.topics[record.topic_id].partitions[record.partition_id].leader
+        if before != record.leader:
+            self._since_s.setdefault(before, {}).setdefault(key, now_s)
+        self._since_s.get(record.leader, {}).pop(key, None)
+
+    def find_belated(self, broker_id: int, image: MetadataImage, before_s: float) -> str | None:
+        """What ``image`` lets the broker lead although it has not led it since before ``before_s``."""
+        for (topic_id, index), since_s in self._since_s.get(broker_id, {}).items():
+            topic = image.topic_by_id(topic_id)
+            if since_s < before_s and topic is not None and topic.partitions[index].leader == broker_id:
+                return f"{topic.name}-{index}, which it has not led for {before_s - since_s:.3f} s more"
+        return None

@@ -313,6 +313,8 @@ class World:
         self.options = draw_options(seed)
         self.cluster_id = "sim"
         self.links = Links(random.Random(f"links {seed}"), max_delay_ms=self.options.max_delay_ms)
+        self.starved: list[int] = []
+        """Nodes whose fetches of the metadata log are lost, while all else that they send passes."""
         self.error: BaseException | None = None
         self.struck: dict[str, int] = {}
         self.processes: list[SimProcess] = []

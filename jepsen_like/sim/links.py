@@ -25,14 +25,17 @@ class Links:
         self.straggle = 0.0
         self.max_delay_ms = max_delay_ms
 
-    def deliveries(self, sender: int, receiver: int) -> tuple[int, ...]:
-        """The delays after which copies of a message arrive; empty if it is lost."""
+    def deliveries(self, sender: int, receiver: int, *, may_be_slow: bool = True) -> tuple[int, ...]:
+        """The delays after which copies of a message arrive; empty if it is lost.
+
+        ``may_be_slow``: whether :attr:`slow_ms` concerns the message.
+        """
         rng = self._rng
         chance = rng.random()
         if (sender, receiver) in self.cuts or chance < self.drop:
             return ()
         delay = 1 + int(rng.random() * self.max_delay_ms)
-        if self.slow_ms:
+        if self.slow_ms and may_be_slow:
             delay += self.slow_ms.get((sender, receiver), 0)
         if self.straggle and rng.random() < self.straggle:
             delay += int(rng.random() * 40 * self.max_delay_ms)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 REFUSED_AFTER_MS = 1
 
+_FETCHES = ("Fetch", "FetchSnapshot")
+"""How a replica comes by the metadata log."""
+
 OnReply = Callable[[bytes | RpcFailure], None]
 
 
@@ -88,11 +91,15 @@ class SimTransport:
                 reply(RpcFailure("the handler failed"))
 
         def reply(outcome: bytes | RpcFailure) -> None:
-            for delay_ms in world.links.deliveries(receiver, sender):
+            # Who is slow to hear of the metadata is granted less by slow answers than these are about.
+            may_be_slow = name not in _FETCHES
+            for delay_ms in world.links.deliveries(receiver, sender, may_be_slow=may_be_slow):
                 world.events += 1
                 loop.call_later(delay_ms / 1000, answer, outcome, context=self._process.context)
 
         loop.call_later(deadline_ms / 1000, give_up)
+        if sender in world.starved and name in _FETCHES:
+            return
         for delay_ms in world.links.deliveries(sender, receiver):
             world.events += 1
             world.later(delay_ms, arrive)

@@ -217,11 +217,12 @@ def handle_broker_heartbeat(
     heartbeats: Heartbeats,
     sweeps: Sweeps,
     request: BrokerHeartbeatRequest,
+    committed_offset: int,
     now_ms: int,
 ) -> ControllerResult[BrokerHeartbeatResponse]:
-    """Refresh the broker's session and move it to its next state."""
+    """Refresh the broker's session and move it to its next state. ``committed_offset`` is inclusive."""
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
+    heartbeats.hear(broker.id, broker.epoch, request.current_metadata_offset, committed_offset, now_ms)
     caught_up = request.current_metadata_offset >= broker.last_change_offset
     records: list[Record] = []
     fenced, shut_down = broker.fenced, False
@@ -229,7 +230,7 @@ def handle_broker_heartbeat(
     if broker.fenced:
         if request.want_shut_down:
             shut_down = True
-        elif not request.want_fence and caught_up and _may_return(sweeps, request):
+        elif not request.want_fence and caught_up and _may_return(heartbeats, sweeps, request, now_ms):
             records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=False)]
             fenced = False
     elif request.want_fence and caught_up:
@@ -249,9 +250,16 @@ def handle_broker_heartbeat(
     return ControllerResult(tuple(records), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
 
 
-def _may_return(sweeps: Sweeps, request: BrokerHeartbeatRequest) -> bool:
-    """Whether every partition has followed the broker's last change, and the broker knows how."""
-    return sweeps.is_settled(request.broker_id) and request.current_metadata_offset >= sweeps.completed_offset
+def _may_return(heartbeats: Heartbeats, sweeps: Sweeps, request: BrokerHeartbeatRequest, now_ms: int) -> bool:
+    """Whether every partition has followed the broker's last change, and the broker knows how.
+
+    And follows the log: else it would get no lease, and soon be fenced again.
+    """
+    return (
+        sweeps.is_settled(request.broker_id)
+        and request.current_metadata_offset >= sweeps.completed_offset
+        and heartbeats.is_current(request.broker_id, request.broker_epoch, now_ms)
+    )
 
 
 def _may_leave(

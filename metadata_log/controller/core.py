@@ -143,7 +143,7 @@ class ControllerCore:
             if new is None:
                 self._heartbeats.drop(broker_id)
             elif old is None or old.epoch != new.epoch:
-                self._heartbeats.touch(broker_id, new.epoch, now_ms)
+                self._heartbeats.begin(broker_id, new.epoch, now_ms)
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
         """The image after a committed batch of our own, and what the batch changed.
@@ -164,7 +164,7 @@ class ControllerCore:
     def claim(self, now_ms: int) -> ControllerResult[None]:
         """Become active: sessions start afresh, and a log without features gets its first records."""
         assert not self._timeline.has_pending
-        self._heartbeats.start(self.image.brokers, now_ms)
+        self._heartbeats.start(self.image.brokers, self.image.offset, now_ms)
         self._sweeps.begin()
         if METADATA_VERSION in self.image.features:
             return ControllerResult((), None)
@@ -216,12 +216,21 @@ class ControllerCore:
     def handle_broker_heartbeat(
         self, request: BrokerHeartbeatRequest, now_ms: int
     ) -> ControllerResult[BrokerHeartbeatResponse]:
-        return handle_broker_heartbeat(self.image, self._heartbeats, self._sweeps, request, now_ms)
+        committed_offset = self.committed_image.offset
+        return handle_broker_heartbeat(
+            self.image, self._heartbeats, self._sweeps, request, committed_offset, now_ms
+        )
 
-    def handle_fence_check(self, now_ms: int) -> ControllerResult[None]:
-        """Fence every broker whose session has lapsed, all in one batch."""
-        overdue = self._heartbeats.overdue(self.image.brokers.values(), now_ms)
-        return ControllerResult(tuple(build_fence_records(self.image, overdue)), None)
+    def current_ms(self, broker_id: int, broker_epoch: int) -> int | None:
+        """A time such that the broker has applied all that was committed then; None if none is known."""
+        return self._heartbeats.current_ms(broker_id, broker_epoch)
+
+    def handle_fence_check(self, now_ms: int) -> ControllerResult[frozenset[int]]:
+        """Fence every broker that is silent or stale, all in one batch; the ids of the stale ones."""
+        brokers, heartbeats = self.image.brokers, self._heartbeats
+        overdue = heartbeats.overdue(brokers.values(), now_ms)
+        stale = frozenset(id for id in overdue if heartbeats.has_session(id, brokers[id].epoch, now_ms))
+        return ControllerResult(tuple(build_fence_records(self.image, overdue)), stale)
 
     def handle_alter_partition(
         self, request: AlterPartitionRequest

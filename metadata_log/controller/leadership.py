@@ -1,4 +1,4 @@
-"""How lately this controller provably led: the base of the leases it grants to brokers.
+"""How lately this controller provably led, and a broker was current: the base of the leases of brokers.
 
 A broker relies on its lease: until it ends, no controller has fenced the broker. The active controller keeps
 that promise for itself by dating the session from when it received the heartbeat, which is not before it was
@@ -21,6 +21,22 @@ Clocks need not agree, and each may run up to 5 % too fast or too slow: a tenth 
 Then, in true time and sessions, a lease ends at the latest at R + 0.9 / 0.95 = R + 0.947 (a slow broker; or
 one that is fast, told by a controller whose slow clock makes R look recent, which comes to no more), and a
 controller with a fast clock fences no sooner than R + 1 / 1.05 = R + 0.952.
+
+**Brokers that do not follow.** A leadership also moves from brokers that live: by a preferred election, a
+reassignment, a controlled shutdown. The old leader cannot hear of it before its copy of the log says so, and
+its heartbeats may pass while its copy stands still. Therefore a lease rests on a second time as well, T: the
+newest one of which this controller knows that the broker has applied all that was committed then
+(:mod:`.heartbeats`). It ends by min(R, T) + 0.9 sessions, on clocks as above. What that promises:
+
+- Until a lease ends no controller fences the broker, as before. That it is fenced for being stale changes
+  nothing: it comes no sooner than a session after a time at which the broker got further, which is not
+  before T; and a successor gives a session of its own.
+- Of a leadership that was moved away it promises less: not that nobody else leads yet, but that the move was
+  committed less than 0.9 / 0.95 of a session ago. For had it been committed by T, by this controller or one
+  before it, the broker would have applied it: a controller becomes active when it has applied all that was
+  committed before. And a successor commits nothing before R. So a broker whose copy of the log stands still
+  takes writes with acks=0 and acks=1 as the old leader for so long at the most, and one that follows only
+  until the record reaches it. A commit counts from when the active controller has been handed it.
 
 While records flow R is recent. When they do not, a heartbeat brings a record of its own that changes nothing,
 at most one per :attr:`ControllerConfig.lease_proof_max_age_ms`, and is answered when that is committed.
@@ -62,8 +78,12 @@ class LeadershipProof:
         """Whether even the commit of all that is pending would prove too little."""
         return self._appended_ms is None or now_ms - self._appended_ms > max_age_ms
 
-    def lease_ms(self, session_timeout_ms: int, now_ms: int) -> int:
-        """What may be promised to a broker in an answer that leaves at ``now_ms``; 0 for nothing."""
-        if self._proven_ms is None:
+    def lease_ms(self, session_timeout_ms: int, now_ms: int, current_ms: int | None) -> int:
+        """What may be promised to a broker in an answer that leaves at ``now_ms``; 0 for nothing.
+
+        The broker has applied all that was committed at ``current_ms``; None if no such time is known.
+        """
+        if self._proven_ms is None or current_ms is None:
             return 0
-        return max(0, session_timeout_ms * _LEASE_PERCENT // 100 - (now_ms - self._proven_ms))
+        age_ms = now_ms - min(self._proven_ms, current_ms)
+        return max(0, session_timeout_ms * _LEASE_PERCENT // 100 - age_ms)

@@ -54,7 +54,8 @@ class BrokerHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatResponse:
-    """``lease_ms``: how long after it sent the heartbeat the broker can be sure not to have been fenced."""
+    """``lease_ms``: how long after it sent the heartbeat the broker can be sure not to have been fenced, and
+    (:mod:`.leadership`) to lead what it leads, or to have led it until less than a session before."""
 
     is_caught_up: bool
     is_fenced: bool

@@ -91,6 +91,40 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
     data_plane.run(body)
 
 
+def test_broker_that_never_comes_to_the_end_of_changes_still_tells_how_far_it_is(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the controller would take it for one that does not follow."""
+    monkeypatch.setattr(replica_manager, "_TURN_COST", 5 * (replica_manager._LOCAL_COST + 1))
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker, controller = cluster.brokers[1], cluster.controller
+            for number in range(TOPICS):
+                apply(controller, *creation(number, leader=2))
+            await settled(broker)
+            applied = controller.image.offset
+            published = []
+            for round in range(6):
+                moves = [
+                    PartitionChangeRecord(index, topic_id(number), leader=1 + round % 2)
+                    for number in range(TOPICS)
+                    for index in range(PARTITIONS)
+                ]
+                apply(controller, *moves)
+                published.append(controller.image.offset)
+                if round == 0:
+                    assert broker.replicas.unapplied_since == applied
+            seen = []
+            while (offset := broker.replicas.unapplied_since) is not None:
+                seen.append(offset)
+                await asyncio.sleep(0)
+            assert seen == sorted(seen)
+            assert set(seen) <= set(published) and len(set(seen)) >= 4
+
+    data_plane.run(body)
+
+
 def test_broker_that_starts_opens_all_that_is_assigned_to_it(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

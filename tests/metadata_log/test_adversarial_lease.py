@@ -107,8 +107,10 @@ class World:
         answer = await self.acknowledged(self.heartbeat())
         assert not answer.is_fenced
 
-    def heartbeat(self) -> asyncio.Task[BrokerHeartbeatResponse]:
-        request = BrokerHeartbeatRequest(1, self.broker_epoch, self.driver.committed_image.offset)
+    def heartbeat(self, offset: int | None = None) -> asyncio.Task[BrokerHeartbeatResponse]:
+        """Of a broker that has applied so much, or all that is committed."""
+        applied = self.driver.committed_image.offset if offset is None else offset
+        request = BrokerHeartbeatRequest(1, self.broker_epoch, applied)
         return asyncio.ensure_future(self.driver.broker_heartbeat(request))
 
     async def acknowledged(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> BrokerHeartbeatResponse:
@@ -153,6 +155,47 @@ def test_lease_shrinks_by_the_age_of_the_proof() -> None:
         assert (await world.heartbeat()).lease_ms == LEASE_MS - 1234
 
     asyncio.run(scenario())
+
+
+def test_leases_of_a_broker_that_stands_still_run_out() -> None:
+    """The proofs that the controller goes on to give show that it is behind."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.unfence()
+        await world.acknowledged(world.heartbeat())
+        stuck_at = world.driver.committed_image.offset
+        missed_ms: int | None = None
+        leases = []
+        for _ in range(60):
+            world.clock.now_ms += 500
+            answer = await world.acknowledged(world.heartbeat(stuck_at))
+            leases.append((world.clock.now_ms, answer.lease_ms))
+            if missed_ms is None and world.driver.committed_image.offset > stuck_at:
+                missed_ms = world.clock.now_ms
+        assert missed_ms is not None
+        ends_ms = [at_ms + lease_ms for at_ms, lease_ms in leases if lease_ms]
+        assert missed_ms + LEASE_MS // 2 < max(ends_ms) <= missed_ms + LEASE_MS
+        assert leases[-1][1] == 0
+
+    asyncio.run(scenario())
+
+
+def test_broker_that_stands_still_is_fenced_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(session_timeout_ms=80)
+        await world.unfence()
+        stuck_at = world.driver.committed_image.offset - 1
+        await world.driver.start()
+        async with asyncio.timeout(30):
+            while not world.driver.committed_image.brokers[1].fenced:
+                world.clock.now_ms += 1
+                await world.acknowledged(world.heartbeat(stuck_at))
+                await asyncio.sleep(0.001)
+        await world.driver.stop()
+
+    asyncio.run(scenario())
+    assert "broker 1 does not follow the metadata log and is fenced" in caplog.text
 
 
 def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
@@ -233,6 +276,6 @@ def test_lease_ends_before_any_successor_fences_although_clocks_are_off(
     proof = LeadershipProof()
     proof.handle_append(1, 50_000)
     proof.handle_commit(1)
-    lease_ms = proof.lease_ms(SESSION_MS, 50_000 + int(age_ms * controller_rate))
+    lease_ms = proof.lease_ms(SESSION_MS, 50_000 + int(age_ms * controller_rate), 50_000)
     lease_ends_ms = age_ms + lease_ms / broker_rate if lease_ms else 0
     assert lease_ends_ms < SESSION_MS / 1.05

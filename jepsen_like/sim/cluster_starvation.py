@@ -1,0 +1,56 @@
+"""A broker whose fetches of the metadata log are lost while its heartbeats pass: it must be fenced for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pykraft.metadata_log.invariants import InvariantViolation
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster_world import SimNode, World
+
+STALE_FENCED = "a broker that does not follow the metadata log is fenced"
+STARVED_SESSIONS: Final = 3
+"""How long one starves: long enough for the controller's patience, whatever else goes on."""
+
+_POLL_MS: Final = 100
+_SLACK_MS: Final = 3000
+
+
+class Starvation:
+    """Until :meth:`end` the victim, which is no controller, fetches in vain.
+
+    Its being behind is seen within half a session, and borne for another; twice a session and some retries
+    must do. Only time counts in which one and the same active controller ran: its successor is patient anew.
+    """
+
+    def __init__(self, world: World, victim: SimNode) -> None:
+        self._world = world
+        self._victim = victim
+        self._reign: tuple[int, int] | None = None
+        self._watched_ms = 0
+        self._over = False
+        world.starved.append(victim.id)
+        self._watch()
+
+    def end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._world.starved.remove(self._victim.id)
+
+    def _watch(self) -> None:
+        if self._over:
+            return
+        world = self._world
+        reign = max(world.checker.active.items(), default=None)
+        if reign is None or reign != self._reign:
+            self._reign, self._watched_ms = reign, 0
+        elif world.nodes[reign[1]].runs and world.nodes[reign[1]] in world.active:
+            self._watched_ms += _POLL_MS
+        broker = world.checker.model.brokers.get(self._victim.id)
+        patience_ms = 2 * world.options.session_ms + _SLACK_MS
+        if self._watched_ms > patience_ms and broker is not None and not broker.fenced:
+            detail = f"broker {self._victim.id} has fetched nothing for {self._watched_ms} ms, and is active"
+            world.failed(InvariantViolation(STALE_FENCED, detail))
+            return
+        world.later(_POLL_MS, self._watch)
