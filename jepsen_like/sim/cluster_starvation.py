@@ -20,8 +20,8 @@ _SLACK_MS: Final = 3000
 class Starvation:
     """Until :meth:`end` the victim, which is no controller, fetches in vain.
 
-    Its being behind is seen within half a session, and borne for another; twice a session and some retries
-    must do. Only time counts in which one and the same active controller ran: its successor is patient anew.
+    Its being behind is seen within half a session, and borne for a whole one; some retries come on top. Only
+    time counts in which one and the same active controller ran: its successor is patient anew.
     """
 
     def __init__(self, world: World, victim: SimNode) -> None:
@@ -48,7 +48,7 @@ class Starvation:
         elif world.nodes[reign[1]].runs and world.nodes[reign[1]] in world.active:
             self._watched_ms += _POLL_MS
         broker = world.checker.model.brokers.get(self._victim.id)
-        patience_ms = 2 * world.options.session_ms + _SLACK_MS
+        patience_ms = world.options.session_ms * 3 // 2 + _SLACK_MS
         if self._watched_ms > patience_ms and broker is not None and not broker.fenced:
             detail = f"broker {self._victim.id} has fetched nothing for {self._watched_ms} ms, and is active"
             world.failed(InvariantViolation(STALE_FENCED, detail))
