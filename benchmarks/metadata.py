@@ -35,6 +35,7 @@ from bench_nodes import (
     until,
 )
 
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -392,16 +393,15 @@ def measure_replay(partitions: int) -> None:
     """Committed batches, and then a snapshot, into a loader as a node has it; no disk, no network."""
     batches, offset = [], 0
     for number in range(max(1, partitions // PER_TOPIC)):
-        topic_id = (number + 1).to_bytes(16, "big")
+        topic_id = Uuid((number + 1).to_bytes(16, "big"))
         ring = SYNTHETIC * 2
-        records: list[Any] = [TopicRecord(f"t-{number}", topic_id)]  # type: ignore[arg-type]
+        records: list[Any] = [TopicRecord(f"t-{number}", topic_id)]
         for index in range(PER_TOPIC):
             replicas = ring[index % 3 : index % 3 + 3]
-            records.append(PartitionRecord(index, topic_id, replicas, replicas, replicas[0]))  # type: ignore[arg-type]
+            records.append(PartitionRecord(index, topic_id, replicas, replicas, replicas[0]))
         values = tuple(encode_record(record) for record in records)
         size = sum(len(value) for value in values)
-        arguments: dict[str, Any] = {"size_bytes": size} if "size_bytes" in CommittedBatch.__slots__ else {}  # type: ignore[attr-defined]
-        batches.append(CommittedBatch(offset, offset + len(values) - 1, 1, 0, values, **arguments))
+        batches.append(CommittedBatch(offset, offset + len(values) - 1, 1, 0, values, size))
         offset += len(values)
     loader = MetadataLoader(on_growth=keep_out_of_collection)
     begin = time.process_time()

@@ -2,7 +2,8 @@
 
 The metadata image says what should be here; a worker opens and deletes logs until it is so, and only then do
 partitions take part. Decides who may be served (lease and fencing); all that concerns one replica is decided
-in :mod:`pykraft.broker.partition`.
+in :mod:`pykraft.broker.partition`. It is long because clients, followers and the image come in here by one
+table of replicas and one lease.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ sees what could still be taken back. When leadership goes, the core falls back t
 whoever still waits is told NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader`
 stands between the quorum and this driver: it takes from here what our own batches led to, and hands a standby
 what all others did, so that taking over loads nothing. What is decided is none of this file's business.
+It is long because every way in (calls, commits, timers, sweeps) ends in one append, under one epoch.
 """
 
 from __future__ import annotations

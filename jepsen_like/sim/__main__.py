@@ -15,8 +15,8 @@ from math import ceil
 from time import perf_counter
 
 from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.runner import Tally, describe, run_many
-from pykraft.jepsen_like.sim.schedule import COMMAND, DURATION_MS, Ring, Schedule, read_numbers
+from pykraft.jepsen_like.sim.runner import Tally, run_many
+from pykraft.jepsen_like.sim.schedule import COMMAND, DURATION_MS, Ring, Schedule, describe, read_numbers
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pykraft.jepsen_like.sim.schedule import Ring, Schedule
+from pykraft.jepsen_like.sim.schedule import Ring, Schedule, describe
 
 
 def minimise(
@@ -45,7 +45,7 @@ class _Search:
         try:
             self.ring.run(schedule)
         except Exception as error:
-            self.best, self.failure = schedule, f"{type(error).__name__}: {error}"
+            self.best, self.failure = schedule, describe(error)
             return True
         return False
 

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from pykraft.jepsen_like.sim.minimise import minimise
 from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule, describe
 
 
 @dataclass(slots=True)
@@ -52,10 +52,6 @@ class Tally:
             f" {speed:.0f} virtual s per wall s",
             f"{self.ring}: faults that struck: {faults or 'none'}",
         ]
-
-
-def describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def attempt(ring: Ring, schedule: Schedule) -> Outcome | str:

@@ -107,3 +107,8 @@ class Ring:
 
     def without_directed(self) -> Ring:
         return replace(self, directed={})
+
+
+def describe(error: BaseException) -> str:
+    """What a schedule failed with, in one line."""
+    return f"{type(error).__name__}: {error}"

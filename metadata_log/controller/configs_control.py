@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
@@ -22,6 +22,8 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigRecord
 from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
+
+Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.AlterConfigsResourceResponse)
 
 MAX_VALUE_CHARS: Final = 32_767
 """The longest value kept, Kafka's longest plain string: every node holds all values in memory."""
@@ -66,17 +68,8 @@ def handle_incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    records, errors = _alter_each(image, config, wanted)
-    responses = [
-        incremental.AlterConfigsResourceResponse(
-            error_code=ErrorCode.NONE if error is None else error.code,
-            error_message=None if error is None else error.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, error in zip(wanted, errors, strict=True)
-    ]
-    response = incremental.IncrementalAlterConfigsResponse(responses=responses)
+    records, answers = _answer_each(image, config, wanted, incremental.AlterConfigsResourceResponse)
+    response = incremental.IncrementalAlterConfigsResponse(responses=answers)
     return ControllerResult(() if request.validate_only else records, response)
 
 
@@ -93,9 +86,17 @@ def handle_alter_configs(
         )
         for resource in request.resources
     ]
+    records, answers = _answer_each(image, config, wanted, legacy.AlterConfigsResourceResponse)
+    response = legacy.AlterConfigsResponse(responses=answers)
+    return ControllerResult(() if request.validate_only else records, response)
+
+
+def _answer_each(
+    image: MetadataImage, config: ControllerConfig, wanted: Sequence[_Wanted], answer_class: type[Answer]
+) -> tuple[tuple[ConfigRecord, ...], list[Answer]]:
     records, errors = _alter_each(image, config, wanted)
-    responses = [
-        legacy.AlterConfigsResourceResponse(
+    answers = [
+        answer_class(
             error_code=ErrorCode.NONE if error is None else error.code,
             error_message=None if error is None else error.message,
             resource_type=resource.resource_type,
@@ -103,8 +104,7 @@ def handle_alter_configs(
         )
         for resource, error in zip(wanted, errors, strict=True)
     ]
-    response = legacy.AlterConfigsResponse(responses=responses)
-    return ControllerResult(() if request.validate_only else records, response)
+    return records, answers
 
 
 def _alter_each(

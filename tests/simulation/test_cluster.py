@@ -22,8 +22,6 @@ MUTANTS = Path(__file__).resolve().parents[1] / "mutants"
 @pytest.fixture(autouse=True)
 def _deaths_are_not_logged():
     logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("first", range(0, 24, 4))

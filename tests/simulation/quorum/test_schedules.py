@@ -9,8 +9,7 @@ import pytest
 from pykraft.jepsen_like.sim.quorum import ALL_DIRECTED as DIRECTED
 from pykraft.jepsen_like.sim.quorum import RING, run_directed
 from pykraft.jepsen_like.sim.quorum_plan import LASTS_MS, WEIGHTS, draw_plan
-from pykraft.jepsen_like.sim.runner import describe
-from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.schedule import Schedule, describe
 
 SCHEDULES = 100
 CHUNK = 20

@@ -14,8 +14,6 @@ SEEDS = [pytest.param(seed, marks=[] if seed < 3 else [pytest.mark.slow]) for se
 @pytest.fixture(autouse=True)
 def _quiet():
     logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
