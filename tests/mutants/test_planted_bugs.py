@@ -1,0 +1,61 @@
+"""Planted bugs, without the hunt: every patch applies and says what it plants; one of each suite is tried.
+
+``make mutants`` tries them all, and .ci/run demands that they are found.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MUTANTS = Path(__file__).parent
+PACKAGE = MUTANTS.parents[1]
+PATCHES = sorted(MUTANTS.glob("*/*.patch"))
+
+
+def _name(patch: Path) -> str:
+    return f"{patch.parent.name}/{patch.stem}"
+
+
+@pytest.mark.parametrize("suite", sorted({patch.parent.name for patch in PATCHES}))
+def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
+    for patch in (MUTANTS / suite).glob("*.patch"):
+        checked = subprocess.run(
+            ["git", "apply", "--check", "--whitespace=nowarn", str(patch)],
+            cwd=PACKAGE,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 0, f"{_name(patch)}: {checked.stderr}"
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=_name)
+def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
+    assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("suite", "planted"),
+    [
+        ("quorum", "no-log-up-to-date-check"),
+        ("quorum_nodes", "vote-file-without-fsync"),
+        ("metadata", "answer-before-commit"),
+        ("metadata_units", "lease-without-proof"),
+    ],
+)
+def test_a_planted_bug_is_found(suite: str, planted: str) -> None:
+    assert (MUTANTS / suite / f"{planted}.patch").exists()
+    done = subprocess.run(
+        [sys.executable, str(MUTANTS / "run_mutants.py"), "--suite", suite, planted],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "1/1 killed"
