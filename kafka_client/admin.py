@@ -98,8 +98,15 @@ class Admin:
         by = self.cluster.deadline(timeout_ms)
         return await list_offsets(self.cluster, timestamps, by, isolation_level)
 
-    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        return await admin_cluster.describe_cluster(self.cluster, self.cluster.deadline(timeout_ms))
+    async def describe_cluster(
+        self, *, include_fenced_brokers: bool = False, timeout_ms: int | None = None
+    ) -> ClusterDescription:
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_cluster.describe_cluster(self.cluster, by, include_fenced_brokers)
+
+    async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
+        """Forget a fenced broker that will not come back."""
+        await admin_cluster.unregister_broker(self.cluster, broker_id, self.cluster.deadline(timeout_ms))
 
     async def describe_quorum(self, *, timeout_ms: int | None = None) -> QuorumDescription:
         return await admin_cluster.describe_quorum(self.cluster, self.cluster.deadline(timeout_ms))
@@ -254,6 +261,7 @@ class AdminClient:
     describe_topics = _blocking(Admin.describe_topics)
     list_offsets = _blocking(Admin.list_offsets)
     describe_cluster = _blocking(Admin.describe_cluster)
+    unregister_broker = _blocking(Admin.unregister_broker)
     describe_quorum = _blocking(Admin.describe_quorum)
     add_raft_voter = _blocking(Admin.add_raft_voter)
     remove_raft_voter = _blocking(Admin.remove_raft_voter)

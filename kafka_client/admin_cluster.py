@@ -38,14 +38,20 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykraft.kafka_protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 METADATA_TOPIC = "__cluster_metadata"
 
 
-async def describe_cluster(cluster: Cluster, deadline_ms: int) -> ClusterDescription:
+async def describe_cluster(
+    cluster: Cluster, deadline_ms: int, include_fenced_brokers: bool = False
+) -> ClusterDescription:
     async def attempt() -> ClusterDescription:
         connection = await cluster.any_broker(deadline_ms)
-        request = DescribeClusterRequest()
+        request = DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers)
         if not connection.serves(request.API_KEY):
             await cluster.refresh([], deadline_ms)
             return _from_metadata(cluster)
@@ -61,6 +67,17 @@ async def describe_cluster(cluster: Cluster, deadline_ms: int) -> ClusterDescrip
         )
 
     return await cluster.retrying("DescribeCluster", attempt, deadline_ms)
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> None:
+    """Take a broker off the register. One that is not fenced is refused."""
+
+    async def attempt() -> None:
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        response = await cluster.ask_any(request, UnregisterBrokerResponse, deadline_ms)
+        check(response.error_code, response.error_message, f"UnregisterBroker of {broker_id}")
+
+    await cluster.retrying("UnregisterBroker", attempt, deadline_ms)
 
 
 async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescription:

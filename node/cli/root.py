@@ -18,7 +18,9 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "server": ("pykraft.node.cli.server", "Run a node."),
     "dev": ("pykraft.node.cli.dev", "Run a ready cluster with nothing to configure."),
     "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("pykraft.node.cli.configs", "See and change configurations while the cluster runs."),
     "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
+    "cluster": ("pykraft.node.cli.cluster", "See the brokers of a cluster; forget one."),
     "metadata-quorum": (
         "pykraft.node.cli.metadata_quorum",
         "Look at the metadata quorum and change its voters.",

@@ -251,3 +251,89 @@ def test_reassignments_are_executed_verified_and_cancelled_with_kafkas_files(
     run("reassign-partitions", "--execute", *move(77), fails_with="INVALID_REPLICA_ASSIGNMENT")
     cancelled = run("reassign-partitions", "--cancel", *move(broker))
     assert cancelled == "None of the specified partition moves are active.\n"
+
+
+def test_configs_are_set_shown_and_taken_back_with_kafkas_flags(run: Run, topic: str, tmp_path: Path) -> None:
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    described = ("configs", "--describe", *entity)
+    assert run(*described) == f"Dynamic configs for topic {topic} are:\n"
+    done = f"Completed updating config for topic {topic}.\n"
+    both = "retention.ms=4242,cleanup.policy=[delete]"
+    assert run("configs", "--alter", *entity, "--add-config", both) == done
+    _, *lines = run(*described).splitlines()
+    assert [line.split()[0] for line in lines] == ["cleanup.policy=delete", "retention.ms=4242"]
+    assert "sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=4242, DEFAULT_CONFIG:" in lines[1]
+    file = tmp_path / "more.properties"
+    file.write_text("# as a file\nsegment.bytes=1048576\n")
+    more = ("--add-config-file", str(file), "--delete-config", "retention.ms,cleanup.policy")
+    assert run("configs", "--alter", "--topic", topic, *more) == done
+    (shown,) = json.loads(run("configs", "--describe", "--topic", topic, "--json"))
+    assert shown == {"entityType": "topic", "entityName": topic, "configs": {"segment.bytes": "1048576"}}
+    assert "  retention.ms=604800000 " in run("configs", "--describe", "--topic", topic, "--all")
+    shown = json.loads(run("configs", "--describe", "--entity-type", "topics", "--json"))
+    assert topic in {entity["entityName"] for entity in shown}
+
+
+def test_configs_of_one_broker_and_of_all_are_told_apart(run: Run) -> None:
+    told = run("configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5000")
+    assert told == "Completed updating default config for brokers in the cluster.\n"
+    told = run("configs", "--alter", "--broker", "1", "--add-config", "log.retention.ms=6000")
+    assert told == "Completed updating config for broker 1.\n"
+    every = ("configs", "--describe", "--entity-type", "brokers")
+    first, first_line, second, second_line = run(*every).splitlines()
+    assert (first, second) == (
+        "Dynamic configs for broker 1 are:",
+        "Default configs for brokers in the cluster are:",
+    )
+    assert first_line.startswith("  log.retention.ms=6000 ") and "CONFIG:log.retention.ms=5000" in first_line
+    assert second_line.startswith("  log.retention.ms=5000 ")
+    run("configs", "--alter", "--broker", "1", "--delete-config", "log.retention.ms")
+    run("configs", "--alter", "--broker-defaults", "--delete-config", "log.retention.ms")
+    assert json.loads(run(*every, "--json"))[0]["configs"] == {}
+
+
+def test_config_that_cannot_be_changes_nothing_and_is_named(run: Run, topic: str) -> None:
+    alter = ("configs", "--alter", "--topic", topic)
+    run(*alter, "--add-config", "segment.bytes=1048576,retention.ms=soon", fails_with="retention.ms")
+    run(*alter, "--add-config", "retention.mss=1", fails_with="retention.mss")
+    run(*alter, "--delete-config", "retention.mss", fails_with="not set, so not to be deleted: retention.mss")
+    assert run("configs", "--describe", "--topic", topic) == f"Dynamic configs for topic {topic} are:\n"
+    run("configs", "--describe", "--topic", "no-such", fails_with="UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--alter", "--topic", "t"),
+        ("--alter", "--entity-type", "topics", "--add-config", "a=1"),
+        ("--alter", "--topic", "t", "--add-config", "a=1", "--delete-config", "a"),
+        ("--alter", "--topic", "t", "--add-config", "a=[1,2"),
+        ("--alter", "--topic", "t", "--add-config", "a"),
+        ("--alter", "--topic", "t", "--add-config-file", "/no/such/file"),
+        ("--describe", "--topic", "t", "--broker", "1"),
+        ("--describe", "--entity-type", "topics", "--entity-default"),
+        ("--describe", "--broker", "one"),
+        ("--describe",),
+        ("--topic", "t"),
+    ],
+)
+def test_configs_that_name_nothing_or_two_things_are_a_usage_error(
+    pykraft: Callable[..., Any], dev_server: str, arguments: tuple[str, ...]
+) -> None:
+    result = pykraft("configs", "--bootstrap-server", dev_server, *arguments)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "Usage: " in result.stderr and "Traceback" not in result.stderr
+
+
+def test_cluster_tells_its_id_and_its_brokers(pykraft: Callable[..., Any], dev_server: str) -> None:
+    def run(command: str, *arguments: str) -> Any:
+        return pykraft("cluster", command, "--bootstrap-server", dev_server, *arguments)
+
+    assert re.fullmatch(r"Cluster ID: \S{22}\n", run("cluster-id").stdout)
+    (row,) = table(run("list-endpoints", "--include-fenced-brokers").stdout)
+    host, port = dev_server.split(":")
+    assert {"ID": "1", "HOST": host, "PORT": port, "STATE": "unfenced"}.items() <= row.items()
+    assert (row["RACK"], row["ENDPOINT_TYPE"]) == ("-", "broker")
+    refused = run("unregister", "--id", "1")
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "Error: " in run("unregister", "--id", "77").stderr

@@ -1,0 +1,48 @@
+"""``pykraft cluster``, with the commands, flags and columns of kafka-cluster."""
+
+from __future__ import annotations
+
+import click
+
+from pykraft.node.cli.cluster_client import admin_client
+from pykraft.node.cli.common import bootstrap_option, json_option, print_table
+
+
+@click.group()
+def command() -> None:
+    """See which brokers a cluster has, and take one that is gone for good off its register."""
+
+
+@command.command("cluster-id")
+@bootstrap_option
+def cluster_id(bootstrap_server: str) -> None:
+    """Print the cluster's id."""
+    with admin_client(bootstrap_server) as client:
+        click.echo(f"Cluster ID: {client.describe_cluster().cluster_id}")
+
+
+@command.command("list-endpoints")
+@bootstrap_option
+@click.option(
+    "--include-fenced-brokers", is_flag=True, help="Also those that are down, or not yet caught up."
+)
+@json_option
+def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool, as_json: bool) -> None:
+    """Show where brokers listen."""
+    with admin_client(bootstrap_server) as client:
+        known = client.describe_cluster(include_fenced_brokers=include_fenced_brokers)
+    rows = [
+        (broker.id, broker.host, broker.port, broker.rack, "fenced" if broker.is_fenced else "unfenced", "broker")
+        for broker in known.brokers
+    ]  # fmt: skip
+    print_table(("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"), rows, as_json)
+
+
+@command.command()
+@bootstrap_option
+@click.option("--id", "broker_id", type=click.IntRange(min=0), required=True, help="The broker's node id.")
+def unregister(bootstrap_server: str, broker_id: int) -> None:
+    """Forget a broker that will not come back; it has to be fenced."""
+    with admin_client(bootstrap_server) as client:
+        client.unregister_broker(broker_id)
+    click.echo(f"Broker {broker_id} is no longer registered.")
