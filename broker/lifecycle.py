@@ -52,6 +52,10 @@ class BrokerLifecycle:
         """Whether no controller can have fenced this broker yet."""
         return self._lease_end_ms is not None and now_ms < self._lease_end_ms
 
+    def lease_left_ms(self, now_ms: int) -> int:
+        """For how long the lease holds yet; 0 without one."""
+        return 0 if self._lease_end_ms is None else max(0, self._lease_end_ms - now_ms)
+
     def handle_registered(self, epoch: int) -> None:
         """The controller took the registration: a new incarnation begins fenced."""
         self.epoch = epoch

@@ -2,7 +2,9 @@
 
 A heartbeat the controller refuses with STALE_BROKER_EPOCH means another incarnation took this id, or the
 registration was removed: the broker stops serving at once and tries to register anew. One that is not
-answered is soon sent again, because the lease runs down.
+answered is soon sent again, because the lease runs down. So is one whose answer leaves a lease that would not
+reach far beyond the next: a new controller grants none, or one that was long behind a short one, before a
+later heartbeat says that the broker follows.
 """
 
 from __future__ import annotations
@@ -31,8 +33,7 @@ _HASTE_HEARTBEAT_MS = 100
 """The longest pause while another broker is leaving: it waits until all others report that they know."""
 
 _RETRY_MS = 100
-"""The pause after a heartbeat that failed, and between attempts to register."""
-
+"""The pause after a heartbeat that failed or left no lease, and between attempts to register."""
 
 _NO_CONTROLLER_MS = 5000
 """For how long a broker that wants to go waits without a word from any controller: longer than an election
@@ -231,6 +232,9 @@ class LifecycleDriver:
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
         )
         pause_ms = _FAST_HEARTBEAT_MS if waiting else self._config.heartbeat_interval_ms
+        if not waiting:
+            left_ms = self._lifecycle.lease_left_ms(self._clock.monotonic_ms())
+            pause_ms = min(pause_ms, max(left_ms // 2, _RETRY_MS))
         if self._somebody_leaves:
             pause_ms = min(_HASTE_HEARTBEAT_MS, pause_ms)
         if self._failed:

@@ -435,11 +435,13 @@ class ControllerDriver:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             now_ms = self._clock.monotonic_ms()
-            # After a pause of this process heartbeats lie unread in its sockets: read them before judging.
-            paused = now_ms - previous_ms > 2 * interval_ms
-            previous_ms = now_ms
-            if not paused:
+            elapsed_ms, previous_ms = now_ms - previous_ms, now_ms
+            if elapsed_ms <= 2 * interval_ms:
                 self._fence_lapsed(now_ms)
+            else:
+                # After a pause heartbeats lie unread in the sockets: read them before judging. And if the
+                # whole machine was suspended, the next ones are as far off as before.
+                self._core.excuse(elapsed_ms - interval_ms, now_ms)
 
     async def _watch_idleness(self, interval_ms: int) -> None:
         offset = -1

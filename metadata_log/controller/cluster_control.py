@@ -257,7 +257,7 @@ def _may_return(heartbeats: Heartbeats, sweeps: Sweeps, request: BrokerHeartbeat
     """
     return (
         sweeps.is_settled(request.broker_id)
-        and request.current_metadata_offset >= sweeps.completed_offset
+        and request.current_metadata_offset >= sweeps.settled_offset(request.broker_id)
         and heartbeats.is_current(request.broker_id, request.broker_epoch, now_ms)
     )
 

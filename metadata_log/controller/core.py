@@ -225,6 +225,10 @@ class ControllerCore:
         """A time such that the broker has applied all that was committed then; None if none is known."""
         return self._heartbeats.current_ms(broker_id, broker_epoch)
 
+    def excuse(self, duration_ms: int, now_ms: int) -> None:
+        """This controller stood still for so long, until just now: no broker is fenced for that time."""
+        self._heartbeats.excuse(duration_ms, now_ms)
+
     def handle_fence_check(self, now_ms: int) -> ControllerResult[frozenset[int]]:
         """Fence every broker that is silent or stale, all in one batch; the ids of the stale ones."""
         brokers, heartbeats = self.image.brokers, self._heartbeats

@@ -23,7 +23,8 @@ from pykraft.metadata_log.image import BrokerRegistration
 @dataclass(slots=True)
 class _Session:
     """``awaited``: an offset, and a time at which nothing behind it was committed; not yet reported applied.
-    ``progress_ms``: when the broker last got further, or was not behind.
+    ``progress_ms``: when the broker last got further, or was not behind. It and ``last_contact_ms`` are moved
+    by the time in which the controller itself stood still.
     ``current_ms``: a time such that the broker has applied all that was committed then; None for unknown.
     ``metadata_offset``: up to where the broker has applied the log, as it last said; -1 for unknown.
     ``handed_over_at``: the offset at which nothing was left that a leaving broker leads."""
@@ -82,6 +83,15 @@ class Heartbeats:
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = _Session(broker_epoch, now_ms, None, now_ms)
         session.hear(metadata_offset, committed_offset, now_ms)
+
+    def excuse(self, duration_ms: int, now_ms: int) -> None:
+        """The controller itself stood still for so long, until just now: nobody was silent or stale in it.
+
+        Fences come later by that. Leases do not: what a broker is known to have had at what time stays.
+        """
+        for session in self._sessions.values():
+            session.last_contact_ms = min(session.last_contact_ms + duration_ms, now_ms)
+            session.progress_ms = min(session.progress_ms + duration_ms, now_ms)
 
     def current_ms(self, broker_id: int, broker_epoch: int) -> int | None:
         """A time such that the broker has applied all that was committed then; None if none is known."""

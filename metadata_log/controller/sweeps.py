@@ -22,9 +22,10 @@ may still be named as leader or ISR member:
   (:meth:`Sweeps.is_settled`). Otherwise a new incarnation that lost records would stand in the ISRs of its
   predecessor. In the log the record that unfences a broker therefore stands behind every change that the
   pass made, on whichever controller: one that takes over has to complete a pass of its own first.
-  And the broker must have applied those changes (:attr:`Sweeps.completed_offset`): a broker that is told by
+  And the broker must have applied those changes (:meth:`Sweeps.settled_offset`): a broker that is told by
   the answer to its heartbeat that it may serve, and still takes itself for the leader it was before it lost
-  records, would make a follower that knows no better cut its log.
+  records, would make a follower that knows no better cut its log. Later passes it need not know: they have
+  other causes and give nothing to who is not active, and somebody may cause them without end.
 """
 
 from __future__ import annotations
@@ -53,13 +54,11 @@ class Sweeps:
         self.clear()
 
     def clear(self) -> None:
-        """Another controller sweeps now.
-
-        ``completed_offset`` is the last offset of the last completed pass.
-        """
+        """Another controller sweeps now."""
         self._completed = self._wanted = self._least = 0
-        self.completed_offset = -1
+        self._least_offset = -1
         self._unsettled: dict[int, int] = {}
+        self._settled_offsets: dict[int, int] = {}
         self._pass: TopicWalk | None = None
 
     def begin(self) -> None:
@@ -81,7 +80,11 @@ class Sweeps:
 
     def is_settled(self, broker_id: int) -> bool:
         """Whether every partition has been gone through since the broker last changed."""
-        return self._completed >= max(self._least, self._unsettled.get(broker_id, 0))
+        return self._completed >= self._least and broker_id not in self._unsettled
+
+    def settled_offset(self, broker_id: int) -> int:
+        """The last offset of the pass with which the broker, which is settled, became so."""
+        return self._settled_offsets.get(broker_id, self._least_offset)
 
     def next_slice(self, image: MetadataImage) -> list[PartitionChangeRecord]:
         """The next changes, to be appended before anything else is decided. May be none: call again."""
@@ -93,10 +96,16 @@ class Sweeps:
         if self._pass.is_complete:
             self._pass = None
             self._completed += 1
-            self.completed_offset = image.offset + len(slice_.changes)
-            if not self.is_pending:
-                self._unsettled.clear()
+            self._settle(image.offset + len(slice_.changes))
         return slice_.changes
+
+    def _settle(self, offset: int) -> None:
+        """A pass has been completed; ``offset`` is its last."""
+        if self._completed == self._least:
+            self._least_offset = offset
+        for broker_id in [id for id, number in self._unsettled.items() if number <= self._completed]:
+            del self._unsettled[broker_id]
+            self._settled_offsets[broker_id] = offset
 
 
 class _Slice:

@@ -277,6 +277,66 @@ def test_unanswered_heartbeat_is_soon_sent_again() -> None:
     in_virtual_time(scenario)
 
 
+async def keeps_its_lease(world: World, duration_ms: int) -> None:
+    """Wait so long, and see that the lease holds all the time."""
+    for _ in range(duration_ms // 10):
+        assert world.lifecycle.lease_valid(world.clock.monotonic_ms()), "it lapsed before the next heartbeat"
+        await asyncio.sleep(0.01)
+
+
+def test_lease_that_an_answer_did_not_renew_is_asked_for_again_before_it_ends() -> None:
+    """A new controller grants nothing before it knows that the broker follows."""
+
+    async def scenario(world: World) -> None:
+        def beat(request: Any) -> Any:
+            answered = len(world.controllers.of("BrokerHeartbeat"))
+            return pb.BrokerHeartbeatResponse(
+                is_caught_up=True, lease_ms=0 if answered == grants_not else 3000
+            )
+
+        grants_not = -1
+        await world.start()
+        world.beat = beat
+        await asyncio.sleep(10)
+        grants_not = len(world.controllers.of("BrokerHeartbeat")) + 1
+        await keeps_its_lease(world, 10_000)
+        assert len(world.controllers.of("BrokerHeartbeat")) > grants_not
+
+    in_virtual_time(scenario)
+
+
+def test_leases_of_a_broker_that_is_always_a_little_behind_do_not_lapse_between_rare_heartbeats() -> None:
+    """They are counted from when it was last asked how far it is: from the heartbeat before."""
+
+    async def scenario(world: World) -> None:
+        asked_ms = world.clock.monotonic_ms()
+
+        def beat(request: Any) -> Any:
+            nonlocal asked_ms
+            since_ms, asked_ms = world.clock.monotonic_ms() - asked_ms, world.clock.monotonic_ms()
+            return pb.BrokerHeartbeatResponse(is_caught_up=True, lease_ms=max(0, 8100 - since_ms))
+
+        world.beat = beat
+        await world.start()
+        began = len(world.controllers.of("BrokerHeartbeat"))
+        await keeps_its_lease(world, 60_000)
+        assert len(world.controllers.of("BrokerHeartbeat")) - began < 30
+
+    in_virtual_time(scenario, heartbeat_interval_ms=5000)
+
+
+def test_broker_without_a_lease_asks_for_one_without_haste() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        world.beat = lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True)
+        await asyncio.sleep(SESSION_MS / 1000)
+        before = len(world.controllers.of("BrokerHeartbeat"))
+        await asyncio.sleep(5)
+        assert 40 <= len(world.controllers.of("BrokerHeartbeat")) - before <= 51
+
+    in_virtual_time(scenario)
+
+
 def test_paused_controller_is_left_as_soon_as_another_one_leads() -> None:
     async def scenario(world: World) -> None:
         await world.start()

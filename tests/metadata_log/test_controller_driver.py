@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -103,9 +104,19 @@ class ManualQuorum:
         self.commit()
 
 
+class SuspendedClock(ManualClock):
+    """Goes with the loop, and by what it was suspended for, which a loop's timers do not notice."""
+
+    def __init__(self) -> None:
+        self.suspended_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return 50_000 + round(asyncio.get_running_loop().time() * 1000) + self.suspended_ms
+
+
 class World:
-    def __init__(self, **config: Any) -> None:
-        self.clock = ManualClock()
+    def __init__(self, clock: ManualClock | None = None, **config: Any) -> None:
+        self.clock = clock or ManualClock()
         self.quorum = ManualQuorum()
         self.fatal: list[BaseException] = []
         self.driver = self.make_driver(NODE, **config)
@@ -396,6 +407,40 @@ def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller() -> None
         assert world.fatal == []
 
     run(scenario, session_timeout_ms=40)
+
+
+@pytest.mark.parametrize("asleep_ms", [2000, 9000, 3600_000])
+@pytest.mark.parametrize("beat_ms", [0, 250, 750, 1250])
+def test_nobody_is_fenced_for_the_time_in_which_the_machine_was_suspended(
+    asleep_ms: int, beat_ms: int
+) -> None:
+    """Everybody slept, and heartbeats go on as if nothing had been: the next is due in up to two seconds."""
+
+    async def scenario() -> None:
+        clock = SuspendedClock()
+        world = World(clock, session_timeout_ms=9000)
+        world.quorum.elect(NODE, 1)
+        epoch = await world.register()
+        await world.driver.start()
+
+        async def beat() -> None:
+            offset = world.driver.committed_image.offset
+            await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
+
+        await asyncio.sleep(beat_ms / 1000)
+        for number in range(12):
+            await beat()
+            await asyncio.sleep(0.01)
+            clock.suspended_ms += asleep_ms * (number == 6)
+            await asyncio.sleep(1.99)
+            assert not world.driver.image.brokers[1].fenced
+        await asyncio.sleep(9 + 9 / 8)
+        assert world.driver.image.brokers[1].fenced, "it has been silent for a session"
+        await world.driver.stop()
+        assert world.fatal == []
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scenario())
 
 
 def test_idle_controller_writes_what_changes_nothing_at_the_interval_it_is_given() -> None:

@@ -134,6 +134,33 @@ def test_new_active_controller_gives_a_full_session_before_it_judges(cluster: An
     assert pass_time(cluster, 20_000, {1: stuck_at, 2: None, 3: None}) == SESSION_MS
 
 
+def test_time_in_which_the_controller_stood_still_makes_nobody_stale_or_silent(cluster: Any) -> None:
+    """Heartbeats that lay in its sockets name what was applied before; the next are two seconds off."""
+    cluster.commit()
+    seen = cluster.image.offset
+    grow(cluster)
+    cluster.heartbeat(1, offset=seen)
+    cluster.now_ms += SESSION_MS + 1
+    cluster.core.excuse(SESSION_MS, cluster.now_ms)
+    cluster.heartbeat(1, offset=seen)
+    assert pass_time(cluster, HEARTBEAT_MS - 100, {2: None}) is None
+    cluster.heartbeat(1)
+    assert pass_time(cluster, 20_000, {2: None, 3: None}) == SESSION_MS
+    assert cluster.image.brokers[1].fenced
+
+
+def test_lease_is_none_the_longer_for_it_that_the_controller_stood_still(cluster: Any) -> None:
+    cluster.heartbeat(1)
+    epoch, current_ms = cluster.image.brokers[1].epoch, cluster.now_ms
+    cluster.now_ms += SESSION_MS
+    cluster.core.excuse(SESSION_MS, cluster.now_ms)
+    assert cluster.core.current_ms(1, epoch) == current_ms
+    cluster.now_ms += 1
+    cluster.core.excuse(SESSION_MS, cluster.now_ms)
+    fenced_ms = pass_time(cluster, 20_000, {2: None, 3: None})
+    assert fenced_ms is not None and SESSION_MS - 100 <= fenced_ms <= SESSION_MS, "it ends with the pauses"
+
+
 # --- how far back a lease reaches ---------------------------------------------------------------------------
 
 

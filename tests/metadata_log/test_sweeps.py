@@ -262,3 +262,21 @@ def test_a_broker_returns_only_when_it_has_applied_what_the_sweep_made_of_its_ab
     assert cluster.image.offset > fenced_at, "the sweep moved its leadership"
     assert cluster.heartbeat(1, offset=fenced_at).is_fenced, "it still takes itself for the leader"
     assert not cluster.heartbeat(1, offset=cluster.image.offset).is_fenced
+
+
+def test_broker_returns_although_the_rules_are_changed_all_the_time(cluster: Any) -> None:
+    """Whoever changes them waits for the commit only, so that the next pass is through before the broker has
+    applied the last one. What it has to know is what its own absence has led to."""
+    cluster.create_assigned("t", [1, 2])
+    cluster.silence(1)
+    cluster.commit()
+    for number in range(20):
+        applied = cluster.image.offset
+        entry = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(1 + number % 2))
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[entry])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+        cluster.heartbeat(1, offset=applied)
+        cluster.commit()
+        cluster.now_ms += 20
+    assert not cluster.image.brokers[1].fenced
