@@ -119,3 +119,10 @@ def test_server_command_imports_no_client_of_a_cluster() -> None:
     needless = ("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "rich")
     assert "pykraft.node.run" in imported.splitlines()
     assert [name for name in imported.splitlines() if name.startswith(needless)] == []
+
+
+def test_module_is_the_command() -> None:
+    as_module = subprocess.run(
+        [sys.executable, "-m", "pykraft", "--version"], capture_output=True, text=True, check=True
+    )
+    assert as_module.stdout.startswith("pykraft, version ")
