@@ -2,6 +2,9 @@
 
 Asking the kernel for port 0 gives one from the range that every outgoing connection draws from, so by the
 time a restarted node binds it again it may be taken. Ports are therefore drawn below that range and tried.
+And other processes that draw ports must not take one while nobody listens there yet, or a node is down: a
+port stays with the process that drew it until that ends, by a name that only one socket of the machine can
+have (Linux only).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +20,8 @@ from pathlib import Path
 LOWEST_PORT = 15_000
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL_START = 32_768
+
+_reserved: list[socket.socket] = []
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
@@ -26,12 +32,25 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             try:
                 probe.bind((host, port))
+                _reserve(port)
             except OSError:
                 continue
             ports.append(port)
             if len(ports) == count:
                 return ports
     raise OSError(f"no {count} free ports on {host}")
+
+
+def _reserve(port: int) -> None:
+    if sys.platform != "linux":
+        return
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0pykraft-port-{port}")
+    except OSError:
+        name.close()
+        raise
+    _reserved.append(name)
 
 
 def _candidates() -> Iterator[int]:

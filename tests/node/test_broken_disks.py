@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -25,7 +26,6 @@ from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.metadata_log.bootstrap import FILE_NAME as BOOTSTRAP_FEATURES_FILE
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.node.dev_cluster import free_ports
 from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
@@ -49,7 +49,7 @@ class Site:
 
     def __init__(self, root: Path, log_voters: bool) -> None:
         self.root = root
-        broker, controller = free_ports(HOST, 2)
+        broker, controller = free_ports(2)
         self.broker = f"{HOST}:{broker}"
         self._lines = {
             "process.roles": "broker,controller",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -28,7 +29,6 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.node.dev_cluster import free_ports
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
@@ -53,7 +53,7 @@ class Cluster:
     def __init__(self, directory: Path, roles: dict[int, str]) -> None:
         self.directory, self.roles = directory, roles
         self.fatal: list[BaseException] = []
-        ports = free_ports(HOST, len(roles) + 1)
+        ports = free_ports(len(roles) + 1)
         self.controller_port = ports.pop()
         self.configs = {id: self._config(id, port) for id, port in zip(roles, ports, strict=True)}
         self.nodes: dict[int, Node] = {}

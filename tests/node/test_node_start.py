@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pykraft.broker.log_manager import LogManager
+from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
 from pykraft.log_store.log import LogConfig
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.node.dev_cluster import free_ports
 from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
@@ -32,7 +32,7 @@ TIMEOUT_S = 60
 
 def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> ServerConfig:
     """A formatted combined node, alone in its cluster."""
-    broker, controller = free_ports(HOST, 2)
+    broker, controller = free_ports(2)
     properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -132,7 +132,7 @@ def test_start_that_is_broken_off_anywhere_can_be_stopped_and_tried_again(tmp_pa
 
 def lonely_config(directory: Path) -> ServerConfig:
     """One of three voters, whose fellows never come."""
-    mine, other, third, broker = free_ports(HOST, 4)
+    mine, other, third, broker = free_ports(4)
     return make_config(
         directory,
         {

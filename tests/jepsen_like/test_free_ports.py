@@ -1,0 +1,31 @@
+"""Ports for clusters under test."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from pykraft.jepsen_like import free_ports as module
+from pykraft.jepsen_like.free_ports import EPHEMERAL_RANGE_FILE, free_ports
+
+
+def test_ports_are_different_free_and_not_those_of_outgoing_connections() -> None:
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    if EPHEMERAL_RANGE_FILE.exists():
+        assert max(ports) < int(EPHEMERAL_RANGE_FILE.read_text().split()[0])
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells that a port was drawn")
+def test_port_is_drawn_once_although_nobody_listens_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    (drawn,) = free_ports(1)
+    other = drawn + 1
+    monkeypatch.setattr(module, "_candidates", lambda: iter([drawn, other]))
+    assert free_ports(1) == [other]
+    with pytest.raises(OSError, match="no 1 free ports"):
+        free_ports(1)
