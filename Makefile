@@ -40,7 +40,7 @@ check: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not interop and not spark and not slow"
 
 test: check java
-	$(BIN)/python -m pytest -m "interop or spark or slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "interop or spark or slow"
 
 demo: setup java
 	$(BIN)/python examples/demo.py

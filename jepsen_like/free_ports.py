@@ -21,8 +21,6 @@ LOWEST_PORT = 15_000
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL_START = 32_768
 
-_reserved: list[socket.socket] = []
-
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """``count`` different ports that could be bound a moment ago. :class:`OSError` when none can be found."""
@@ -50,7 +48,7 @@ def _reserve(port: int) -> None:
     except OSError:
         name.close()
         raise
-    _reserved.append(name)
+    name.detach()  # open until the process ends
 
 
 def _candidates() -> Iterator[int]:
