@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, TypeVar
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_rebalance import join_error
-from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
+from pykraft.group_coordinator.classic_sync import (
+    build_heartbeat_error,
+    build_sync_error,
+    handle_heartbeat,
+    handle_leave_group,
+    handle_sync_group,
+)
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
@@ -40,7 +46,7 @@ from pykraft.kafka_protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -50,7 +56,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
 )
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
@@ -128,13 +134,13 @@ class GroupCoordinatorService:
                 return await self._write(
                     request.group_id,
                     lambda state: handle_sync_group(state, request, call),
-                    lambda error: SyncGroupResponse(error_code=error.code),
+                    lambda error: build_sync_error(error.code),
                 )
             case HeartbeatRequest():
                 return await self._write(
                     request.group_id,
                     lambda state: handle_heartbeat(state, request, call),
-                    lambda error: HeartbeatResponse(error_code=error.code),
+                    lambda error: build_heartbeat_error(error.code),
                 )
             case LeaveGroupRequest():
                 return await self._write(
