@@ -24,8 +24,9 @@ def test_ports_are_different_free_and_not_those_of_outgoing_connections() -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells that a port was drawn")
 def test_port_is_drawn_once_although_nobody_listens_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     (drawn,) = free_ports(1)
-    other = drawn + 1
-    monkeypatch.setattr(module, "_candidates", lambda: iter([drawn, other]))
-    assert free_ports(1) == [other]
+    candidates = range(drawn, drawn + 100)
+    monkeypatch.setattr(module, "_candidates", lambda: iter(candidates))
+    assert free_ports(1) != [drawn]
+    candidates = range(drawn, drawn + 1)
     with pytest.raises(OSError, match="no 1 free ports"):
         free_ports(1)
