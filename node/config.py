@@ -16,6 +16,7 @@ from pykraft.metadata_log.broker_configs import TOPIC_NAMES
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config_keys import SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
+from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.properties import (
     ConfigError,
@@ -90,6 +91,7 @@ class ServerConfig:
 def load_server_config(text: str, overrides: Mapping[str, str] | None = None) -> ServerConfig:
     """Read and check ``.properties`` text. :class:`ConfigError` says which property is wrong and why."""
     given = parse_properties(text) | dict(overrides or {})
+    check_security_keys(given)
     _check_names(given)
     values = resolve(SERVER_KEYS, given)
     roles = frozenset(_list(values, "process.roles"))
@@ -186,20 +188,22 @@ def _listeners(
     if not given:
         raise ConfigError("listeners is required for a controller")
     advertised = {parsed[0]: parsed for parsed in map(parse_listener, _list(values, "advertised.listeners"))}
-    protocols = dict(_split_protocol(item) for item in _list(values, "listener.security.protocol.map"))
+    parsed_listeners = [parse_listener(item) for item in given]
+    check_protocols(
+        _list(values, "listener.security.protocol.map"),
+        [name for name, _, _ in parsed_listeners],
+        controller_names,
+    )
     listeners: dict[str, ListenerConfig] = {}
-    for name, host, port in map(parse_listener, given):
+    for name, host, port in parsed_listeners:
         if name in listeners:
             raise ConfigError(f"listeners names {name} twice")
-        protocol = protocols.get(name, "PLAINTEXT")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listener {name}: security protocol {protocol} is not served, only PLAINTEXT")
         _, advertised_host, advertised_port = advertised.get(name, (name, host, port))
         if advertised_host in _EVERY_ADDRESS:
             if name in advertised:
                 raise ConfigError(f"advertised.listeners: {name} needs a host that clients can reach")
             advertised_host = _UNKNOWN_HOST
-        listeners[name] = ListenerConfig(name, host, port, advertised_host, advertised_port, protocol)
+        listeners[name] = ListenerConfig(name, host, port, advertised_host, advertised_port, PLAINTEXT)
     unknown = sorted(advertised.keys() - listeners.keys())
     if unknown and "broker" in roles:
         raise ConfigError(f"advertised.listeners names {unknown[0]}, which is not in listeners")
@@ -221,13 +225,6 @@ def _listeners(
             f"inter.broker.listener.name is {inter_broker}, which is not a listener of this broker"
         )
     return brokers, controller, inter_broker
-
-
-def _split_protocol(item: str) -> tuple[str, str]:
-    name, separator, protocol = item.partition(":")
-    if not separator:
-        raise ConfigError(f"listener.security.protocol.map: {item!r} is not NAME:PROTOCOL")
-    return name.strip().upper(), protocol.strip().upper()
 
 
 def _static_voters(items: Sequence[str]) -> VoterSet | None:

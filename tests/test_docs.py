@@ -118,8 +118,9 @@ CONFIGURATION_HEAD = """\
 # Configuration
 
 Names, defaults and units are Kafka's. A name that neither Kafka nor pykraft knows, and a value that is not
-allowed, stop the start; one that only Kafka knows earns a warning. *No effect yet* marks what is accepted, so
-that files written for Kafka work, and read by nothing.
+allowed, stop the start, and so does anything that asks for security (`ssl.*`, `sasl.*`, an authorizer, a
+listener that is not `PLAINTEXT`), since none is built yet; what only Kafka knows otherwise earns a warning.
+*No effect yet* marks what is accepted, so that files written for Kafka work, and read by nothing.
 """
 
 SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (

@@ -78,6 +78,24 @@ def test_mistakes_in_the_configuration_are_said_in_one_line(
     assert pykraft("server", "start", file, "--override", "node.id").returncode == 2
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_listener_that_promises_security_opens_no_socket(
+    pykraft: Pykraft, server_file: ServerFile, port: int, protocol: str
+) -> None:
+    voters = f"1@127.0.0.1:{port}"
+    assert (
+        pykraft(
+            "storage", "format", "-t", CLUSTER, "-c", str(server_file(controller_quorum_voters=voters))
+        ).returncode
+        == 0
+    )
+    listeners = f"{protocol}://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}"
+    said = refusal(pykraft, str(server_file(controller_quorum_voters=voters, listeners=listeners)))
+    assert f"listener {protocol}: security protocol {protocol} is not served" in said
+    keys = server_file(controller_quorum_voters=voters, ssl_keystore_location="/k.jks", super_users="User:a")
+    assert "ssl.keystore.location, super.users: security is not built" in refusal(pykraft, str(keys))
+
+
 def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -77,5 +77,64 @@ def test_what_cannot_work_is_refused_by_name(change: dict[str, str], message: st
         load_server_config(COMBINED, change)
 
 
+SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@pytest.mark.parametrize("protocol", SECURED)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_listener_that_promises_security_is_refused(protocol: str, mapped: bool) -> None:
+    change = {"listeners": f"{protocol}://:9092,CONTROLLER://localhost:9093"}
+    if mapped:
+        change["listener.security.protocol.map"] = f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}"
+    with pytest.raises(ConfigError, match=f"listener {protocol}: security protocol {protocol} is not served"):
+        load_server_config(COMBINED, change)
+
+
+@pytest.mark.parametrize("protocol", SECURED)
+def test_controllers_that_are_reached_with_security_are_refused_on_brokers_too(protocol: str) -> None:
+    text = "process.roles=broker\nnode.id=7\ncontroller.quorum.bootstrap.servers=h:1\n"
+    assert load_server_config(text + "controller.listener.names=CONTROLLER\n").is_broker
+    with pytest.raises(ConfigError, match=f"listener {protocol}: .* is not served"):
+        load_server_config(text + f"controller.listener.names={protocol}\n")
+
+
+def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_that_kafka_knows() -> None:
+    plain = {"listeners": "SSL://:9092,CONTROLLER://localhost:9093"}
+    plain["listener.security.protocol.map"] = "ssl:plaintext,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL"
+    (listener,) = load_server_config(COMBINED, plain).broker_listeners
+    assert (listener.name, listener.security_protocol) == ("SSL", "PLAINTEXT")
+    with pytest.raises(ConfigError, match="listener INSIDE has no security protocol"):
+        load_server_config(COMBINED, {"listeners": "INSIDE://:9092,CONTROLLER://localhost:9093"})
+    with pytest.raises(ConfigError, match="listener CONTROLLER has no security protocol"):
+        load_server_config(COMBINED, {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
+    with pytest.raises(ConfigError, match="TLS is no security protocol"):
+        load_server_config(COMBINED, {"listener.security.protocol.map": "PLAINTEXT:TLS"})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ssl.keystore.location",
+        "sasl.enabled.mechanisms",
+        "authorizer.class.name",
+        "super.users",
+        "allow.everyone.if.no.acl.found",
+        "principal.builder.class",
+        "delegation.token.secret.key",
+        "listener.name.internal.ssl.keystore.location",
+        "listener.name.internal.scram-sha-256.sasl.jaas.config",
+    ],
+)
+def test_key_that_would_protect_nothing_is_refused_by_name(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: security is not built yet"):
+        load_server_config(COMBINED, {key: "x"})
+
+
+def test_security_protocol_among_brokers_may_be_said_where_it_is_true() -> None:
+    load_server_config(COMBINED, {"security.inter.broker.protocol": "PLAINTEXT"})
+    with pytest.raises(ConfigError, match=r"security.inter.broker.protocol: SSL is not served"):
+        load_server_config(COMBINED, {"security.inter.broker.protocol": "SSL"})
+
+
 def test_listeners_may_be_ipv6() -> None:
     assert parse_listener("inside://[::1]:9092") == ("INSIDE", "::1", 9092)

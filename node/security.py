@@ -1,0 +1,78 @@
+"""Refuses a configuration that asks for security: nothing but PLAINTEXT is served yet.
+
+A key or a listener that looks like protection and gives none must stop the start; a warning would be read
+too late. Names of listeners stand for protocols as in Kafka: without ``listener.security.protocol.map`` a
+listener called SSL means SSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from pykraft.runtime.properties import ConfigError
+
+PLAINTEXT: Final = "PLAINTEXT"
+_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MAP: Final = "listener.security.protocol.map"
+_INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
+_LISTENER_PREFIX: Final = "listener.name."
+_KEY_PREFIXES: Final = ("ssl.", "sasl.", "authorizer.", "delegation.token.")
+_KEYS: Final = frozenset(
+    """
+allow.everyone.if.no.acl.found connection.failed.authentication.delay.ms connections.max.reauth.ms
+principal.builder.class security.providers super.users
+""".split()
+)
+
+
+def is_security_key(name: str) -> bool:
+    """Whether a property, also in its form for one listener, is about encryption, identity or permission."""
+    if name.startswith(_LISTENER_PREFIX):
+        # listener.name.<listener>.<key>, or listener.name.<listener>.<mechanism>.<key>
+        rest = name.removeprefix(_LISTENER_PREFIX).split(".")
+        return any(is_security_key(".".join(rest[at:])) for at in (1, 2))
+    return name in _KEYS or name.startswith(_KEY_PREFIXES)
+
+
+def check_security_keys(given: Mapping[str, str]) -> None:
+    """:class:`ConfigError` that names every given property which would protect nothing."""
+    asked = given.get(_INTER_BROKER_PROTOCOL, PLAINTEXT)
+    if asked.strip().upper() != PLAINTEXT:
+        raise ConfigError(f"{_INTER_BROKER_PROTOCOL}: {asked} is not served, only {PLAINTEXT}")
+    ignored = sorted(filter(is_security_key, given))
+    if ignored:
+        raise ConfigError(
+            f"{', '.join(ignored)}: security is not built yet, so {PLAINTEXT} without authentication is all"
+            " there is; remove what would be ignored"
+        )
+
+
+def check_protocols(
+    items: Iterable[str], listeners: Collection[str], controller_names: Collection[str]
+) -> None:
+    """:class:`ConfigError` unless ``listener.security.protocol.map`` makes every name PLAINTEXT.
+
+    ``items`` are its ``NAME:PROTOCOL`` pairs. Without any, Kafka's default holds: a listener with the name of
+    a protocol has that protocol, and those of controllers are PLAINTEXT.
+    """
+    protocols = dict(map(_split, items))
+    if not protocols:
+        protocols = dict.fromkeys(controller_names, PLAINTEXT) | {name: name for name in _PROTOCOLS}
+    for name in dict.fromkeys((*listeners, *controller_names)):
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ConfigError(f"listener {name} has no security protocol: add {name}:{PLAINTEXT} to {_MAP}")
+        if protocol != PLAINTEXT:
+            raise ConfigError(
+                f"listener {name}: security protocol {protocol} is not served, only {PLAINTEXT}"
+            )
+
+
+def _split(item: str) -> tuple[str, str]:
+    name, separator, protocol = (part.strip().upper() for part in item.partition(":"))
+    if not separator or not name:
+        raise ConfigError(f"{_MAP}: {item!r} is not NAME:PROTOCOL")
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"{_MAP}: {protocol} is no security protocol; those are {', '.join(_PROTOCOLS)}")
+    return name, protocol
