@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
-from pykraft.log_store.meta_properties import read_meta_properties
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.node.format import format_directories
+from pykraft.node.format import format_directories, read_directory
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.properties import ConfigError
+
+_NODE_PREFIX: Final = "node-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,14 @@ def prepare_dev_cluster(
     """Describe and format ``nodes`` combined nodes below ``directory``.
 
     ``port`` is the first broker's, the others follow; 0 picks free ones. A directory that holds a cluster of
-    the same number of nodes is used again, with its data, at new addresses.
+    the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if it holds others.
     """
-    ports = list(range(port, port + nodes)) if port else free_ports(host, nodes)
-    controller_ports = free_ports(host, nodes)
+    wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
+    _check_present(disk, directory, wanted)
+    drawn = free_ports(host, 2 * nodes)
+    controller_ports, ports = drawn[:nodes], drawn[nodes:]
+    if port:
+        ports = list(range(port, port + nodes))
     voters = ",".join(f"{n + 1}@{host}:{controller_ports[n]}" for n in range(nodes))
     configs = []
     for n in range(nodes):
@@ -61,7 +68,7 @@ def prepare_dev_cluster(
             "listeners": f"PLAINTEXT://{host}:{ports[n]},CONTROLLER://{host}:{controller_ports[n]}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
-            "log.dirs": f"{directory}/node-{n + 1}",
+            "log.dirs": f"{directory}/{wanted[n]}",
             "offsets.topic.replication.factor": str(min(3, nodes)),
             "default.replication.factor": str(min(3, nodes)),
             "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
@@ -70,10 +77,32 @@ def prepare_dev_cluster(
         } | dict(overrides or {})
         text = "\n".join(f"{key}={value}" for key, value in properties.items())
         configs.append(load_server_config(text))
-    first = read_meta_properties(disk, configs[0].metadata_log_dir)
+    first = read_directory(disk, configs[0].metadata_log_dir)
     cluster_id = uuid_to_str(new_uuid()) if first is None else first.cluster_id
     for config in configs:
         format_directories(
             disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
         )
     return DevCluster(tuple(configs), ",".join(f"{host}:{item}" for item in ports))
+
+
+def _check_present(disk: Disk, directory: str, wanted: list[str]) -> None:
+    """Nothing was formatted here before, or exactly what is wanted.
+
+    The size of a development cluster fixes its voters: another number of nodes would elect somebody who has
+    never seen the metadata.
+    """
+    names = disk.list(directory) if disk.is_dir(directory) else []
+    paths = {name: f"{directory}/{name}" for name in names if name.startswith(_NODE_PREFIX)}
+    present = [
+        name for name, path in paths.items() if disk.is_dir(path) and read_directory(disk, path) is not None
+    ]
+    if present and sorted(present) != sorted(wanted):
+        raise ConfigError(
+            f"{directory} holds a cluster of {_count(present)} ({', '.join(present)}), not of"
+            f" {_count(wanted)}: give --nodes {len(present)}, or another --data-dir"
+        )
+
+
+def _count(names: list[str]) -> str:
+    return f"{len(names)} node{'s' if len(names) > 1 else ''}"

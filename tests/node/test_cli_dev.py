@@ -53,6 +53,30 @@ def test_data_in_a_given_directory_survives_a_restart(
     assert (data / "node-1" / "meta.properties").exists()
 
 
+def test_data_of_a_cluster_of_another_size_is_refused_and_left_as_it_was(
+    pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    dev = ("dev", "--port", "0", "--data-dir", str(data))
+    with start_pykraft(*dev) as running:
+        bootstrap = running.wait_for("Bootstrap servers:").split(": ")[1]
+        created = pykraft("topics", "--bootstrap-server", bootstrap, "--create", "--topic", "kept")
+        assert created.returncode == 0, created.stderr
+        assert running.stop() == 0, running.printed
+    before = {str(path): path.stat().st_size for path in data.rglob("*") if path.is_file()}
+    refused = pykraft(*dev, "--nodes", "3")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"Error: {data} holds a cluster of 1 node (node-1), not of 3 nodes:"
+        " give --nodes 1, or another --data-dir\n"
+    )
+    assert {str(path): path.stat().st_size for path in data.rglob("*") if path.is_file()} == before
+    with start_pykraft(*dev) as running:
+        bootstrap = running.wait_for("Bootstrap servers:").split(": ")[1]
+        assert pykraft("topics", "--bootstrap-server", bootstrap, "--list").stdout == "kept\n"
+        assert running.stop() == 0, running.printed
+
+
 def test_overrides_reach_every_node(pykraft: Pykraft, start_pykraft: Pykraft) -> None:
     with start_pykraft("dev", "--port", "0", "--override", "auto.create.topics.enable=false") as running:
         bootstrap = running.wait_for("Bootstrap servers:").split(": ")[1]
@@ -69,7 +93,7 @@ def test_mistakes_are_said_in_one_line(pykraft: Pykraft, tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     refused = pykraft("dev", "--port", "0", "--data-dir", str(tmp_path / "file"))
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].startswith("Error: cannot prepare")
+    assert refused.stderr == f"Error: cannot read {tmp_path / 'file' / 'node-1'}: Not a directory\n"
     refused = pykraft("dev", "--port", "0", "--override", "no.such.key=1")
     assert refused.returncode == 1
     assert "no.such.key" in refused.stderr.splitlines()[-1]
