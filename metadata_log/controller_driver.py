@@ -281,8 +281,8 @@ class ControllerDriver:
         return build_describe_quorum_response(request, description, quorum.voters, name)
 
     def _update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
-        voters = [voter.key.id for voter in self._quorum.voters]
-        return self._core.handle_update_features(voters, request)
+        voters = self._quorum.voters
+        return self._core.handle_update_features(voters.ids, voters.kraft_version, request)
 
     # Running a command
 

@@ -1,8 +1,7 @@
 """Feature levels this code understands, as Kafka 4.3 numbers them, and what each of them asks for.
 
-``transaction.version`` and ``share.version`` are not listed: finalizing them would promise clients what is
-not built. ``kraft.version`` belongs to the quorum: it is chosen when a node is formatted and stands in the
-quorum's own records, not among the features of an image.
+``kraft.version`` belongs to the quorum: it is chosen when a node is formatted and stands in the quorum's own
+records, not among the features of an image.
 """
 
 from __future__ import annotations
@@ -25,10 +24,20 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
 }
 """Name → (lowest, highest) level."""
 
+UNSERVED_FEATURES: Final = frozenset({"transaction.version", "share.version", "streams.version"})
+"""Kafka's features that are known at level 0 only, which is off: any other level would promise clients what
+is not built. Like features of Kafka without a usable level, they are not among the supported ones."""
+
 SUPPORTED_RANGES: Final = tuple(
     FeatureRange(name, low, high) for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
 )
 """The same, as a node states it when it registers."""
+
+
+def known_range(name: str) -> tuple[int, int] | None:
+    """The levels (lowest, highest) that a feature can have here; None for a feature that is not Kafka's."""
+    return (0, 0) if name in UNSERVED_FEATURES else SUPPORTED_FEATURES.get(name)
+
 
 _RELEASES: Final[tuple[tuple[str, int], ...]] = (
     ("3.3", 7),

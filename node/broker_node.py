@@ -126,7 +126,7 @@ class BrokerNode:
             groups=self._groups,
             producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
             server_properties=server_properties(self._server_config),
-            kraft_version=lambda: int(quorum.voters.is_dynamic),
+            kraft_version=lambda: quorum.voters.kraft_version,
         )
         self._requests = RequestServer(services, make_apis(), make_hot_handlers(services))
         await self._bind_listeners(runtime, self._requests)

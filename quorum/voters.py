@@ -69,6 +69,11 @@ class VoterSet:
         """Whether the set is kept in the log: every voter has a directory id, as kraft.version 1 asks for."""
         return all(voter.key.directory_id != ZERO_UUID for voter in self.voters)
 
+    @property
+    def kraft_version(self) -> int:
+        """The level of the feature of that name: 1 if the set is kept in the log (KIP-853), else 0."""
+        return int(self.is_dynamic)
+
     def with_voter(self, voter: Voter) -> VoterSet:
         """The set with one voter more, or with this one in place of the one of its id."""
         return VoterSet([*(other for other in self.voters if other.key.id != voter.key.id), voter])

@@ -289,10 +289,10 @@ class ControllerCore:
         return handle_unregister_broker(self.image, request)
 
     def handle_update_features(
-        self, voters: Iterable[int], request: UpdateFeaturesRequest
+        self, voters: Iterable[int], kraft_version: int, request: UpdateFeaturesRequest
     ) -> ControllerResult[UpdateFeaturesResponse]:
-        """``voters`` are the ids of the quorum's voters, which the image does not know."""
-        return handle_update_features(self.image, voters, request)
+        """``voters`` are the ids of the quorum's voters and ``kraft_version`` its level."""
+        return handle_update_features(self.image, voters, kraft_version, request)
 
     def handle_alter_configs(
         self, context: RequestContext, request: AlterConfigsRequest

@@ -1,7 +1,9 @@
 """UpdateFeatures: which level the whole cluster runs a feature at (KIP-584).
 
 A level is finalized only when this controller, every other voter and every registered broker has said that it
-can run it, and when the levels go together. The updates of a request are made all or not at all. Our metadata
+can run it, and when the levels go together. A level that a feature has already is no change and asks for
+nothing, whatever the feature: tools name every level of a release. The updates of a request are made all or
+not at all. Our metadata
 records are the same at every ``metadata.version``, so lowering it loses none of them: what a downgrade may
 lose is what the lowered feature itself kept. What follows for partitions is done by the sweep behind the
 change (:mod:`.sweeps`).
@@ -26,6 +28,8 @@ from pykraft.metadata_log.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     SUPPORTED_FEATURES,
+    UNSERVED_FEATURES,
+    known_range,
     level_name,
     missing_requirement,
 )
@@ -42,9 +46,13 @@ class UpgradeType(IntEnum):
 
 
 def handle_update_features(
-    image: MetadataImage, voters: Iterable[int], request: UpdateFeaturesRequest
+    image: MetadataImage, voters: Iterable[int], kraft_version: int, request: UpdateFeaturesRequest
 ) -> ControllerResult[UpdateFeaturesResponse]:
-    """Finalize the levels asked for, or say for each of them why not; ``voters`` are the quorum's ids."""
+    """Finalize the levels asked for, or say for each of them why not.
+
+    ``voters`` are the quorum's ids and ``kraft_version`` its level, neither of which the image knows.
+    """
+    present = {**image.features, KRAFT_VERSION: kraft_version}
     times_named = Counter(update.feature for update in request.feature_updates)
     errors: dict[str, KafkaError] = {}
     levels: dict[str, int] = {}
@@ -52,8 +60,9 @@ def handle_update_features(
         try:
             if times_named[update.feature] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named more than once")
-            _check(image, voters, update)
-            levels[update.feature] = update.max_version_level
+            if _changes_level(present, update):
+                _check(image, voters, update)
+                levels[update.feature] = update.max_version_level
         except KafkaError as error:
             errors[update.feature] = error
     after = {**image.features, **levels}
@@ -65,29 +74,36 @@ def handle_update_features(
         return ControllerResult((), _refused(request, errors))
     response = UpdateFeaturesResponse(
         error_message=None,
-        results=[UpdatableFeatureResult(feature=name, error_message=None) for name in levels],
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ],
     )
-    return ControllerResult(() if request.validate_only else _build_records(image, levels), response)
+    return ControllerResult(() if request.validate_only else _build_records(levels), response)
 
 
-def _build_records(image: MetadataImage, levels: Mapping[str, int]) -> tuple[Record, ...]:
-    return tuple(
-        FeatureLevelRecord(name, level)
-        for name, level in sorted(levels.items())
-        if image.features.get(name, 0) != level
-    )
+def _build_records(levels: Mapping[str, int]) -> tuple[Record, ...]:
+    return tuple(FeatureLevelRecord(name, level) for name, level in sorted(levels.items()))
+
+
+def _changes_level(present: Mapping[str, int], update: FeatureUpdateKey) -> bool:
+    """Whether another level than the present one is asked for, in the right direction."""
+    name, level = update.feature, update.max_version_level
+    if known_range(name) is None:
+        raise _refuse(f"feature {name[:100]} is not known here")
+    current, upgrade_type = present.get(name, 0), _upgrade_type(update)
+    _check_direction(name, current, level, upgrade_type)
+    return level != current
 
 
 def _check(image: MetadataImage, voters: Iterable[int], update: FeatureUpdateKey) -> None:
     name, level = update.feature, update.max_version_level
-    current = image.features.get(name, 0)
-    if name not in SUPPORTED_FEATURES:
-        raise _refuse(f"feature {name[:100]} is not known here")
     if name == KRAFT_VERSION:
         raise _refuse("kraft.version is chosen when the first controllers are formatted")
-    _check_direction(name, current, level, _upgrade_type(update))
+    if name in UNSERVED_FEATURES:
+        raise _refuse(f"{name} can only be 0, not {level}: what it switches on is not built here")
     _check_supported(image, voters, name, level)
-    if level < current and _upgrade_type(update) is UpgradeType.SAFE_DOWNGRADE:
+    if level < image.features.get(name, 0) and _upgrade_type(update) is UpgradeType.SAFE_DOWNGRADE:
         _check_nothing_lost(image, name)
 
 

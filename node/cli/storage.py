@@ -14,6 +14,7 @@ from pykraft.metadata_log.features import (
     METADATA_VERSION_NAMES,
     SUPPORTED_FEATURES,
     default_features,
+    known_range,
     missing_requirement,
     parse_metadata_version,
 )
@@ -126,7 +127,7 @@ def _bootstrap_features(release_version: str | None, features: tuple[str, ...]) 
         raise ConfigError(f"--release-version: {error}") from None
     levels = default_features(first or given.get(METADATA_VERSION, LATEST_METADATA_VERSION)) | given
     for name, level in sorted(levels.items()):
-        low, high = SUPPORTED_FEATURES.get(name, (0, -1))
+        low, high = known_range(name) or (0, -1)
         if name == KRAFT_VERSION or not low <= level <= high:
             raise ConfigError(_unusable_level(name, level))
     reason = missing_requirement(levels)
@@ -138,9 +139,10 @@ def _bootstrap_features(release_version: str | None, features: tuple[str, ...]) 
 def _unusable_level(name: str, level: int) -> str:
     if name == KRAFT_VERSION:
         return "--feature kraft.version: it follows from how the first controllers are named"
-    if name not in SUPPORTED_FEATURES:
+    known = known_range(name)
+    if known is None:
         return f"--feature {name}: not known; known are {', '.join(sorted(SUPPORTED_FEATURES))}"
-    low, high = SUPPORTED_FEATURES[name]
+    low, high = known
     return f"--feature {name}: {level} is not supported, {low} to {high} are"
 
 

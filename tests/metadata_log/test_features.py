@@ -40,7 +40,9 @@ def register_controllers(cluster: Any, *ids: int, features: Any = SUPPORTED_RANG
         cluster.run(cluster.core.handle_register_controller(request))
 
 
-def update(cluster: Any, *updates: tuple[str, int, int], voters: Any = VOTERS, **fields: Any) -> Any:
+def update(
+    cluster: Any, *updates: tuple[str, int, int], voters: Any = VOTERS, kraft_version: int = 0, **fields: Any
+) -> Any:
     request = UpdateFeaturesRequest(
         feature_updates=[
             FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
@@ -48,7 +50,7 @@ def update(cluster: Any, *updates: tuple[str, int, int], voters: Any = VOTERS, *
         ],
         **fields,
     )
-    return cluster.run(cluster.core.handle_update_features(voters, request))
+    return cluster.run(cluster.core.handle_update_features(voters, kraft_version, request))
 
 
 @pytest.fixture
@@ -92,9 +94,45 @@ def test_levels_are_raised_and_lowered(old: Any) -> None:
     assert update(old, ("metadata.version", 24, SAFE), ("group.version", 0, SAFE)).error_code == 0
     assert dict(old.image.features) == {"metadata.version": 24}
     assert update(old, ("metadata.version", 7, UNSAFE)).error_code == 0
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+@pytest.mark.parametrize("upgrade_type", [UP, SAFE, UNSAFE])
+def test_present_level_of_any_feature_is_a_success_and_writes_nothing(
+    old: Any, kraft_version: int, upgrade_type: int
+) -> None:
     before = old.image
-    assert update(old, ("metadata.version", 7, UP)).error_code == 0
+    present = {
+        "metadata.version": 22,
+        "kraft.version": kraft_version,
+        "group.version": 0,
+        ELR: 0,
+        "transaction.version": 0,
+        "share.version": 0,
+        "streams.version": 0,
+    }
+    named = [(name, level, upgrade_type) for name, level in present.items()]
+    answer = update(old, *named, kraft_version=kraft_version)
+    assert answer.error_code == 0
+    assert [(result.feature, result.error_code) for result in answer.results] == [(n, 0) for n in present]
     assert old.image is before, "what is so already is not written again"
+
+
+def test_levels_of_a_release_are_set_though_some_are_there_already(old: Any) -> None:
+    release = {**default_features(21), "kraft.version": 1}
+    answer = update(old, *((name, level, SAFE) for name, level in release.items()), kraft_version=1)
+    assert answer.error_code == 0
+    assert dict(old.image.features) == {"metadata.version": 21}
+
+
+def test_present_level_is_not_refused_for_a_controller_that_has_not_said_what_it_can_run(old: Any) -> None:
+    assert update(old, ("metadata.version", 22, UP), voters=(*VOTERS, 102)).error_code == 0
+
+
+def test_kraft_version_is_not_lowered(old: Any) -> None:
+    for upgrade_type in (UP, SAFE, UNSAFE):
+        answer = update(old, ("kraft.version", 0, upgrade_type), kraft_version=1)
+        assert answer.error_code == REFUSED, upgrade_type
 
 
 def test_validating_only_changes_nothing(old: Any) -> None:
@@ -108,7 +146,7 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
     for allowed, code in ((False, REFUSED), (True, ErrorCode.NONE)):
         key = FeatureUpdateKey(feature="metadata.version", max_version_level=20, allow_downgrade=allowed)
         request = UpdateFeaturesRequest.decode(UpdateFeaturesRequest(feature_updates=[key]).encode(0), 0)
-        response = old.run(old.core.handle_update_features(VOTERS, request))
+        response = old.run(old.core.handle_update_features(VOTERS, 0, request))
         assert response.error_code == code
         assert [result.error_code for result in response.results] == [code]
 
@@ -129,7 +167,14 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
         (("group.version", -1, UNSAFE), "not -1"),
         ((ELR, 1, UP), "needs metadata.version 4.0-IV1"),
         (("kraft.version", 1, UP), "formatted"),
-        (("transaction.version", 2, UP), "not known"),
+        (("kraft.version", 2, UP), "formatted"),
+        (("kraft.version", -1, UP), "downgrade must be asked for"),
+        (("transaction.version", 2, UP), "can only be 0"),
+        (("share.version", 1, UP), "can only be 0"),
+        (("streams.version", 1, UP), "can only be 0"),
+        (("share.version", -1, SAFE), "can only be 0"),
+        (("share.version", 0, 9), "unknown upgrade type 9"),
+        (("tests.version", 0, SAFE), "not known"),
         (("", 1, UP), "not known"),
         (("x" * 30_000, 32_767, UP), "not known"),
     ],
@@ -239,4 +284,4 @@ def test_every_level_that_is_supported_can_be_finalized_on_its_own(old: Any) -> 
         for level in range(max(low, 23 if name == "metadata.version" else 0), high + 1):
             code = update(old, (name, level, UNSAFE)).error_code
             code = code and update(old, (name, level, UP)).error_code
-            assert code == (REFUSED if name == "kraft.version" else 0), (name, level)
+            assert code == (REFUSED if (name, level) == ("kraft.version", 1) else 0), (name, level)
