@@ -52,20 +52,25 @@ def _parse(kind: ControlType, value: bytes) -> dict[str, Any]:
 
 
 def _leader_change(version: int, value: bytes) -> dict[str, Any]:
-    if version != 1:
+    """Version 1 names directories too; pykraft wrote it before it wrote what Kafka's tools can read."""
+    if version not in (0, 1):
         raise ValueError(f"leader change of version {version}")
     (leader_id,) = struct.unpack_from(">i", value, 2)
-    voters, position = _read_keys(value, 6)
-    granting, _ = _read_keys(value, position)
+    voters, position = _read_keys(version, value, 6)
+    granting, _ = _read_keys(version, value, position)
     return {"version": version, "leaderId": leader_id, "voters": voters, "grantingVoters": granting}
 
 
-def _read_keys(value: bytes, position: int) -> tuple[list[dict[str, Any]], int]:
+def _read_keys(version: int, value: bytes, position: int) -> tuple[list[dict[str, Any]], int]:
     count, position = read_uvarint(value, position)
     keys = []
     for _ in range(count - 1):
         (node_id,) = struct.unpack_from(">i", value, position)
-        directory_id = Uuid(value[position + 4 : position + 20])
-        keys.append({"voterId": node_id, "voterDirectoryId": uuid_to_str(directory_id)})
-        position += 21  # and an empty list of tagged fields
+        key: dict[str, Any] = {"voterId": node_id}
+        position += 4
+        if version >= 1:
+            key["voterDirectoryId"] = uuid_to_str(Uuid(value[position : position + 16]))
+            position += 16
+        position += 1  # an empty list of tagged fields
+        keys.append(key)
     return keys, position

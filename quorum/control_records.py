@@ -1,8 +1,9 @@
 """The control records of the metadata log, in Kafka's formats.
 
 Key of each: version 0 and a type, two bytes each. Values are flexible-version messages (KIP-482 encoding)
-that begin with their own version: LeaderChange (KIP-595, version 1 with directory ids), SnapshotHeader and
-SnapshotFooter (KIP-630), KRaftVersion and Voters (KIP-853). Truncated or unknown input is a
+that begin with their own version: LeaderChange (KIP-595), SnapshotHeader and SnapshotFooter (KIP-630),
+KRaftVersion and Voters (KIP-853). All are written in version 0, as Kafka 4.3 writes them: its tools read
+every control record as version 0, whatever it says of itself. Truncated or unknown input is a
 :class:`ValueError`.
 """
 
@@ -46,11 +47,12 @@ def control_type(key: bytes | None) -> int:
 
 
 def leader_change(leader_id: int, voters: Sequence[ReplicaKey], granting: Sequence[ReplicaKey]) -> bytes:
-    out = bytearray(struct.pack(">hi", 1, leader_id))
+    """Ids only: version 0 has no directory ids. Nobody decides by this record, it is there to be read."""
+    out = bytearray(struct.pack(">hi", 0, leader_id))
     for keys in (voters, granting):
         write_uvarint(out, len(keys) + 1)
         for key in keys:
-            out += struct.pack(">i", key.id) + key.directory_id + b"\0"
+            out += struct.pack(">i", key.id) + b"\0"
     return bytes(out + b"\0")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.interop.java_jars import KafkaTools, fetch_jars, need
 
 # Sessions of group members are short, so that a crashed member is noticed within seconds.
 GROUP_PROPERTIES = {
@@ -22,6 +23,8 @@ GROUP_PROPERTIES = {
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "300",
 }
+
+KAFKA_VERSION = "4.3.0"
 
 NewTopic = Callable[..., str]
 _running: list[ProcessCluster] = []
@@ -66,6 +69,14 @@ def trio() -> Iterator[ProcessCluster]:
 def single() -> Iterator[ProcessCluster]:
     """One combined node, which creates topics on demand."""
     yield from _run_cluster(1, {"auto.create.topics.enable": "true"})
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> KafkaTools:
+    """Apache Kafka's command-line tools."""
+    need("KAFKA'S TOOLS", "java")
+    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
+    return KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
 
 
 @pytest.fixture

@@ -7,61 +7,25 @@ the tests are skipped, and say so.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.interop.java_jars import RUN_TIMEOUT_S, fetch_jars, need, run
 
 pytestmark = pytest.mark.interop
 
 Fresh = Callable[[str], str]
 VERSION = "4.1.0"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion><groupId>interop</groupId><artifactId>interop</artifactId><version>1</version>
-<dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
-</dependencies></project>
-"""
-FETCH_TIMEOUT_S = 60
-RUN_TIMEOUT_S = 60
-
-
-def run(command: list[str], timeout_s: float, directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=directory
-    )
+WHAT = "JAVA CLIENTS"
 
 
 @pytest.fixture(scope="module")
 def jars() -> Path:
-    for tool in ("java", "javac"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"JAVA CLIENTS NOT TESTED: {tool} is not installed")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    cache = Path(base) / "pykraft-interop"
-    installed = cache / f"kafka-clients-{VERSION}"
-    if not installed.exists():
-        if shutil.which("mvn") is None:
-            pytest.skip("JAVA CLIENTS NOT TESTED: mvn is not installed")
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as directory:
-            (Path(directory) / "pom.xml").write_text(POM, encoding="utf-8")
-            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
-            try:
-                done = run(command, FETCH_TIMEOUT_S, Path(directory))
-            except subprocess.TimeoutExpired:
-                pytest.skip(f"JAVA CLIENTS NOT TESTED: Maven took more than {FETCH_TIMEOUT_S} s")
-            if done.returncode != 0:
-                pytest.skip(f"JAVA CLIENTS NOT TESTED: Maven failed: {(done.stdout + done.stderr)[-500:]}")
-            (Path(directory) / "jars").rename(installed)
-    return installed
+    need(WHAT, "java", "javac")
+    return fetch_jars(WHAT, f"kafka-clients-{VERSION}", [f"org.apache.kafka:kafka-clients:{VERSION}"])
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from pykraft.group_coordinator import codec as group_codec
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.records import (
@@ -78,7 +78,9 @@ def test_metadata_records_are_dumped_as_json(run: Run, log_directory: Path) -> N
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.output.splitlines()]
     assert [line["offset"] for line in lines] == list(range(7))
-    assert lines[0]["type"] == "LEADER_CHANGE" and lines[0]["data"]["leaderId"] == 1
+    assert lines[0]["type"] == "LEADER_CHANGE"
+    voters = [{"voterId": 1}]
+    assert lines[0]["data"] == {"version": 0, "leaderId": 1, "voters": voters, "grantingVoters": voters}
     assert lines[1]["type"] == "TOPIC_RECORD"
     assert lines[1]["data"] == {"name": "orders", "topicId": "AQIDBAUGBwgJCgsMDQ4PEA"}
     assert lines[6]["type"] == "PARTITION_CHANGE_RECORD"
@@ -96,6 +98,21 @@ def test_batches_are_listed_with_kafkas_labels(run: Run, log_directory: Path) ->
     assert first == f"Dumping {log_directory}/{0:020d}.log" and starting == "Log starting offset: 0"
     assert "isControl: true" in leader_change
     assert batch.startswith("baseOffset: 1 lastOffset: 5 count: 5 ") and batch.endswith("isvalid: true")
+
+
+def test_leader_change_with_directory_ids_is_shown(run: Run, tmp_path: Path) -> None:
+    key = b"\0\0\0\x01" + KEY.directory_id + b"\0"
+    value = b"\0\x01\0\0\0\x01" + b"\x02" + key + b"\x02" + key + b"\0"
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(encode_batch([control_record(ControlType.LEADER_CHANGE, value, 0)], is_control=True))
+    result = run("dump-log", "--cluster-metadata-decoder", "--json", "--files", path)
+    voters = [{"voterId": 1, "voterDirectoryId": uuid_to_str(KEY.directory_id)}]
+    assert json.loads(result.output)["data"] == {
+        "version": 1,
+        "leaderId": 1,
+        "voters": voters,
+        "grantingVoters": voters,
+    }
 
 
 def test_voters_and_snapshot_frames_are_shown(run: Run, tmp_path: Path) -> None:

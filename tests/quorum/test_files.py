@@ -95,9 +95,9 @@ def test_voters_record_is_pinned():
 def test_leader_change_record_is_pinned():
     key = ReplicaKey(1, Uuid(bytes(range(16))))
     assert control_records.leader_change(1, [key], [key]) == bytes.fromhex(
-        "0001 00000001"
-        "02 00000001 000102030405060708090a0b0c0d0e0f 00"
-        "02 00000001 000102030405060708090a0b0c0d0e0f 00"
+        "0000 00000001"  # version, leader
+        "02 00000001 00"  # voters
+        "02 00000001 00"  # who granted
         "00"
     )
 
