@@ -431,17 +431,25 @@ class ControllerDriver:
 
     async def _watch_sessions(self) -> None:
         interval_ms = self._config.fence_check_interval_ms
-        previous_ms = self._clock.monotonic_ms()
         while True:
-            await asyncio.sleep(interval_ms / 1000)
-            now_ms = self._clock.monotonic_ms()
-            elapsed_ms, previous_ms = now_ms - previous_ms, now_ms
-            if elapsed_ms <= 2 * interval_ms:
-                self._fence_lapsed(now_ms)
-            else:
-                # After a pause heartbeats lie unread in the sockets: read them before judging. And if the
-                # whole machine was suspended, the next ones are as far off as before.
-                self._core.excuse(elapsed_ms - interval_ms, now_ms)
+            if await self._slept_too_long(interval_ms):
+                # Heartbeats lie unread in the sockets: they are read before anybody is judged.
+                await self._slept_too_long(self._config.late_reading_ms)
+            self._fence_lapsed(self._clock.monotonic_ms())
+
+    async def _slept_too_long(self, for_ms: int) -> bool:
+        """Sleep; whether this process stood still meanwhile. Brokers are excused for that, within bounds.
+
+        If the whole machine was suspended, their next heartbeats are as far off as before.
+        """
+        began_ms = self._clock.monotonic_ms()
+        await asyncio.sleep(for_ms / 1000)
+        now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - began_ms - for_ms
+        if late_ms <= self._config.fence_check_interval_ms:
+            return False
+        self._core.excuse(late_ms, now_ms)
+        return True
 
     async def _watch_idleness(self, interval_ms: int) -> None:
         offset = -1

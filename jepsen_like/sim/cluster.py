@@ -16,6 +16,7 @@ from pykraft.jepsen_like.sim.cluster_clients import Clients
 from pykraft.jepsen_like.sim.cluster_faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster_leadership import find_unrest
 from pykraft.jepsen_like.sim.cluster_options import WorldOptions
+from pykraft.jepsen_like.sim.cluster_silence import DeathWatch
 from pykraft.jepsen_like.sim.cluster_world import World
 from pykraft.jepsen_like.sim.processes import ProcessKilledError, ProcessLoop
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
@@ -48,7 +49,9 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
     if "client" not in schedule.without:
         clients.start()
     nemesis = ClusterNemesis(world, schedule, clients.change_voters)
+    DeathWatch(world)
     await _let_pass(world, schedule.duration_ms, lambda: False)
+    fences_during_faults = world.checker.fences
     clients.stop()
     nemesis.heal()
     await _demand_progress(world, clients)
@@ -67,6 +70,7 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
             "refusals": checker.refused,
             "changes confirmed to clients": clients.confirmed,
             "fences": checker.fences,
+            "fences during faults": fences_during_faults,
             "snapshots loaded": checker.snapshots_loaded,
             "clients served": checker.served,
             "unreplicated writes taken": checker.taken_writes,

@@ -227,8 +227,13 @@ class Clients:
             self._world.checker.stale_accepted(victim, epoch, "a request for producer ids")
 
     async def _register_a_twin(self, node: SimNode, broker: SimBroker) -> None:
-        """Somebody starts a second process under the id of a broker, perhaps of one that lives."""
+        """Somebody starts a second process under the id of a broker, perhaps of one that lives.
+
+        Not of one whose machine is away: that one is to be fenced, not replaced.
+        """
         victim = self._rng.choice(self._world.brokers)
+        if not victim.may_start:
+            return
         response = await broker.channel.call(
             "RegisterBroker",
             pb.RegisterBrokerRequest(

@@ -22,6 +22,7 @@ from pykraft.jepsen_like.sim.cluster_lease_race import (
     race_ms,
     racers,
 )
+from pykraft.jepsen_like.sim.cluster_silence import Stutter, plan_calm_stutter, stutter_ms
 from pykraft.jepsen_like.sim.cluster_starvation import STARVED_SESSIONS, Starvation
 from pykraft.jepsen_like.sim.schedule import Schedule
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster_world import SimNode, World
 
 CALM_RACE = "undisturbed lease race"
-"""Drawn apart from the others, which it puts off."""
+CALM_STUTTER = "undisturbed stutter"
+CALM = (CALM_RACE, CALM_STUTTER)
+"""Drawn apart from the others, which they put off."""
 
 KINDS = (
     "kill",
@@ -76,13 +79,14 @@ def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
     at_ms = rng.randrange(500, 4000)
     calm_at_ms = at_ms + rng.randrange(3000, 15_000)
     faults: list[Fault] = []
-    race = plan_calm_race(seed)
+    race, stutter = plan_calm_race(seed), plan_calm_stutter(seed)
+    calm_kind, calm = (CALM_RACE, race) if race is not None else (CALM_STUTTER, stutter)
     while at_ms < duration_ms:
-        if race is not None and at_ms >= race.at_ms:
-            faults.append(Fault(len(faults), race.at_ms, race.until_ms - race.at_ms, CALM_RACE))
-            at_ms += race.until_ms - race.at_ms
-            calm_at_ms += race.until_ms - race.at_ms
-            race = None
+        if calm is not None and at_ms >= calm.at_ms:
+            faults.append(Fault(len(faults), calm.at_ms, calm.until_ms - calm.at_ms, calm_kind))
+            at_ms += calm.until_ms - calm.at_ms
+            calm_at_ms += calm.until_ms - calm.at_ms
+            calm = None
             continue
         kind = rng.choice(favoured) if rng.random() < 0.6 else rng.choice(KINDS)
         for_ms = rng.choice((50, 300, 1000, 2500, 6000, 11_000))
@@ -110,7 +114,7 @@ class ClusterNemesis:
         self.plan = plan_faults(schedule.seed, schedule.duration_ms)
         for fault in self.plan:
             if schedule.keeps(fault.number):
-                begin = self._calm_down if fault.kind == CALM_RACE else self._strike
+                begin = self._calm_down if fault.kind in CALM else self._strike
                 world.later(fault.at_ms, begin, fault)
 
     def heal(self) -> None:
@@ -128,12 +132,12 @@ class ClusterNemesis:
             self._world.later(0, node.start)
 
     def _calm_down(self, fault: Fault) -> None:
-        """Nothing else is to go on while the race does."""
+        """Nothing else is to go on while this does."""
         if self._active:
             self._mend()
             self._world.voters_stay = True
             self._world.later(fault.for_ms, self._let_change)
-            self._when_settled(fault, fault.for_ms - race_ms(self._world.options))
+            self._when_settled(fault, fault.for_ms - self._lasts_ms(fault))
 
     def _when_settled(self, fault: Fault, left_ms: int) -> None:
         if is_settled(self._world) or left_ms <= 0:
@@ -159,12 +163,16 @@ class ClusterNemesis:
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.struck["voter change"] = world.struck.get("voter change", 0) + 1
             world.later(rng.randrange(200), self._change_voters)
-        for_ms = fault.for_ms
+        world.later(self._lasts_ms(fault), self._end, fault.number)
+
+    def _lasts_ms(self, fault: Fault) -> int:
         if "lease race" in fault.kind:
-            for_ms = race_ms(world.options)
-        elif fault.kind == "starvation":
-            for_ms = STARVED_SESSIONS * world.options.session_ms
-        world.later(for_ms, self._end, fault.number)
+            return race_ms(self._world.options)
+        if fault.kind == CALM_STUTTER:
+            return stutter_ms(self._world.options)
+        if fault.kind == "starvation":
+            return STARVED_SESSIONS * self._world.options.session_ms
+        return fault.for_ms
 
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
@@ -174,8 +182,15 @@ class ClusterNemesis:
     def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
         if kind == "disk loss":
             return self._choose_disk(rng)
+        if kind == CALM_STUTTER:
+            able = [node for node in self._world.brokers if self._can_be_done_without(node)]
+            return rng.choice(able or self._world.brokers)
         followers = [node for node in self._world.brokers if not node.is_controller]
         return rng.choice(followers) if kind == "starvation" and followers else self._choose(rng)
+
+    def _can_be_done_without(self, node: SimNode) -> bool:
+        """Whether the other controllers go on under the same leader."""
+        return node not in self._world.active and self._world.voter_watch.may_lose_disk(node)
 
     def _choose(self, rng: random.Random) -> SimNode:
         world = self._world
@@ -229,6 +244,8 @@ class ClusterNemesis:
                 return self._race(fault, rng)
             case "starvation" if not victim.is_controller:
                 return Starvation(self._world, victim).end
+            case "undisturbed stutter" if victim.alive and self._can_be_done_without(victim):
+                return Stutter(self._world, rng, victim).end
             case "wall clock jump":
                 victim.clock.jump_wall(rng.choice((-3_600_000, -5000, 5000, 3_600_000)))
                 return _nothing

@@ -23,22 +23,22 @@ MAX_CLOCK_ERROR = 0.05
 POLL_MS = 10
 
 
-class CalmRace(NamedTuple):
+class CalmTime(NamedTuple):
     """No other fault begins from ``at_ms`` until ``until_ms``, and those under way end."""
 
     at_ms: int
     until_ms: int
 
 
-def plan_calm_race(seed: int) -> CalmRace | None:
+def plan_calm_race(seed: int) -> CalmTime | None:
     """Every second schedule has one: most of these at the beginning, where everybody serves soon."""
     if seed % 2:
         return None
     options, rng = draw_options(seed), random.Random(f"lease race {seed}")
     if rng.random() < 0.75:
-        return CalmRace(0, 4000 + race_ms(options))
+        return CalmTime(0, 4000 + race_ms(options))
     at_ms = rng.randrange(8000, 30_000)
-    return CalmRace(at_ms, at_ms + options.session_ms + 2000 + race_ms(options))
+    return CalmTime(at_ms, at_ms + options.session_ms + 2000 + race_ms(options))
 
 
 def race_ms(options: WorldOptions) -> int:

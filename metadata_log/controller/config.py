@@ -45,6 +45,11 @@ class ControllerConfig:
         return max(1, self.session_timeout_ms // 8)
 
     @property
+    def late_reading_ms(self) -> int:
+        """What a controller that stood still takes to read what was sent to it, before it judges anybody."""
+        return max(1, self.fence_check_interval_ms // 8)
+
+    @property
     def lease_proof_max_age_ms(self) -> int:
         """How old the proof of leadership under a lease may be (:mod:`.leadership`): a lease is more than
         half a session."""

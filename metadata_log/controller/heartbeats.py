@@ -10,43 +10,78 @@ moment, as somebody always is where the log never rests, is asked for what was c
 it reports that, it was current as of the time when the asking began. Leases end by that time
 (:mod:`.leadership`), and who gets no further for a whole session is fenced like one that is silent: it may
 lead, as far as it knows, what others have led for long.
+
+Nobody is blamed for the time in which the controller itself stood still: heartbeats lay unread, and if the
+whole machine was suspended none were sent. But a controller that stalls again and again, each time for less
+than it takes to depose it, must fence the dead all the same. So of the stalls since a broker was last heard
+from the first is excused whole, however long it was, and those that recur by a session timeout in all: who is
+silent is fenced within two session timeouts and one stall. No lease rests on an excuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pykraft.metadata_log.image import BrokerRegistration
 
 
-@dataclass(slots=True)
+class _Since:
+    """A moment from which a broker's time runs, later by what is excused (see the top of this file)."""
+
+    __slots__ = ("ms", "recurring_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.ms = now_ms
+        self.recurring_ms: int | None = None
+        """What stalls after the first one were excused for; None before the first."""
+
+    def excuse(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
+        """The controller stood still for so long, until just now. ``most_ms``: for all stalls but one."""
+        if self.recurring_ms is None:
+            self.recurring_ms = 0
+        else:
+            duration_ms = min(duration_ms, most_ms - self.recurring_ms)
+            self.recurring_ms += duration_ms
+        self.ms = min(self.ms + duration_ms, now_ms)
+
+
 class _Session:
-    """``awaited``: an offset, and a time at which nothing behind it was committed; not yet reported applied.
-    ``progress_ms``: when the broker last got further, or was not behind. It and ``last_contact_ms`` are moved
-    by the time in which the controller itself stood still.
+    """``contact``: when the broker was last heard from. ``progress``: when it last got further in the log, or
+    was not behind.
+    ``awaited``: an offset, and a time at which nothing behind it was committed; not yet reported applied.
     ``current_ms``: a time such that the broker has applied all that was committed then; None for unknown.
     ``metadata_offset``: up to where the broker has applied the log, as it last said; -1 for unknown.
     ``handed_over_at``: the offset at which nothing was left that a leaving broker leads."""
 
-    broker_epoch: int
-    last_contact_ms: int
-    awaited: tuple[int, int] | None
-    progress_ms: int
-    current_ms: int | None = None
-    metadata_offset: int = -1
-    handed_over_at: int | None = None
+    __slots__ = (
+        "awaited",
+        "broker_epoch",
+        "contact",
+        "current_ms",
+        "handed_over_at",
+        "metadata_offset",
+        "progress",
+    )
+
+    def __init__(self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int) -> None:
+        self.broker_epoch = broker_epoch
+        self.contact = _Since(now_ms)
+        self.progress = _Since(now_ms)
+        self.awaited = awaited
+        self.current_ms: int | None = None
+        self.metadata_offset = -1
+        self.handed_over_at: int | None = None
 
     def hear(self, metadata_offset: int, committed_offset: int, now_ms: int) -> None:
-        self.last_contact_ms = now_ms
+        self.contact = _Since(now_ms)
         if metadata_offset > self.metadata_offset:
-            self.metadata_offset, self.progress_ms = metadata_offset, now_ms
+            self.metadata_offset, self.progress = metadata_offset, _Since(now_ms)
         if self.metadata_offset >= committed_offset:
-            self.current_ms = self.progress_ms = now_ms
+            self.current_ms, self.progress = now_ms, _Since(now_ms)
             self.awaited = None
         elif self.awaited is None:
             # Until now it was not behind, or not heard of: its time begins here.
-            self.awaited, self.progress_ms = (committed_offset, now_ms), now_ms
+            self.awaited, self.progress = (committed_offset, now_ms), _Since(now_ms)
         elif self.metadata_offset >= self.awaited[0]:
             self.current_ms = self.awaited[1]
             self.awaited = (committed_offset, now_ms)
@@ -62,7 +97,7 @@ class Heartbeats:
     def start(self, brokers: Mapping[int, BrokerRegistration], committed_offset: int, now_ms: int) -> None:
         """Begin afresh on becoming active: every unfenced broker has just been heard from."""
         self._sessions = {
-            broker.id: _Session(broker.epoch, now_ms, (committed_offset, now_ms), now_ms)
+            broker.id: _Session(broker.epoch, (committed_offset, now_ms), now_ms)
             for broker in brokers.values()
             if not broker.fenced
         }
@@ -73,7 +108,7 @@ class Heartbeats:
 
     def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A broker has registered: its epoch is the offset of that, which was not committed at ``now_ms``."""
-        self._sessions[broker_id] = _Session(broker_epoch, now_ms, (broker_epoch, now_ms), now_ms)
+        self._sessions[broker_id] = _Session(broker_epoch, (broker_epoch, now_ms), now_ms)
 
     def hear(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, committed_offset: int, now_ms: int
@@ -81,7 +116,7 @@ class Heartbeats:
         """A heartbeat: the broker has applied the log up to ``metadata_offset``, both offsets inclusive."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
-            session = self._sessions[broker_id] = _Session(broker_epoch, now_ms, None, now_ms)
+            session = self._sessions[broker_id] = _Session(broker_epoch, None, now_ms)
         session.hear(metadata_offset, committed_offset, now_ms)
 
     def excuse(self, duration_ms: int, now_ms: int) -> None:
@@ -90,8 +125,8 @@ class Heartbeats:
         Fences come later by that. Leases do not: what a broker is known to have had at what time stays.
         """
         for session in self._sessions.values():
-            session.last_contact_ms = min(session.last_contact_ms + duration_ms, now_ms)
-            session.progress_ms = min(session.progress_ms + duration_ms, now_ms)
+            session.contact.excuse(duration_ms, self._session_timeout_ms, now_ms)
+            session.progress.excuse(duration_ms, self._session_timeout_ms, now_ms)
 
     def current_ms(self, broker_id: int, broker_epoch: int) -> int | None:
         """A time such that the broker has applied all that was committed then; None if none is known."""
@@ -132,7 +167,7 @@ class Heartbeats:
         return (
             session is not None
             and session.broker_epoch == broker_epoch
-            and now_ms - session.last_contact_ms < self._session_timeout_ms
+            and now_ms - session.contact.ms < self._session_timeout_ms
         )
 
     def overdue(self, brokers: Iterable[BrokerRegistration], now_ms: int) -> list[int]:
@@ -147,4 +182,4 @@ class Heartbeats:
     def _is_stale(self, broker_id: int, now_ms: int) -> bool:
         """Whether the broker is behind, and has got no further for a whole session."""
         session = self._sessions[broker_id]
-        return session.awaited is not None and now_ms - session.progress_ms >= self._session_timeout_ms
+        return session.awaited is not None and now_ms - session.progress.ms >= self._session_timeout_ms

@@ -443,6 +443,63 @@ def test_nobody_is_fenced_for_the_time_in_which_the_machine_was_suspended(
         runner.run(scenario())
 
 
+class LoopClock(ManualClock):
+    """A loop's own time: its process notices that it stood still only by that."""
+
+    def __init__(self) -> None: ...
+
+    def monotonic_ms(self) -> int:
+        return 50_000 + round(asyncio.get_running_loop().time() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("stall_ms", "run_ms"), [(1600, 1000), (1600, 100), (1200, 200), (1100, 100), (1990, 10), (2900, 500)]
+)
+def test_controller_that_stalls_again_and_again_fences_the_dead_in_bounded_time_and_the_living_never(
+    stall_ms: int, run_ms: int
+) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        world = World(LoopClock(), session_timeout_ms=9000)
+        world.quorum.elect(NODE, 1)
+        epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
+        await world.driver.start()
+
+        async def beat(broker_id: int) -> None:
+            offset = world.driver.committed_image.offset
+            request = BrokerHeartbeatRequest(broker_id, epochs[broker_id], offset)
+            await world.finish(world.driver.broker_heartbeat(request))
+
+        async def stall() -> None:
+            while True:
+                await asyncio.sleep(run_ms / 1000)
+                loop.now_s += stall_ms / 1000
+
+        async def live_on() -> None:
+            """Sent every two seconds; what arrives in a stall is read behind it."""
+            while True:
+                await beat(2)
+                await asyncio.sleep(2 - loop.now_s % 2)
+
+        await beat(1)
+        silent_since_s = loop.now_s
+        nuisances = [asyncio.ensure_future(stall()), asyncio.ensure_future(live_on())]
+        while not world.driver.image.brokers[1].fenced:
+            await asyncio.sleep(0.01)
+            assert loop.now_s - silent_since_s < 2 * 9 + 3 * (stall_ms + run_ms) / 1000 + 9 / 8
+        assert loop.now_s - silent_since_s >= 9
+        await asyncio.sleep(40)
+        assert not world.driver.image.brokers[2].fenced
+        for nuisance in nuisances:
+            nuisance.cancel()
+        await world.driver.stop()
+        assert world.fatal == []
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scenario())
+
+
 def test_idle_controller_writes_what_changes_nothing_at_the_interval_it_is_given() -> None:
     async def scenario(world: World) -> None:
         end_offset, image = world.quorum.end_offset, world.driver.image

@@ -161,6 +161,26 @@ def test_lease_is_none_the_longer_for_it_that_the_controller_stood_still(cluster
     assert fenced_ms is not None and SESSION_MS - 100 <= fenced_ms <= SESSION_MS, "it ends with the pauses"
 
 
+def test_broker_that_stands_still_is_fenced_although_the_controller_stalls_again_and_again(
+    cluster: Any,
+) -> None:
+    """Its heartbeats are read after each stall; it says the same for two sessions and a stall."""
+    cluster.commit()
+    seen, began_ms, stall_ms, run_ms = cluster.image.offset, cluster.now_ms, 1600, 400
+    grow(cluster)
+    while not cluster.image.brokers[1].fenced:
+        cluster.now_ms += stall_ms
+        cluster.core.excuse(stall_ms, cluster.now_ms)
+        cluster.heartbeat(1, offset=seen)
+        cluster.heartbeat(2)
+        cluster.heartbeat(3)
+        cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+        cluster.commit()
+        cluster.now_ms += run_ms
+        assert cluster.now_ms - began_ms <= 2 * SESSION_MS + 3 * (stall_ms + run_ms)
+    assert not cluster.image.brokers[2].fenced
+
+
 # --- how far back a lease reaches ---------------------------------------------------------------------------
 
 

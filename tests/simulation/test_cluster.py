@@ -9,7 +9,7 @@ import pytest
 
 from pykraft.jepsen_like.sim import determinism
 from pykraft.jepsen_like.sim.cluster import run_schedule
-from pykraft.jepsen_like.sim.cluster_faults import CALM_RACE, plan_faults
+from pykraft.jepsen_like.sim.cluster_faults import CALM, CALM_RACE, CALM_STUTTER, plan_faults
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
 
@@ -64,15 +64,27 @@ def test_shorter_plan_is_the_beginning_of_a_longer_one() -> None:
     assert long[: len(short)] == short
 
 
-def test_nothing_else_strikes_while_an_undisturbed_lease_race_may_be_under_way() -> None:
-    races = 0
+def test_nothing_else_strikes_while_an_undisturbed_fault_may_be_under_way() -> None:
+    kinds: list[str] = []
     for seed in range(40):
         plan = plan_faults(seed, 60_000)
-        for race in (fault for fault in plan if fault.kind == CALM_RACE):
-            until_ms = race.at_ms + race.for_ms
-            assert [fault for fault in plan if race.at_ms <= fault.at_ms < until_ms] == [race]
-            races += 1
-    assert races == 20
+        for calm in (fault for fault in plan if fault.kind in CALM):
+            until_ms = calm.at_ms + calm.for_ms
+            assert [fault for fault in plan if calm.at_ms <= fault.at_ms < until_ms] == [calm]
+            kinds.append(calm.kind)
+    assert (kinds.count(CALM_RACE), kinds.count(CALM_STUTTER)) == (20, 10)
+
+
+def test_dead_broker_is_fenced_while_the_active_controller_stalls_again_and_again() -> None:
+    for seed in (3, 27, 43):
+        (stutter,) = (fault for fault in plan_faults(seed, 60_000) if fault.kind == CALM_STUTTER)
+        outcome = run_schedule(
+            Schedule(
+                seed, stutter.at_ms + stutter.for_ms, faults=(stutter.number,), without=frozenset({"client"})
+            )
+        )
+        assert outcome.faults == {CALM_STUTTER: 1}
+        assert outcome.counts["fences during faults"] > 0
 
 
 def test_undisturbed_lease_race_lasts_until_the_broker_is_fenced() -> None:
