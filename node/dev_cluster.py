@@ -12,16 +12,17 @@ from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories, read_directory
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.properties import ConfigError
+from pykraft.runtime.properties import ConfigError, format_properties
 
 _NODE_PREFIX: Final = "node-"
 
 
 @dataclass(frozen=True, slots=True)
 class DevCluster:
-    """The configurations of a development cluster and where clients find it."""
+    """The configurations of a development cluster, also as properties files, and where clients find it."""
 
     configs: tuple[ServerConfig, ...]
+    properties: tuple[str, ...]
     bootstrap_servers: str
 
 
@@ -60,7 +61,7 @@ def prepare_dev_cluster(
     if port:
         ports = list(range(port, port + nodes))
     voters = ",".join(f"{n + 1}@{host}:{controller_ports[n]}" for n in range(nodes))
-    configs = []
+    texts = []
     for n in range(nodes):
         properties = {
             "process.roles": "broker,controller",
@@ -75,15 +76,15 @@ def prepare_dev_cluster(
             # Nobody waits for more consumers to turn up in a test.
             "group.initial.rebalance.delay.ms": "0",
         } | dict(overrides or {})
-        text = "\n".join(f"{key}={value}" for key, value in properties.items())
-        configs.append(load_server_config(text))
+        texts.append(format_properties(properties))
+    configs = tuple(map(load_server_config, texts))
     first = read_directory(disk, configs[0].metadata_log_dir)
     cluster_id = uuid_to_str(new_uuid()) if first is None else first.cluster_id
     for config in configs:
         format_directories(
             disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
         )
-    return DevCluster(tuple(configs), ",".join(f"{host}:{item}" for item in ports))
+    return DevCluster(configs, tuple(texts), ",".join(f"{host}:{item}" for item in ports))
 
 
 def _check_present(disk: Disk, directory: str, wanted: list[str]) -> None:

@@ -1,18 +1,19 @@
-"""Runs nodes on an event loop of their own until a signal or a fatal fault ends them."""
+"""Runs nodes on an event loop of their own until a signal, a supervisor or a fatal fault ends them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import signal
+import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
 from pykraft.node.incarnation import Incarnation, enter_directories
 from pykraft.node.node import Node
+from pykraft.node.stop_signals import handle_stop_signals
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
 from pykraft.runtime.os_disk import OsDisk
@@ -20,16 +21,22 @@ from pykraft.runtime.properties import ConfigError
 
 logger = logging.getLogger(__name__)
 
-EXIT_FATAL = 1
+EXIT_FATAL: Final = 1
+_PATIENCE_AFTER_SUPERVISOR_S: Final = 30
 
 
 def run_nodes(
-    configs: Sequence[ServerConfig], on_ready: Callable[[Sequence[Node]], None] | None = None
+    configs: Sequence[ServerConfig],
+    on_ready: Callable[[Sequence[Node]], None] | None = None,
+    *,
+    on_abandon: Callable[[], None] | None = None,
+    supervisor: socket.socket | None = None,
 ) -> int:
     """Start one node a config in this process; returns the exit code once they have all stopped.
 
     :class:`ConfigError` or :class:`StartError` if one of them refuses to start. ``on_ready`` is called once
-    every node serves.
+    every node serves. A second signal ends the process without an orderly stop; ``on_abandon`` is all that
+    still runs then. The nodes also stop when the other end of ``supervisor`` is closed.
     """
     locks: list[DirectoryLock] = []
     incarnations = []
@@ -41,7 +48,9 @@ def run_nodes(
                 taken.append(locks[-1])
             incarnations.append(enter_directories(taken))
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_serve(list(zip(configs, incarnations, strict=True)), on_ready))
+            return runner.run(
+                _serve(list(zip(configs, incarnations, strict=True)), on_ready, on_abandon, supervisor)
+            )
     except DirectoryInUseError as error:
         raise StartError(str(error)) from None
     finally:
@@ -76,20 +85,35 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 async def _serve(
     processes: Sequence[tuple[ServerConfig, Incarnation]],
     on_ready: Callable[[Sequence[Node]], None] | None,
+    on_abandon: Callable[[], None] | None,
+    supervisor: socket.socket | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     failures: list[BaseException] = []
 
+    def abandon() -> None:
+        if on_abandon is not None:
+            on_abandon()
+        os._exit(EXIT_FATAL)
+
     def handle_signal(name: str) -> None:
         if stop.is_set():
-            os._exit(EXIT_FATAL)  # asked a second time: no more patience
+            abandon()  # asked a second time: no more patience
         logger.info("%s: stopping", name)
         stop.set()
 
+    def handle_end_of_supervisor(channel: socket.socket) -> None:
+        loop.remove_reader(channel)
+        logger.info("the supervisor has let go: stopping")
+        stop.set()
+        # One that is dead cannot ask a second time.
+        loop.call_later(_PATIENCE_AFTER_SUPERVISOR_S, abandon)
+
     loop.set_exception_handler(_handle_loop_exception)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle_signal, number.name)
+    handle_stop_signals(loop, handle_signal)
+    if supervisor is not None:
+        loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
     nodes = [Node(config, OsDisk(), SystemClock(), _halt, incarnation) for config, incarnation in processes]
     started: list[Node] = []
     try:

@@ -89,6 +89,24 @@ def parse_properties(text: str) -> dict[str, str]:
     return entries
 
 
+def format_properties(entries: Mapping[str, str]) -> str:
+    """Text that :func:`parse_properties` reads as ``entries``."""
+    return "".join(f"{_escape_key(key)}={_escape_value(value)}\n" for key, value in entries.items())
+
+
+def _escape_key(text: str) -> str:
+    return re.sub(r"[=:#!\s\\]", _code_point, text)
+
+
+def _escape_value(text: str) -> str:
+    # Blanks at the beginning would be taken for a part of the separator.
+    return re.sub(r"^[ \t]|[^\S \t]|\\", _code_point, text)
+
+
+def _code_point(char: re.Match[str]) -> str:
+    return f"\\u{ord(char[0]):04x}"
+
+
 def _logical_lines(text: str) -> Iterable[str]:
     pending = ""
     for raw in text.splitlines():

@@ -1,17 +1,28 @@
-"""``pykraft dev``: a ready cluster in one command."""
+"""``pykraft dev``: a ready cluster in one command.
+
+One node runs in this process. Several run in a process each, as ``pykraft server start`` runs them: so they
+share no event loop, and one can be killed to see what the others do.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import click
 
 from pykraft.node.cli.common import pairs
+from pykraft.node.cli.lazy import import_late
 from pykraft.node.cli.logging_setup import set_up_logging
-from pykraft.node.dev_cluster import prepare_dev_cluster
+from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
 from pykraft.node.incarnation import new_uuid
-from pykraft.node.run import run_nodes
+from pykraft.node.supervisor import interpreter_command, supervise
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
@@ -28,37 +39,88 @@ DEFAULT_PORT = 9092
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A server property; repeatable."
 )
+@click.option("--one-process", is_flag=True, help="Several nodes in one process: cheap, for short tests.")
 @click.option("--verbose", is_flag=True, help="Show the server's log.")
 def command(
-    nodes: int, data_dir: str | None, host: str, port: int, overrides: tuple[str, ...], verbose: bool
+    nodes: int,
+    data_dir: str | None,
+    host: str,
+    port: int,
+    overrides: tuple[str, ...],
+    one_process: bool,
+    verbose: bool,
 ) -> None:
     """Run a cluster with nothing to configure, until Ctrl-C."""
-    set_up_logging("INFO" if verbose else "WARNING")
+    log_level = "INFO" if verbose else "WARNING"
+    set_up_logging(log_level)
     settings = pairs(overrides, "--override")
-    if data_dir is not None:
-        sys.exit(_run(data_dir, nodes, host, port, settings))
-    with tempfile.TemporaryDirectory(prefix="pykraft-dev-") as directory:
-        code = _run(directory, nodes, host, port, settings)
+    with _directory(data_dir) as (directory, remove):
+        cluster = _prepare(directory, nodes, host, port, settings)
+        if nodes == 1 or one_process:
+            code = _run_here(cluster, directory, remove)
+        else:
+            code = _run_processes(cluster, directory, log_level)
     sys.exit(code)
 
 
-def _run(directory: str, nodes: int, host: str, port: int, overrides: dict[str, str]) -> int:
+@contextmanager
+def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Where the data is, and what to call when this process ends without leaving the context."""
+    if given is not None:
+        yield given, lambda: None
+        return
+    # Until the event loop handles these signals they would end the process before it has cleaned up.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    directory = tempfile.TemporaryDirectory(prefix="pykraft-dev-", ignore_cleanup_errors=True)
     try:
-        cluster = prepare_dev_cluster(
-            OsDisk(),
-            directory,
-            nodes,
-            new_uuid,
-            SystemClock().wall_ms(),
-            host=host,
-            port=port,
-            overrides=overrides,
+        yield directory.name, directory.cleanup
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        directory.cleanup()
+
+
+def _prepare(directory: str, nodes: int, host: str, port: int, overrides: Mapping[str, str]) -> DevCluster:
+    now_ms = SystemClock().wall_ms()
+    try:
+        return prepare_dev_cluster(
+            OsDisk(), directory, nodes, new_uuid, now_ms, host=host, port=port, overrides=overrides
         )
     except OSError as error:
         raise ConfigError(f"cannot prepare {directory}: {error}") from None
 
-    def announce(_: object) -> None:
-        click.echo(f"Bootstrap servers: {cluster.bootstrap_servers}")
-        click.echo(f"Data: {directory}. Ctrl-C stops the cluster.")
 
-    return run_nodes(cluster.configs, announce)
+def _run_here(cluster: DevCluster, directory: str, remove: Callable[[], None]) -> int:
+    run_nodes: Callable[..., int] = import_late("pykraft.node.run").run_nodes
+    return run_nodes(cluster.configs, lambda _: _announce(cluster, directory), on_abandon=remove)
+
+
+def _run_processes(cluster: DevCluster, directory: str, log_level: str) -> int:
+    commands = {}
+    for config, properties in zip(cluster.configs, cluster.properties, strict=True):
+        file = Path(directory, f"node-{config.node_id}.properties")
+        file.write_text(f"# Written anew by every `pykraft dev`.\n{properties}", encoding="utf-8")
+        commands[config.node_id] = partial(_server_command, str(file))
+
+    def announce(process_ids: Mapping[int, int]) -> None:
+        for config in cluster.configs:
+            listener = config.broker_listeners[0]
+            click.echo(
+                f"Node {config.node_id}: {listener.host}:{listener.port}, process {process_ids[config.node_id]}"
+            )
+        _announce(cluster, directory)
+
+    environment = os.environ | {"PYKRAFT_LOG_LEVEL": log_level}
+    return supervise(commands, environment, announce, lambda text: click.echo(text, err=True))
+
+
+def _server_command(file: str, supervisor_fd: int) -> Sequence[str]:
+    arguments = ("server", "start", file, "--supervisor-fd", str(supervisor_fd))
+    return [*interpreter_command(), "-m", "pykraft.node", *arguments]
+
+
+def _announce(cluster: DevCluster, directory: str) -> None:
+    click.echo(f"Bootstrap servers: {cluster.bootstrap_servers}")
+    click.echo(f"Data: {directory}. Ctrl-C stops the cluster.")

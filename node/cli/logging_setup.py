@@ -6,7 +6,8 @@ import logging
 import os
 
 
-def set_up_logging(level: str | None = None) -> None:
-    """Log to standard error at ``level``, else PYKRAFT_LOG_LEVEL, else INFO."""
+def set_up_logging(level: str | None = None, name: str = "") -> None:
+    """Log to standard error at ``level``, else PYKRAFT_LOG_LEVEL, else INFO; with ``name`` in every line."""
     chosen = (level or os.environ.get("PYKRAFT_LOG_LEVEL", "INFO")).upper()
-    logging.basicConfig(level=chosen, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
+    whose = f"{name}: " if name else ""
+    logging.basicConfig(level=chosen, format=f"[%(asctime)s] %(levelname)s {whose}%(message)s (%(name)s)")

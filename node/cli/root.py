@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 from collections.abc import Mapping
 
 import click
 
 from pykraft import __version__
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.node.cli.lazy import import_late
 from pykraft.node.errors import StartError
 from pykraft.runtime.properties import ConfigError
 
@@ -45,12 +44,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        # Modules are made of what stays: looking through it for garbage is a twentieth of a server's start.
-        gc.disable()
-        try:
-            command = importlib.import_module(_COMMANDS[cmd_name][0]).command
-        finally:
-            gc.enable()
+        command = import_late(_COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 from pathlib import Path
 
@@ -24,12 +26,23 @@ def command() -> None:
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Replaces a property; repeatable."
 )
-def start(properties_file: str, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--supervisor-fd", type=int, hidden=True, help="A socket: tell it of the start, stop at its end."
+)
+def start(properties_file: str, overrides: tuple[str, ...], supervisor_fd: int | None) -> None:
     """Start the node that a properties file describes; its directories must have been formatted."""
-    set_up_logging()
+    set_up_logging(name="" if supervisor_fd is None else Path(properties_file).stem)
     try:
         text = Path(properties_file).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {properties_file}: {error.strerror}") from None
     config = load_server_config(text, pairs(overrides, "--override"))
-    sys.exit(run_nodes([config]))
+    if supervisor_fd is None:
+        sys.exit(run_nodes([config]))
+    with socket.socket(fileno=supervisor_fd) as supervisor:
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(OSError):  # it is gone: that stops the node anyway
+                supervisor.send(b"\n")
+
+        sys.exit(run_nodes([config], tell, supervisor=supervisor))

@@ -76,6 +76,14 @@ def background(*arguments: str, **environment: str) -> Iterator[Background]:
         running.kill()
 
 
+@pytest.fixture
+def terminal_can_hang_up() -> Iterator[None]:
+    """Children hear SIGHUP, also where these tests were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="session")
 def pykraft() -> Pykraft:
     """Run one command to its end."""

@@ -111,7 +111,8 @@ def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, 
         assert str(busy) in refusal(pykraft, file)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("terminal_can_hang_up")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_started_node_stops_cleanly_when_asked_and_starts_again(
     pykraft: Pykraft, start_pykraft: Pykraft, server_file: ServerFile, port: int, number: signal.Signals
 ) -> None:

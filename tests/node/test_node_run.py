@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,45 @@ def test_signal_during_the_start_ends_it_and_is_no_error(nodes: list[FakeNode], 
     configs: Any = [FakeConfig(tmp_path / "a", be_stopped)]
     assert run.run_nodes(configs, lambda ready: nodes[0].events.append("ready")) == 0
     assert nodes[0].events == ["start", "start ended", "stop"]
+
+
+def test_second_signal_ends_an_orderly_stop_that_takes_too_long(
+    nodes: list[FakeNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+    ended = asyncio.Event()
+
+    async def come_up(node: FakeNode) -> None:
+        node.events.append("up")
+
+    async def hang(node: FakeNode) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await ended.wait()
+
+    def end(status: int) -> None:
+        events.append(status)
+        ended.set()
+
+    monkeypatch.setattr(FakeNode, "stop", hang)
+    monkeypatch.setattr(os, "_exit", end)
+    configs: Any = [FakeConfig(tmp_path / "a", come_up)]
+    run.run_nodes(
+        configs,
+        lambda ready: os.kill(os.getpid(), signal.SIGINT),
+        on_abandon=lambda: events.append("abandoned"),
+    )
+    assert events == ["abandoned", run.EXIT_FATAL]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_nodes_stop_when_their_supervisor_is_gone(nodes: list[FakeNode], tmp_path: Path, when: str) -> None:
+    async def come_up(node: FakeNode) -> None:
+        node.events.append("up")
+
+    ours, theirs = socket.socketpair()
+    configs: Any = [FakeConfig(tmp_path / "a", wait_for_ever if when == "before" else come_up)]
+    with ours, theirs:
+        if when == "before":
+            theirs.close()
+        assert run.run_nodes(configs, lambda ready: theirs.close(), supervisor=ours) == 0
+    assert nodes[0].events[-1] == "stop"

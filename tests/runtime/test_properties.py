@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pykraft.runtime.properties import (
     ConfigError,
     ConfigKey,
     ConfigType,
     at_least,
+    format_properties,
     parse_properties,
     resolve,
     unknown_key_message,
@@ -28,6 +31,17 @@ def test_comments_separators_continuations_and_escapes_are_read_as_java_reads_th
         "with=equals": "A\tb",
         "empty": "",
     }
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+@example({"log.dirs": "C:\\data\n", " key:of=all#": " \t\u2028\x85 value ", "empty": ""})
+def test_what_is_written_is_read_again(entries: dict[str, str]) -> None:
+    assert parse_properties(format_properties(entries)) == entries
+
+
+def test_what_needs_no_escape_is_written_as_it_is() -> None:
+    written = format_properties({"listeners": "PLAINTEXT://[::1]:9092", "broker.rack": "a b"})
+    assert written == "listeners=PLAINTEXT://[::1]:9092\nbroker.rack=a b\n"
 
 
 @pytest.mark.parametrize(
