@@ -1,7 +1,8 @@
 """Metadata records in bytes: one msgpack array ``[type, version, field, …]`` per record.
 
-Type numbers are Kafka's. A record type only ever grows: a new version appends fields, old versions are read
-for ever with the new fields at their defaults. Bytes are pinned by golden fixtures in the tests, because logs
+Type numbers are Kafka's; from 200 on they are our own, for what Kafka has no record of. A record type only
+ever grows: a new version appends fields, old versions are read for ever with the new fields at their
+defaults. Bytes are pinned by golden fixtures in the tests, because logs
 outlive code. What this code does not know was written by newer code; it is refused, never guessed at.
 """
 
@@ -81,6 +82,7 @@ _SPECS: Final = (
     _spec(17, r.BrokerRegistrationChangeRecord, 4),
     _spec(20, r.NoOpRecord, 0),
     _spec(27, r.RegisterControllerRecord, 2, nested={"features": r.FeatureRange}),
+    _spec(200, r.SessionTimeoutRecord, 1),
 )
 _BY_TYPE: Final = {spec.type_id: spec for spec in _SPECS}
 _BY_CLASS: Final = {spec.record_class: spec for spec in _SPECS}

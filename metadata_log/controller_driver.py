@@ -234,6 +234,16 @@ class ControllerDriver:
     async def register_controller(self, request: RegisterControllerRequest) -> None:
         await self._run(lambda _now_ms: self._core.handle_register_controller(request))
         logger.info("controller %d is registered", request.controller_id)
+        own_ms, its_ms = self._config.session_timeout_ms, request.session_timeout_ms
+        if its_ms not in (0, own_ms):
+            logger.warning(
+                "controller %d is configured with broker.session.timeout.ms=%d, the active controller %d with"
+                " %d: sessions change with the active controller",
+                request.controller_id,
+                its_ms,
+                self._node_id,
+                own_ms,
+            )
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
@@ -383,6 +393,14 @@ class ControllerDriver:
             return
         self._epoch = epoch
         logger.info("node %d is the active controller of epoch %d", self._node_id, epoch)
+        longest_ms, own_ms = self._core.image.longest_session_ms, self._config.session_timeout_ms
+        if longest_ms > own_ms:
+            logger.warning(
+                "broker.session.timeout.ms was %d for an earlier active controller and is %d for this one:"
+                " brokers that are active now are fenced only after the longer time, once",
+                longest_ms,
+                own_ms,
+            )
         self._append_own([*self._core.claim(self._clock.monotonic_ms()).records, *self._own_registration()])
         self._maybe_sweep()
 
@@ -415,11 +433,18 @@ class ControllerDriver:
                 )
 
     async def _stay_registered(self, register: Registrar) -> None:
-        """Until the log says which levels this controller can run; while it is active, it says so itself."""
-        while self._core.committed_image.controllers.get(self._node_id) != SUPPORTED_RANGES:
-            if self._epoch is None and self._quorum.leader.leader_id is not None:
+        """Until the log says which levels this controller can run; while it is active, it says so itself.
+
+        Once in any case: the active controller compares what is not in the log.
+        """
+        told = False
+        while not told or self._core.committed_image.controllers.get(self._node_id) != SUPPORTED_RANGES:
+            if self._epoch is not None:
+                told = True
+            elif self._quorum.leader.leader_id is not None:
                 try:
                     await register()
+                    told = True
                 except KafkaError as error:
                     if error.code is ErrorCode.UNSUPPORTED_VERSION:
                         self._on_fatal(error)  # what this cluster's records mean is beyond this software

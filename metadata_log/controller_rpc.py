@@ -99,6 +99,7 @@ async def _register_controller(
             message.cluster_id,
             message.controller_id,
             tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
+            message.session_timeout_ms,
         )
     )
     return pb.RegisterControllerResponse()

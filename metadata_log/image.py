@@ -103,6 +103,8 @@ class MetadataImage:
     controllers: Map[int, tuple[FeatureRange, ...]] = field(default_factory=Map)
     """The feature levels that each controller has said it can run."""
     next_producer_id: int = 0
+    longest_session_ms: int = 0
+    """The longest session timeout that a lease may still rest on; 0 before the first active controller."""
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)

@@ -184,6 +184,13 @@ class RegisterControllerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionTimeoutRecord:
+    """The longest session timeout that leases of brokers may rest on (:mod:`.controller.leadership`)."""
+
+    longest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoOpRecord:
     """Changes nothing; moves the offset."""
 
@@ -200,5 +207,6 @@ Record = (
     | FeatureLevelRecord
     | ProducerIdsRecord
     | RegisterControllerRecord
+    | SessionTimeoutRecord
     | NoOpRecord
 )

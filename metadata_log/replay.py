@@ -36,6 +36,7 @@ from pykraft.metadata_log.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    SessionTimeoutRecord,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -83,6 +84,7 @@ class Fold:
         "_controllers",
         "_epoch",
         "_features",
+        "_longest_session_ms",
         "_next_producer_id",
         "_open_topics",
         "_topic_ids",
@@ -101,6 +103,7 @@ class Fold:
         self._features = image.features.mutate()
         self._controllers = image.controllers.mutate()
         self._next_producer_id = image.next_producer_id
+        self._longest_session_ms = image.longest_session_ms
         # Topics whose partitions are touched: each becomes one new sequence at the end, however many of its
         # partitions change.
         self._open_topics: dict[Uuid, _OpenTopic] = {}
@@ -133,6 +136,7 @@ class Fold:
             features=self._features.finish(),
             controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
+            longest_session_ms=self._longest_session_ms,
         )
 
     def _apply(self, record: Record, offset: int) -> None:
@@ -160,6 +164,8 @@ class Fold:
                 self._next_producer_id = record.next_producer_id
             case RegisterControllerRecord():
                 self._controllers[record.controller_id] = record.features
+            case SessionTimeoutRecord():
+                self._longest_session_ms = record.longest_ms
             case NoOpRecord():
                 pass
             case _:

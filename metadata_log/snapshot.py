@@ -3,9 +3,9 @@
 Every field of the image survives: loading what was written gives an equal image, and going on with the log
 from there gives what the whole log gives. The order is fixed, so that equal images give equal bytes on every
 node: features, brokers, controllers, each topic (in order of their ids) followed by its partitions and its
-configuration, the other configurations, the producer ids. Both ways go in slices, because an image may hold a
-million partitions. Records in a snapshot have no offsets of their own: the snapshot's id tells what it is as
-of.
+configuration, the other configurations, the producer ids, the longest session timeout. Both ways go in
+slices, because an image may hold a million partitions. Records in a snapshot have no offsets of their own:
+the snapshot's id tells what it is as of.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from pykraft.metadata_log.records import (
     Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    SessionTimeoutRecord,
     TopicRecord,
 )
 from pykraft.metadata_log.replay import broker_of, partition_of
@@ -82,6 +83,8 @@ def _iter_records(image: MetadataImage) -> Iterator[Record | None]:
     yield from _iter_other_configs(image)
     if image.next_producer_id > 0:
         yield ProducerIdsRecord(_NOBODY, _NOBODY, image.next_producer_id)
+    if image.longest_session_ms > 0:
+        yield SessionTimeoutRecord(image.longest_session_ms)
 
 
 def _iter_topics(image: MetadataImage) -> Iterator[TopicImage | None]:
@@ -161,6 +164,7 @@ class ImageBuilder:
         self._features = EMPTY_IMAGE.features.mutate()
         self._controllers = EMPTY_IMAGE.controllers.mutate()
         self._next_producer_id = 0
+        self._longest_session_ms = 0
         self._topic: TopicRecord | None = None
         self._before: TopicImage | None = None
         self._partitions: list[PartitionRegistration] = []
@@ -189,6 +193,8 @@ class ImageBuilder:
                     self._controllers[record.controller_id] = record.features
                 case ProducerIdsRecord():
                     self._next_producer_id = record.next_producer_id
+                case SessionTimeoutRecord():
+                    self._longest_session_ms = record.longest_ms
                 case _:
                     raise AssertionError(f"{record} does not belong in a snapshot")
 
@@ -206,6 +212,7 @@ class ImageBuilder:
             features=self._features.finish(),
             controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
+            longest_session_ms=self._longest_session_ms,
         )
         changes.topics.update(id for id in old.topics_by_id if id not in image.topics_by_id)
         changes.brokers.update(old.brokers.keys(), image.brokers.keys())

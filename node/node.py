@@ -258,6 +258,7 @@ class Node:
                 pb.Feature(name=feature.name, min_level=feature.min_level, max_level=feature.max_level)
                 for feature in SUPPORTED_RANGES
             ],
+            session_timeout_ms=self.config.integer("broker.session.timeout.ms"),
         )
 
         async def register() -> None:

@@ -55,6 +55,7 @@ class Model:
         self.configs: dict[tuple[int, str, str], str] = {}
         self.features: dict[str, int] = {}
         self.controllers: dict[int, tuple[r.FeatureRange, ...]] = {}
+        self.longest_session_ms = 0
         self.next_producer_id = 0
         self.ever_topics: dict[Uuid, str] = {}
         self.ever_deleted: set[Uuid] = set()
@@ -111,6 +112,8 @@ class Model:
                     self.features[record.name] = record.feature_level
             case r.RegisterControllerRecord():
                 self.controllers[record.controller_id] = record.features
+            case r.SessionTimeoutRecord():
+                self.longest_session_ms = record.longest_ms
             case r.ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
 
@@ -221,6 +224,8 @@ class Model:
             return f"configs {configs} instead of {self.configs}"
         if dict(image.features.items()) != self.features or image.next_producer_id != self.next_producer_id:
             return f"features {dict(image.features.items())}, next producer id {image.next_producer_id}"
+        if image.longest_session_ms != self.longest_session_ms:
+            return f"a longest session of {image.longest_session_ms} instead of {self.longest_session_ms}"
         if dict(image.controllers.items()) != self.controllers:
             return f"controllers {dict(image.controllers.items())} instead of {self.controllers}"
         return None

@@ -17,8 +17,10 @@ class WorldOptions:
     """``controllers`` and ``brokers`` are node ids; some nodes are both. ``first_voters`` are controllers.
 
     ``voters_in_log``: the voters stand in the log and may change (KIP-853), else the configuration names them
-    by id. ``auto_join``: controllers join by themselves. ``unclean``: unclean elections are configured for
-    the whole cluster. ``fault_change_chance``: that somebody changes the voters while a fault begins.
+    by id. ``session_ms``: of all controllers; with ``mixed_sessions`` it is the longest of theirs, and each
+    start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
+    unclean elections are configured for the whole cluster. ``fault_change_chance``: that somebody changes the
+    voters while a fault begins.
     """
 
     controllers: tuple[int, ...]
@@ -40,6 +42,12 @@ class WorldOptions:
     elr: bool
     unclean: bool
     fault_change_chance: float
+    mixed_sessions: bool
+
+    def session_ms_of(self, seed: int, process: str) -> int:
+        """The session timeout that a controller's process is configured with."""
+        shorter = self.mixed_sessions and random.Random(f"session {seed} {process}").random() < 0.5
+        return self.session_ms // 2 if shorter else self.session_ms
 
     @property
     def features(self) -> dict[str, int]:
@@ -85,4 +93,5 @@ def draw_options(seed: int) -> WorldOptions:
         elr=rng.random() < 0.5,
         unclean=rng.random() < 0.25,
         fault_change_chance=rng.choice((0.0, 0.2, 0.5)) if voters_in_log else 0.0,
+        mixed_sessions=random.Random(f"mixed sessions {seed}").random() < 0.2,
     )

@@ -68,6 +68,7 @@ class SimNode:
         self.disk = CrashPointDisk(self)
         self.clock = ProcessClock(world.loop, start_ms=1000 * self.rng.randrange(1, 1_000_000))
         self.starts = 0
+        self.session_ms = world.options.session_ms
         self.process: SimProcess | None = None
         self.server: SimServer | None = None
         self.log: Log | None = None
@@ -191,10 +192,11 @@ class SimNode:
             await self.broker.start(transport, quorum, loader)
 
     def _make_controller(self) -> WatchedController:
+        self.session_ms = self.world.options.session_ms_of(self.world.seed, f"{self.id}.{self.starts}")
         controller = WatchedController(
             node_id=self.id,
             config=ControllerConfig(
-                session_timeout_ms=self.world.options.session_ms,
+                session_timeout_ms=self.session_ms,
                 num_partitions=2,
                 default_replication_factor=2,
                 leader_imbalance_check_interval_ms=20_000,
@@ -213,7 +215,10 @@ class SimNode:
         """As :class:`pykraft.node.node.Node` does it."""
         channel = ControllerChannel(transport, quorum.leader_address, self.clock)
         request = pb.RegisterControllerRequest(
-            cluster_id=self.world.cluster_id, controller_id=self.id, features=features_of_this_software()
+            cluster_id=self.world.cluster_id,
+            controller_id=self.id,
+            features=features_of_this_software(),
+            session_timeout_ms=self.session_ms,
         )
 
         async def register() -> None:

@@ -83,7 +83,7 @@ from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import CommittedBatch
-from pykraft.metadata_log.records import FeatureLevelRecord, Record
+from pykraft.metadata_log.records import FeatureLevelRecord, Record, SessionTimeoutRecord
 from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.timeline import Timeline
 
@@ -162,14 +162,21 @@ class ControllerCore:
         self._timeline.rebase(image.offset, image)
 
     def claim(self, now_ms: int) -> ControllerResult[None]:
-        """Become active: sessions start afresh, and a log without features gets its first records."""
+        """Become active: sessions start afresh, and a log without features gets its first records.
+
+        The log also says how long leases may be, so that a successor with a shorter session knows.
+        """
         assert not self._timeline.has_pending
-        self._heartbeats.start(self.image.brokers, self.image.offset, now_ms)
+        longest_ms, own_ms = self.image.longest_session_ms, self._config.session_timeout_ms
+        self._heartbeats.start(self.image.brokers, self.image.offset, longest_ms, now_ms)
         self._sweeps.begin()
-        if METADATA_VERSION in self.image.features:
-            return ControllerResult((), None)
-        levels = sorted(self._bootstrap_features.items())
-        return ControllerResult(tuple(FeatureLevelRecord(name, level) for name, level in levels), None)
+        records: list[Record] = []
+        if METADATA_VERSION not in self.image.features:
+            records += [FeatureLevelRecord(*level) for level in sorted(self._bootstrap_features.items())]
+        if own_ms > longest_ms:
+            # Before any lease is: it waits for the commit of what this reign has appended.
+            records.append(SessionTimeoutRecord(own_ms))
+        return ControllerResult(tuple(records), None)
 
     def resign(self) -> None:
         """Become a standby: whatever is not committed never happened."""
@@ -230,11 +237,18 @@ class ControllerCore:
         self._heartbeats.excuse(duration_ms, now_ms)
 
     def handle_fence_check(self, now_ms: int) -> ControllerResult[frozenset[int]]:
-        """Fence every broker that is silent or stale, all in one batch; the ids of the stale ones."""
+        """Fence every broker that is silent or stale, all in one batch; the ids of the stale ones.
+
+        And once no lease is left that rests on a longer session than ours, the log says so.
+        """
         brokers, heartbeats = self.image.brokers, self._heartbeats
         overdue = heartbeats.overdue(brokers.values(), now_ms)
         stale = frozenset(id for id in overdue if heartbeats.has_session(id, brokers[id].epoch, now_ms))
-        return ControllerResult(tuple(build_fence_records(self.image, overdue)), stale)
+        records = build_fence_records(self.image, overdue)
+        own_ms = self._config.session_timeout_ms
+        if self.image.longest_session_ms > own_ms and heartbeats.has_outlasted_earlier_leases(now_ms):
+            records.append(SessionTimeoutRecord(own_ms))
+        return ControllerResult(tuple(records), stale)
 
     def handle_alter_partition(
         self, request: AlterPartitionRequest

@@ -42,7 +42,7 @@ class _Since:
         else:
             duration_ms = min(duration_ms, most_ms - self.recurring_ms)
             self.recurring_ms += duration_ms
-        self.ms = min(self.ms + duration_ms, now_ms)
+        self.ms = max(self.ms, min(self.ms + duration_ms, now_ms))
 
 
 class _Session:
@@ -63,28 +63,35 @@ class _Session:
         "progress",
     )
 
-    def __init__(self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int) -> None:
+    def __init__(
+        self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int, owed_ms: int = 0
+    ) -> None:
+        """``owed_ms``: by how much the session is longer than those of this reign."""
         self.broker_epoch = broker_epoch
-        self.contact = _Since(now_ms)
-        self.progress = _Since(now_ms)
+        self.contact = _Since(now_ms + owed_ms)
+        self.progress = _Since(now_ms + owed_ms)
         self.awaited = awaited
         self.current_ms: int | None = None
         self.metadata_offset = -1
         self.handed_over_at: int | None = None
 
     def hear(self, metadata_offset: int, committed_offset: int, now_ms: int) -> None:
-        self.contact = _Since(now_ms)
+        # What is left of an earlier reign's longer session is not cut short.
+        self.contact = _Since(max(now_ms, self.contact.ms))
         if metadata_offset > self.metadata_offset:
-            self.metadata_offset, self.progress = metadata_offset, _Since(now_ms)
+            self.metadata_offset, self.progress = metadata_offset, self._got_further(now_ms)
         if self.metadata_offset >= committed_offset:
-            self.current_ms, self.progress = now_ms, _Since(now_ms)
+            self.current_ms, self.progress = now_ms, self._got_further(now_ms)
             self.awaited = None
         elif self.awaited is None:
             # Until now it was not behind, or not heard of: its time begins here.
-            self.awaited, self.progress = (committed_offset, now_ms), _Since(now_ms)
+            self.awaited, self.progress = (committed_offset, now_ms), self._got_further(now_ms)
         elif self.metadata_offset >= self.awaited[0]:
             self.current_ms = self.awaited[1]
             self.awaited = (committed_offset, now_ms)
+
+    def _got_further(self, now_ms: int) -> _Since:
+        return _Since(max(now_ms, self.progress.ms))
 
 
 class Heartbeats:
@@ -93,14 +100,31 @@ class Heartbeats:
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, _Session] = {}
+        self._inherited_until_ms = 0
 
-    def start(self, brokers: Mapping[int, BrokerRegistration], committed_offset: int, now_ms: int) -> None:
-        """Begin afresh on becoming active: every unfenced broker has just been heard from."""
+    def start(
+        self,
+        brokers: Mapping[int, BrokerRegistration],
+        committed_offset: int,
+        longest_session_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Begin afresh on becoming active: every unfenced broker has just been heard from.
+
+        ``longest_session_ms``: the longest session timeout under which a lease may have been granted. Brokers
+        are given that long, once.
+        """
+        owed_ms = max(0, longest_session_ms - self._session_timeout_ms)
+        self._inherited_until_ms = now_ms + owed_ms + self._session_timeout_ms
         self._sessions = {
-            broker.id: _Session(broker.epoch, (committed_offset, now_ms), now_ms)
+            broker.id: _Session(broker.epoch, (committed_offset, now_ms), now_ms, owed_ms)
             for broker in brokers.values()
             if not broker.fenced
         }
+
+    def has_outlasted_earlier_leases(self, now_ms: int) -> bool:
+        """Whether every lease has ended that was granted before this reign."""
+        return now_ms >= self._inherited_until_ms
 
     def clear(self) -> None:
         """Forget everything: another controller keeps the sessions now."""

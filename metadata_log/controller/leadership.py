@@ -12,15 +12,25 @@ successor needs the votes of a majority; the two majorities share a voter, and t
 and a later epoch when it voted. Hence every successor was elected after R. A successor gives every broker a
 full session from the moment it takes over, so it fences nobody before R + session timeout. At time t an
 answer therefore may promise session timeout - (t - R) and no more. The broker counts that from when it *sent*
-the heartbeat, which was before t, so its lease ends by R + session timeout at the latest. All controllers
-must be configured with the same session timeout. The one broker that may be replaced before its lease ends is
-one that is proven dead, by the next process on its directories (:mod:`pykraft.runtime.directory_lock`): it
-serves nobody.
+the heartbeat, which was before t, so its lease ends by R + session timeout at the latest. The one broker that
+may be replaced before its lease ends is one that is proven dead, by the next process on its directories
+(:mod:`pykraft.runtime.directory_lock`): it serves nobody.
 
 Clocks need not agree, and each may run up to 5 % too fast or too slow: a tenth of the session is kept back.
 Then, in true time and sessions, a lease ends at the latest at R + 0.9 / 0.95 = R + 0.947 (a slow broker; or
 one that is fast, told by a controller whose slow clock makes R look recent, which comes to no more), and a
 controller with a fast clock fences no sooner than R + 1 / 1.05 = R + 0.952.
+
+**Session timeouts that differ.** The session of the argument is the one of the controller that grants the
+lease, and its successor may be configured with a shorter one, by mistake or during a rolling change. Neither
+refusing such a controller nor taking the smallest timeout would do: it may be elected before anybody has been
+told of it. So the log says how long a lease may be (:class:`SessionTimeoutRecord`). A controller whose
+timeout is longer than what stands there writes its own among the first records of its reign, and grants no
+lease before one of them is committed; whoever is elected later has it in its log. A successor gives the
+brokers that it finds active as long as the log says, if that is longer than its own session: it fences none
+of them before R + that time. What it grants itself rests on its own session. Once it has been active for so
+long, no lease of an earlier reign is left, and it writes its own, shorter timeout. It cannot shorten what a
+reign before it had still to grant: every lease before it rests on an R before its election.
 
 **Brokers that do not follow.** A leadership also moves from brokers that live: by a preferred election, a
 reassignment, a controlled shutdown. The old leader cannot hear of it before its copy of the log says so, and
@@ -30,7 +40,7 @@ newest one of which this controller knows that the broker has applied all that w
 
 - Until a lease ends no controller fences the broker, as before. That it is fenced for being stale changes
   nothing: it comes no sooner than a session after a time at which the broker got further, which is not
-  before T; and a successor gives a session of its own.
+  before T; and a successor gives a session of its own, or what the log says.
 - Of a leadership that was moved away it promises less: not that nobody else leads yet, but that the move was
   committed less than 0.9 / 0.95 of a session ago. For had it been committed by T, by this controller or one
   before it, the broker would have applied it: a controller becomes active when it has applied all that was

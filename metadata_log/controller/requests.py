@@ -34,11 +34,15 @@ class RegisterBrokerResponse:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRequest:
-    """A controller says which feature levels it can run."""
+    """A controller says which feature levels it can run, and for how long its brokers' sessions would last.
+
+    ``session_timeout_ms`` 0: it does not say.
+    """
 
     cluster_id: str
     controller_id: int
     features: tuple[FeatureRange, ...]
+    session_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,15 @@ class ControllerHarness:
         self.epoch += 1
         self.run(self.core.claim(self.now_ms))
 
+    def succeed(self, config: ControllerConfig) -> None:
+        """What is not committed is cut off; another node, configured so, leads the next epoch."""
+        del self.log[self.committed :]
+        committed = self.core.committed_image
+        self.config, self.core = config, ControllerCore(config, CLUSTER_ID, self.rng, {})
+        self.core.follow(committed)
+        self.epoch += 1
+        self.run(self.core.claim(self.now_ms))
+
     def register(
         self,
         broker_id: int,

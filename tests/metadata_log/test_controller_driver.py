@@ -749,6 +749,45 @@ def test_standby_tells_the_active_controller_until_the_log_says_so(monkeypatch: 
     run(scenario)
 
 
+def test_active_controller_says_whose_session_timeout_differs(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        for controller_id, timeout_ms in ((2, 9000), (3, 60_000), (4, 0)):
+            request = RegisterControllerRequest("c", controller_id, SUPPORTED_RANGES, timeout_ms)
+            await world.finish(world.driver.register_controller(request))
+
+    run(scenario, session_timeout_ms=9000)
+    told = [it.getMessage() for it in caplog.records if "broker.session.timeout.ms" in it.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("controller 3 is configured with broker.session.timeout.ms=60000")
+
+
+def test_controller_registers_once_even_if_the_log_knows_its_levels_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its session timeout may be another than before."""
+    monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
+
+    async def scenario(world: World) -> None:
+        attempts = []
+
+        async def register() -> None:
+            attempts.append(len(attempts))
+
+        await world.finish(
+            world.driver.register_controller(RegisterControllerRequest("c", 2, SUPPORTED_RANGES))
+        )
+        world.standby.attach(world.quorum, register)
+        await world.standby.start()
+        async with asyncio.timeout(10):
+            while not attempts:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert len(attempts) == 1
+        await world.standby.stop()
+
+    run(scenario)
+
+
 def test_controller_that_is_refused_because_it_is_too_old_halts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
 

@@ -23,6 +23,7 @@ from pykraft.metadata_log.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    SessionTimeoutRecord,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -59,6 +60,7 @@ GOLDEN: list[tuple[Record, str]] = [
     (BrokerRegistrationChangeRecord(7, 300, fenced=True), "96110007cd012cc3c0"),
     (NoOpRecord(), "921400"),
     (RegisterControllerRecord(100, (FeatureRange("f", 1, 30),)), "941b00649193a166011e"),
+    (SessionTimeoutRecord(9000), "93ccc800cd2328"),
 ]
 
 

@@ -29,6 +29,7 @@ from pykraft.metadata_log.records import (
     Record,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    SessionTimeoutRecord,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -53,7 +54,7 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
     """A batch that fits the image, of any kind of record that a log may hold."""
     topics = sorted(image.topics_by_id.values(), key=lambda topic: topic.id)
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
-    match rng.randrange(10):
+    match rng.randrange(12):
         case 0 | 1:
             name = f"t{rng.randrange(12)}"
             topic_id = Uuid(bytes([rng.randrange(256)]) + image.offset.to_bytes(15, "big", signed=True))
@@ -98,6 +99,8 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
             return [FeatureLevelRecord(rng.choice("fgh"), rng.randrange(3))]
         case 9:
             return [ProducerIdsRecord(1, 2, image.next_producer_id + 1000)]
+        case 10:
+            return [SessionTimeoutRecord(rng.randrange(3) * 1000)]
         case _:
             return [NoOpRecord()]
 
