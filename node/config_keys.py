@@ -62,7 +62,8 @@ BROKER_KEYS = _table(
         "broker.session.timeout.ms",
         _INT,
         "9000",
-        "How long a broker stays unfenced that is silent, or gets no further in the metadata log.",
+        "How long a broker stays unfenced that is silent, or gets no further in the metadata log. "
+        "The same on all controllers, but while it is changed.",
         at_least(1),
     ),
     ConfigKey("initial.broker.registration.timeout.ms", _INT, "60000", "How long a starting broker waits for the controller.", at_least(1)),
