@@ -1,6 +1,6 @@
 """Records to bytes and back, in Kafka's own ``__consumer_offsets`` format.
 
-Key: int16 record type, then plain fields. Value: int16 version, then fields (flexible for the types 3 to 8).
+Key: int16 record type, then plain fields. Value: int16 version, then fields (some of them flexible).
 Types that are not known here decode to None: a reader must step over what a newer coordinator wrote.
 """
 
@@ -34,11 +34,13 @@ from pykraft.group_coordinator.records import (
     by_topic,
 )
 from pykraft.group_coordinator.wire import Reader, Writer
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 _OFFSET_COMMIT_KEY_VERSION = 1
 _GROUP_METADATA_VALUE_VERSION = 3
 _METADATA_HASH_TAG = 0
+_TOPIC_ID_TAG = 0
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -142,14 +144,19 @@ def _encode_value(value: RecordValue) -> bytes:
 
 
 def _encode_offset_commit(value: OffsetCommitValue) -> bytes:
-    writer = Writer(3 if value.expire_timestamp_ms is None else 1)
+    if value.expire_timestamp_ms is not None:
+        writer = Writer(1)
+        writer.int64(value.offset)
+        writer.string(value.metadata)
+        writer.int64(value.commit_timestamp_ms)
+        writer.int64(value.expire_timestamp_ms)
+        return writer.finish()
+    writer = Writer(4, flexible=True)
     writer.int64(value.offset)
-    if value.expire_timestamp_ms is None:
-        writer.int32(value.leader_epoch)
+    writer.int32(value.leader_epoch)
     writer.string(value.metadata)
     writer.int64(value.commit_timestamp_ms)
-    if value.expire_timestamp_ms is not None:
-        writer.int64(value.expire_timestamp_ms)
+    writer.tags(() if value.topic_id == ZERO_UUID else ((_TOPIC_ID_TAG, value.topic_id),))
     return writer.finish()
 
 
@@ -161,13 +168,16 @@ def _decode_offset_commit(reader: Reader) -> OffsetCommitValue:
     metadata = reader.string()
     commit_timestamp_ms = reader.int64()
     expire_timestamp_ms = reader.int64() if version == 1 else -1
-    reader.tags()
+    topic_id = reader.tags().get(_TOPIC_ID_TAG, ZERO_UUID)
+    if len(topic_id) != len(ZERO_UUID):
+        raise ProtocolError(f"a topic id of {len(topic_id)} bytes")
     return OffsetCommitValue(
         offset,
         leader_epoch,
         metadata,
         commit_timestamp_ms,
         None if expire_timestamp_ms < 0 else expire_timestamp_ms,
+        Uuid(topic_id),
     )
 
 

@@ -26,16 +26,12 @@ def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> Coordin
             case None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             case ClassicGroup() as classic if classic.size == 0:
-                records.extend(_offsets(state, group_id))
+                records.extend(build_offset_tombstones(state, group_id))
                 records.append(GroupRecord(GroupMetadataKey(group_id), None))
             case ConsumerGroup() as group if group.is_empty:
-                records.extend(_offsets(state, group_id))
+                records.extend(build_offset_tombstones(state, group_id))
                 records.extend(group_tombstones(group))
             case _:
                 code = ErrorCode.NON_EMPTY_GROUP
         response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return CoordinatorResult(response, tuple(records))
-
-
-def _offsets(state: ShardState, group_id: str) -> list[GroupRecord]:
-    return build_offset_tombstones(state, frozenset(state.group_offsets(group_id)), group_id)

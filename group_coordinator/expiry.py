@@ -5,7 +5,7 @@ A timer is only a hint: the handler looks at the state again and does nothing if
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_rebalance import (
@@ -21,7 +21,7 @@ from pykraft.group_coordinator.heartbeat_leave import fence_member
 from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import Group, ShardState
 
 _NOTHING = CoordinatorResult(None)
 
@@ -81,24 +81,32 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
     return draft.result(None)
 
 
-def timers_after_load(state: ShardState, config_of: Callable[[str], GroupConfig]) -> list[TimerChange]:
-    """A full session for every member, from now: nobody is blamed for the coordinator's own absence.
+def iter_new_sessions(
+    known: ShardState, current: Callable[[], ShardState], config_of: Callable[[str], GroupConfig]
+) -> Iterator[tuple[TimerChange, ...]]:
+    """A full session for every member of ``known``, from now: nobody is blamed for the coordinator's absence.
 
-    ``config_of`` gives the settings of a group by its name.
+    Lazily, group by group and member by member, so that a caller can pause; who has changed or gone since is
+    taken as of ``current()``. ``config_of`` gives the settings of a group by its name.
     """
-    timers: list[TimerChange] = []
-    for group_id in sorted(state.groups):
-        match state.groups[group_id]:
-            case ConsumerGroup() as group:
-                session_timeout_ms = config_of(group_id).consumer_session_timeout_ms
-                for member in group.iter_members():
-                    session = TimerKey(TimerKind.SESSION, group_id, member.member_id)
-                    timers.append(SetTimer(session, session_timeout_ms))
-                    if member.state is MemberState.UNREVOKED_PARTITIONS:
-                        rebalance = TimerKey(TimerKind.REBALANCE, group_id, member.member_id)
-                        timers.append(SetTimer(rebalance, member.rebalance_timeout_ms, member.epoch))
-            case ClassicGroup() as classic:
-                for classic_member in classic.iter_members():
-                    session = TimerKey(TimerKind.SESSION, group_id, classic_member.member_id)
-                    timers.append(SetTimer(session, classic_member.session_timeout_ms))
-    return timers
+    for group_id, known_group in known.groups.items():
+        yield ()
+        config = config_of(group_id)
+        for member_id in known_group.members:
+            yield _new_session(current().groups.get(group_id), member_id, config)
+
+
+def _new_session(group: Group | None, member_id: str, config: GroupConfig) -> tuple[TimerChange, ...]:
+    match group:
+        case ConsumerGroup() if member := group.members.get(member_id):
+            key = TimerKey(TimerKind.SESSION, group.group_id, member_id)
+            session = SetTimer(key, config.consumer_session_timeout_ms)
+            if member.state is not MemberState.UNREVOKED_PARTITIONS:
+                return (session,)
+            rebalance = TimerKey(TimerKind.REBALANCE, group.group_id, member_id)
+            return session, SetTimer(rebalance, member.rebalance_timeout_ms, member.epoch)
+        case ClassicGroup() if classic_member := group.members.get(member_id):
+            key = TimerKey(TimerKind.SESSION, group.group_id, member_id)
+            return (SetTimer(key, classic_member.session_timeout_ms),)
+        case _:
+            return ()

@@ -1,12 +1,17 @@
 """What a shard forgets by itself: offsets of deleted topics, expired offsets, groups with nothing left.
 
-Works in bounded batches: called again until it finds nothing more to do.
+A :class:`Sweep` walks over the shard as it was at one moment, in slices that are short enough for the event
+loop. What it decides it decides on the state of the slice: an offset that was committed meanwhile is another
+value and stays, even under the same name. A sweep is not in the log. A new coordinator finds by itself what
+is left to do, since an offset says of which topic (by id) it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
+from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -18,61 +23,163 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
 )
 from pykraft.group_coordinator.result import Call, CoordinatorResult
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import Group, GroupOffsets, ShardState, TopicKey
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.metadata_log.persistent import Map, drain
 
-MAX_BATCH_RECORDS = 500
+_NO_TOPICS: Map[TopicKey, Map[str, int]] = Map()
 
-
-def topics_gone(state: ShardState, topics: TopicsView) -> list[str]:
-    """Topics with committed offsets that do not exist. Nothing is known to be gone before the first image."""
-    if topics.image.offset < 0:
-        return []
-    named = {name for offsets in state.offsets.values() for name in offsets}
-    return sorted(name for name in named if topics.topic_id(name) is None)
+SLICE_STEPS = 100
+"""What is looked at in one turn of the event loop. If all of it is to be forgotten: some milliseconds."""
 
 
-def build_cleanup(
-    state: ShardState, call: Call, deleted_topics: Mapping[str, ShardState] | None = None
-) -> CoordinatorResult:
-    """Tombstones for offsets of ``deleted_topics`` (as of the state given), or else for what has expired."""
-    if deleted_topics is not None:
-        found = _of_deleted_topics(state, deleted_topics)
-    else:
-        found = _expired(state, call)
-    return CoordinatorResult(None, tuple(islice(found, MAX_BATCH_RECORDS)))
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A committed offset, or a group as such (``value`` None), that may have to be forgotten."""
+
+    group_id: str
+    topic: str = ""
+    partition: int = -1
+    value: OffsetCommitValue | None = None
 
 
-def _of_deleted_topics(state: ShardState, deleted_topics: Mapping[str, ShardState]) -> Iterator[GroupRecord]:
-    for group_id in sorted(state.offsets):
-        topics = state.offsets[group_id]
-        for topic in sorted(name for name in deleted_topics if name in topics):
-            before = deleted_topics[topic].group_offsets(group_id).get(topic)
-            for partition in sorted(topics[topic]):
-                # A later commit belongs to a new topic of the same name.
-                if before is not None and before.get(partition) is topics[topic][partition]:
-                    yield GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
+Steps: TypeAlias = Iterator[Candidate | None]
+"""None is a step of the walk that found nothing: it counts as work, too."""
+
+Decide: TypeAlias = Callable[[ShardState, Candidate, Call], Iterable[GroupRecord]]
 
 
-def _expired(state: ShardState, call: Call) -> Iterator[GroupRecord]:
-    for group_id in sorted(state.groups):
-        group = state.groups[group_id]
-        if not group.is_empty or (isinstance(group, ClassicGroup) and group.pending_member_ids):
+class Sweep:
+    """One walk. :meth:`build_slice` may be asked again until :meth:`slice_is_written` says to go on."""
+
+    def __init__(self, steps: Steps, decide: Decide) -> None:
+        self._steps = steps
+        self._decide = decide
+        self._slice: list[Candidate] = []
+        self._is_taken = False
+        self.is_finished = False
+
+    def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult:
+        if not self._is_taken:
+            taken = list(islice(self._steps, SLICE_STEPS))
+            self.is_finished = len(taken) < SLICE_STEPS
+            found = (candidate for candidate in taken if candidate is not None)
+            # Maps are walked in the order of hashes; within a slice records have the same order everywhere.
+            self._slice = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
+            self._is_taken = True
+        records = (record for candidate in self._slice for record in self._decide(state, candidate, call))
+        return CoordinatorResult(None, tuple(records))
+
+    def slice_is_written(self) -> None:
+        self._slice = []
+        self._is_taken = False
+
+
+def sweep_deleted_topics(state: ShardState, deleted: Collection[TopicKey]) -> Sweep:
+    """Forgets what was committed for topics that were deleted just now."""
+    gone = {key for name, topic_id in deleted for key in ((name, topic_id), (name, ZERO_UUID))}
+    by_topic = Map((key, state.groups_by_topic[key]) for key in gone if key in state.groups_by_topic)
+    return Sweep(_offsets_of_topics(by_topic, state.offsets, gone.__contains__), _forget_if_unchanged)
+
+
+def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Collection[str]) -> Sweep:
+    """Forgets what earlier coordinators left behind of topics that do not exist.
+
+    All of ``state`` is older than ``topics``: it was written before this broker was elected. So a topic that
+    is not among them is gone, not new. ``deleted_names``: topics that were deleted during the load; one of
+    the same name may exist again.
+    """
+
+    def is_gone(key: TopicKey) -> bool:
+        name, topic_id = key
+        current = topics.topic_id(name)
+        return current is None or (name in deleted_names if topic_id == ZERO_UUID else topic_id != current)
+
+    # Nothing is known to be gone before the first image.
+    by_topic = state.groups_by_topic if topics.image.offset >= 0 else _NO_TOPICS
+    return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _forget_if_unchanged)
+
+
+def sweep_expired_offsets(state: ShardState) -> Sweep:
+    """Forgets offsets of groups without members that nobody has committed for the retention time."""
+    return Sweep(_offsets_without_members(state.groups, state.offsets), _forget_if_expired)
+
+
+def sweep_expired_groups(state: ShardState) -> Sweep:
+    """Forgets groups with neither members nor offsets; after :func:`sweep_expired_offsets`."""
+    steps = (
+        Candidate(group_id) if _has_no_members(group) else None for group_id, group in drain(state.groups)
+    )
+    return Sweep(steps, _forget_group_if_idle)
+
+
+# The walks hold on to nothing that they have passed: see drain().
+
+
+def _offsets_of_topics(
+    by_topic: Map[TopicKey, Map[str, int]],
+    offsets: Map[str, GroupOffsets],
+    is_gone: Callable[[TopicKey], bool],
+) -> Steps:
+    for key, groups in drain(by_topic):
+        yield None
+        if not is_gone(key):
             continue
-        emptied_ms = group.state_timestamp_ms if isinstance(group, ClassicGroup) else -1
-        keeps_some = False
-        for topic, partitions in sorted(state.group_offsets(group_id).items()):
-            for partition, value in sorted(partitions.items()):
-                if _expires_ms(value, emptied_ms, call) <= call.wall_ms:
-                    yield GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
-                else:
-                    keeps_some = True
-        idle = emptied_ms + call.config.offsets_retention_ms <= call.wall_ms
-        if not keeps_some and idle:
-            if isinstance(group, ConsumerGroup):
-                yield from group_tombstones(group)
-            elif group.generation:
-                yield GroupRecord(GroupMetadataKey(group_id), None)
+        name, _ = key
+        for group_id, _ in drain(groups):
+            group_offsets = offsets[group_id]
+            if name not in group_offsets:
+                continue  # the group had offsets of two topics of this name, and both are gone
+            offsets = offsets.set(group_id, group_offsets.delete(name))
+            for partition, value in drain(group_offsets[name]):
+                gone = is_gone((name, value.topic_id))
+                yield Candidate(group_id, name, partition, value) if gone else None
+
+
+def _offsets_without_members(groups: Map[str, Group], offsets: Map[str, GroupOffsets]) -> Steps:
+    for group_id, group in drain(groups):
+        yield None
+        group_offsets = offsets.get(group_id)
+        if group_offsets is None or not _has_no_members(group):
+            continue
+        offsets = offsets.delete(group_id)
+        for topic, partitions in drain(group_offsets):
+            for partition, value in drain(partitions):
+                yield Candidate(group_id, topic, partition, value)
+
+
+def _forget_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+    if state.committed(seen.group_id, seen.topic, seen.partition) is seen.value:
+        yield GroupRecord(OffsetCommitKey(seen.group_id, seen.topic, seen.partition), None)
+
+
+def _forget_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+    group = state.groups.get(seen.group_id)
+    if group is None or seen.value is None or not _has_no_members(group):
+        return
+    if _expires_ms(seen.value, _emptied_ms(group), call) <= call.wall_ms:
+        yield from _forget_if_unchanged(state, seen, call)
+
+
+def _forget_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+    group = state.groups.get(seen.group_id)
+    if group is None or not _has_no_members(group) or seen.group_id in state.offsets:
+        return
+    if _emptied_ms(group) + call.config.offsets_retention_ms > call.wall_ms:
+        return
+    if isinstance(group, ConsumerGroup):
+        yield from group_tombstones(group)
+    elif group.generation:
+        yield GroupRecord(GroupMetadataKey(seen.group_id), None)
+
+
+def _has_no_members(group: Group) -> bool:
+    return group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_member_ids)
+
+
+def _emptied_ms(group: Group) -> int:
+    return group.state_timestamp_ms if isinstance(group, ClassicGroup) else -1
 
 
 def _expires_ms(value: OffsetCommitValue, emptied_ms: int, call: Call) -> int:

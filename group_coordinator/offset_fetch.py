@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.records import OffsetCommitValue
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import ShardState, TopicOffsets
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -23,6 +23,9 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from pykraft.metadata_log.persistent import Map
+
+_NONE_COMMITTED: TopicOffsets = Map()
 
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
@@ -57,14 +60,15 @@ def fetch_group_offsets(
     offsets = state.group_offsets(request.group_id)
     for topic in request.topics:
         name = topics.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
-        committed = offsets.get(name) if name is not None else None
+        committed = _NONE_COMMITTED if name is None else offsets.get(name, _NONE_COMMITTED)
+        topic_id = None if name is None else topics.topic_id(name)
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
         answer.topics.append(
             OffsetFetchResponseTopics(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(index, None if committed is None else committed.get(index), code)
+                    _partition(index, _of_topic(committed.get(index), topic_id), code)
                     for index in topic.partition_indexes
                 ],
             )
@@ -78,16 +82,25 @@ def _all_topics(
     answers = []
     for name, committed in sorted(state.group_offsets(group_id).items()):
         topic_id = topics.topic_id(name)
-        if topic_id is None and version >= TOPIC_ID_VERSION:
-            continue  # deleted a moment ago; it has no id left to be named by
+        current = [index for index in sorted(committed) if _of_topic(committed[index], topic_id)]
+        if not current or (topic_id is None and version >= TOPIC_ID_VERSION):
+            continue  # deleted a moment ago
         answers.append(
             OffsetFetchResponseTopics(
                 name=name,
                 topic_id=topic_id or ZERO_UUID,
-                partitions=[_partition(index, committed[index]) for index in sorted(committed)],
+                partitions=[_partition(index, committed[index]) for index in current],
             )
         )
     return answers
+
+
+def _of_topic(value: OffsetCommitValue | None, topic_id: Uuid | None) -> OffsetCommitValue | None:
+    """What was committed for this topic, and not for one of the same name that has been deleted.
+
+    That nobody sees those any more does not wait for them to be forgotten, which happens in slices.
+    """
+    return value if value is not None and value.topic_id in (ZERO_UUID, topic_id) else None
 
 
 def _check_member(state: ShardState, request: OffsetFetchRequestGroup) -> None:

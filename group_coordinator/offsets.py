@@ -16,6 +16,7 @@ from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -49,6 +50,7 @@ def handle_offset_commit(state: ShardState, request: OffsetCommitRequest, call: 
                     metadata=partition.committed_metadata or "",
                     commit_timestamp_ms=call.wall_ms,
                     expire_timestamp_ms=expires_ms,
+                    topic_id=_recorded_topic_id(name, expires_ms, call),
                 )
                 key = OffsetCommitKey(request.group_id, name, partition.partition_index)
                 records.append(GroupRecord(key, value))
@@ -57,6 +59,11 @@ def handle_offset_commit(state: ShardState, request: OffsetCommitRequest, call: 
 
 def _topic_name(topic: OffsetCommitRequestTopic, call: Call) -> str | None:
     return call.topics.topic_name(topic.topic_id) if call.version >= TOPIC_ID_VERSION else topic.name
+
+
+def _recorded_topic_id(name: str, expires_ms: int | None, call: Call) -> Uuid:
+    topic_id = call.topics.topic_id(name)
+    return ZERO_UUID if topic_id is None or expires_ms is not None else topic_id
 
 
 def _check_partition(name: str | None, partition: OffsetCommitRequestPartition, call: Call) -> ErrorCode:
@@ -133,13 +140,10 @@ def build_commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetC
     )
 
 
-def build_offset_tombstones(
-    state: ShardState, deleted_topics: frozenset[str], group_id: str | None = None
-) -> list[GroupRecord]:
-    """Forget the offsets of topics that are gone, in one group or in all."""
-    records = []
-    for owner_id in sorted(state.offsets) if group_id is None else [group_id]:
-        for topic in sorted(deleted_topics & set(state.group_offsets(owner_id))):
-            for partition in sorted(state.group_offsets(owner_id)[topic]):
-                records.append(GroupRecord(OffsetCommitKey(owner_id, topic, partition), None))
-    return records
+def build_offset_tombstones(state: ShardState, group_id: str) -> list[GroupRecord]:
+    """Forget all offsets of a group."""
+    return [
+        GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
+        for topic, partitions in sorted(state.group_offsets(group_id).items())
+        for partition in sorted(partitions)
+    ]

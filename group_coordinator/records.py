@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 
 TopicPartition: TypeAlias = tuple[Uuid, int]
 Partitions: TypeAlias = frozenset[TopicPartition]
@@ -37,13 +37,18 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitValue:
-    """``expire_timestamp_ms`` is None unless an old client asked for a retention of its own."""
+    """``topic_id`` tells topics of the same name apart; zero if the record does not say which it was.
+
+    ``expire_timestamp_ms`` is None unless an old client asked for a retention of its own. The record format
+    that holds one has no room for a topic id.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
+    topic_id: Uuid = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ order a compacted log brings records of different keys; it never reads a clock a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
@@ -20,8 +19,11 @@ from pykraft.group_coordinator.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.state import NO_OFFSETS, ShardState
+from pykraft.group_coordinator.state import ShardState, TopicKey, TopicOffsets
 from pykraft.metadata_log.persistent import Map
+
+_NO_PARTITIONS: TopicOffsets = Map()
+_NO_GROUPS: Map[str, int] = Map()
 
 
 def replay_all(state: ShardState, records: Iterable[GroupRecord]) -> ShardState:
@@ -66,18 +68,40 @@ def _without_group(state: ShardState, group_id: str) -> ShardState:
 
 def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitValue | None) -> ShardState:
     topics = state.group_offsets(key.group_id)
-    partitions = topics.get(key.topic)
+    partitions = topics.get(key.topic, _NO_PARTITIONS)
+    old = partitions.get(key.partition)
+    if value is None and old is None:
+        return state
+    by_topic = _reindexed(state.groups_by_topic, key, old, value)
     if value is None:
-        if partitions is None or key.partition not in partitions:
-            return state
         partitions = partitions.delete(key.partition)
         topics = topics.set(key.topic, partitions) if partitions else topics.delete(key.topic)
         offsets = state.offsets.set(key.group_id, topics) if topics else state.offsets.delete(key.group_id)
-        state = replace(state, offsets=offsets)
+        state = ShardState(state.groups, offsets, by_topic)
         only_for_offsets = state.groups.get(key.group_id) == ClassicGroup(key.group_id)
         return state.without_group(key.group_id) if only_for_offsets and not topics else state
-    partitions = (Map() if partitions is None else partitions).set(key.partition, value)
-    offsets = state.offsets.set(key.group_id, (topics or NO_OFFSETS).set(key.topic, partitions))
-    if key.group_id not in state.groups:
-        state = state.with_group(ClassicGroup(key.group_id))
-    return replace(state, offsets=offsets)
+    offsets = state.offsets.set(key.group_id, topics.set(key.topic, partitions.set(key.partition, value)))
+    groups = state.groups
+    if key.group_id not in groups:
+        groups = groups.set(key.group_id, ClassicGroup(key.group_id))
+    return ShardState(groups, offsets, by_topic)
+
+
+def _reindexed(
+    by_topic: Map[TopicKey, Map[str, int]],
+    key: OffsetCommitKey,
+    old: OffsetCommitValue | None,
+    new: OffsetCommitValue | None,
+) -> Map[TopicKey, Map[str, int]]:
+    """The index after ``new`` took the place of ``old``; most often both are of the same topic."""
+    if old is not None and new is not None and old.topic_id == new.topic_id:
+        return by_topic
+    for value, change in ((old, -1), (new, +1)):
+        if value is None:
+            continue
+        topic = (key.topic, value.topic_id)
+        counts = by_topic.get(topic, _NO_GROUPS)
+        count = counts.get(key.group_id, 0) + change
+        counts = counts.set(key.group_id, count) if count else counts.delete(key.group_id)
+        by_topic = by_topic.set(topic, counts) if counts else by_topic.delete(topic)
+    return by_topic

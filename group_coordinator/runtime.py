@@ -1,6 +1,6 @@
-"""The shards this broker leads, and everyone who waits for one: the only file here that holds futures.
+"""The shards this broker leads, and everyone who waits for one.
 
-Loading, answering at the high watermark, parked joins and syncs, timers. Decisions are made in pure code;
+Loading, answering at the high watermark, parked joins and syncs, timers, cleaning up in slices. Decisions are made in pure code;
 this file decides only *when* an answer leaves. On resignation everything that waits for a shard fails with
 NOT_COORDINATOR and the shard is dropped: its next leader knows everything that was ever answered.
 """
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.housekeeping import build_cleanup, topics_gone
+from pykraft.group_coordinator.hosted import HostedShard, Waiting
+from pykraft.group_coordinator.housekeeping import (
+    Sweep,
+    sweep_after_load,
+    sweep_deleted_topics,
+    sweep_expired_groups,
+    sweep_expired_offsets,
+)
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, build_superseded
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
@@ -33,10 +39,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOAD_SLICE_RECORDS = 500
+_GROWTH_RECORDS = 5_000
 _LOAD_RETRY_S = 0.2
 _LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
 _WAITING_CHECK_MS = 500
+_SESSIONS_PER_TICK = 500
+_EXPIRED_PER_TICK = 20
 
 FaultHandler = Callable[[str, BaseException], None]
 
@@ -56,52 +65,6 @@ class _NoLease:
         return True
 
 
-class _Waiting:
-    """Somebody to be answered once the high watermark reaches ``offset``, or told off at the deadline."""
-
-    __slots__ = ("answer", "deadline_ms", "future", "offset")
-
-    def __init__(self, offset: int, deadline_ms: int, future: asyncio.Future[object], answer: object) -> None:
-        self.offset = offset
-        self.deadline_ms = deadline_ms
-        self.future = future
-        self.answer = answer
-
-
-class HostedShard:
-    """A shard with those who wait for it."""
-
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
-        self.load_task: asyncio.Task[None] | None = None
-        self.parked: dict[Parked, asyncio.Future[object]] = {}
-        self.waiting: deque[_Waiting] = deque()
-        # With the state of that moment: commits that came later belong to a new topic of the same name.
-        self.deleted_topics: dict[str, ShardState] = {}
-        self.next_cleanup_ms = 0
-
-    def release(self, high_watermark: int) -> None:
-        while self.waiting and self.waiting[0].offset <= high_watermark:
-            waiting = self.waiting.popleft()
-            if not waiting.future.done():
-                waiting.future.set_result(waiting.answer)
-
-    def give_up_waiting(self, now_ms: int) -> None:
-        """The replicas take too long. What was decided stands, but the client must ask again."""
-        while self.waiting and self.waiting[0].deadline_ms <= now_ms:
-            _fail(self.waiting.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def drop(self) -> None:
-        if self.load_task is not None:
-            self.load_task.cancel()
-        for future in self.parked.values():
-            _fail(future, ErrorCode.NOT_COORDINATOR)
-        for waiting in self.waiting:
-            _fail(waiting.future, ErrorCode.NOT_COORDINATOR)
-        self.parked.clear()
-        self.waiting.clear()
-
-
 class CoordinatorRuntime:
     def __init__(
         self,
@@ -110,6 +73,7 @@ class CoordinatorRuntime:
         clock: Clock,
         lease: Lease | None = None,
         on_fault: FaultHandler | None = None,
+        on_growth: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
         self.topics = TopicsView()
@@ -118,6 +82,8 @@ class CoordinatorRuntime:
         self._clock = clock
         self._lease = _NoLease() if lease is None else lease
         self._on_fault = on_fault
+        self._on_growth = on_growth or (lambda: None)
+        self._grown_records = 0
         self._lapsed = False
         self._hosted: dict[int, HostedShard] = {}
         self._timer_task: asyncio.Task[None] | None = None
@@ -171,19 +137,23 @@ class CoordinatorRuntime:
                 continue
             if next_offset == offset:
                 break
-            await _replay_in_slices(shard, records)
+            await self._replay_in_slices(shard, records)
             offset = next_offset
-        now_ms = self._clock.monotonic_ms()
-        shard.finish_loading(offset, self.config_of, now_ms)
-        hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
-        # Topics may have been deleted, and even made anew, during the load. All that was loaded is older: it
-        # was written before this broker was elected.
-        gone = {*topics_gone(shard.state, self.topics), *hosted.deleted_topics}
-        hosted.deleted_topics = dict.fromkeys(gone, shard.state)
-        self._forget_deleted_topics(hosted)
-        self._wake.set()
+        shard.finish_loading(offset, self.config_of)
+        hosted.next_cleanup_ms = self._clock.monotonic_ms() + self.config.offsets_retention_check_interval_ms
+        self._start_sweep(hosted, sweep_after_load(shard.state, self.topics, hosted.deleted_while_loading))
         level = logging.INFO if offset else logging.DEBUG  # a new topic: fifty partitions of nothing
         log.log(level, "loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
+
+    async def _replay_in_slices(self, shard: Shard, records: Sequence[Record]) -> None:
+        """Fold without holding the event loop for long."""
+        for start in range(0, len(records), _LOAD_SLICE_RECORDS):
+            shard.load(records[start : start + _LOAD_SLICE_RECORDS])
+            self._grown_records += _LOAD_SLICE_RECORDS
+            if self._grown_records >= _GROWTH_RECORDS:
+                self._grown_records = 0
+                self._on_growth()
+            await asyncio.sleep(0)
 
     # ---- events of the broker
 
@@ -192,6 +162,9 @@ class CoordinatorRuntime:
         if hosted is not None and hosted.shard.loaded:
             hosted.shard.advance(high_watermark)
             hosted.release(high_watermark)
+            if hosted.swept_offset is not None and hosted.swept_offset <= high_watermark:
+                hosted.swept_offset = None
+                self._wake.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         old = self.topics.image
@@ -200,12 +173,12 @@ class CoordinatorRuntime:
             self.topics = TopicsView(image)
         if not delta.deleted_topics:
             return
-        deleted = [topic.name for topic in delta.deleted_topics.values()]
-        for partition in sorted(self._hosted):
-            hosted = self._hosted[partition]
-            hosted.deleted_topics.update(dict.fromkeys(deleted, hosted.shard.state))
+        deleted = [(topic.name, topic.id) for topic in delta.iter_deleted_topics()]
+        for hosted in self._hosted.values():
             if hosted.shard.loaded:
-                self._forget_deleted_topics(hosted)
+                self._start_sweep(hosted, sweep_deleted_topics(hosted.shard.state, deleted))
+            else:
+                hosted.deleted_while_loading.update(name for name, _ in deleted)
 
     def config_of(self, group_id: str) -> GroupConfig:
         """The settings of a group: what was set for it, else what holds here."""
@@ -289,7 +262,7 @@ class CoordinatorRuntime:
     ) -> None:
         if offset is not None:
             deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
-            hosted.waiting.append(_Waiting(offset, deadline_ms, future, answer))
+            hosted.waiting.append(Waiting(offset, deadline_ms, future, answer))
             if deadline_ms < self._sleeping_until_ms:
                 self._wake.set()
         elif not future.done():
@@ -310,26 +283,32 @@ class CoordinatorRuntime:
             self.tick()
 
     def tick(self) -> None:
-        """Let everything that is due at this moment happen."""
+        """Let what is due at this moment happen: as much of it as a turn of the event loop allows."""
         now_ms = self._clock.monotonic_ms()
         leads = self._lease.lease_valid(now_ms)
         for partition in sorted(self._hosted):
             hosted = self._hosted[partition]
             if not hosted.shard.loaded:
                 continue
-            if not leads:
-                hosted.give_up_waiting(now_ms)
-                continue
-            if self._lapsed:
-                hosted.shard.restart_sessions(self.config_of, now_ms)
-            for outcome in hosted.shard.expire(self._timer_call(), now_ms=now_ms):
-                self._settle(hosted, outcome)
             hosted.give_up_waiting(now_ms)
-            self._forget_deleted_topics(hosted)
-            if hosted.next_cleanup_ms <= now_ms:
-                hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
-                self._clean_up(hosted)
+            if leads:
+                self._run_timers_of(hosted, now_ms)
+        if leads:
+            self._sweep(now_ms)
         self._lapsed = not leads
+
+    def _run_timers_of(self, hosted: HostedShard, now_ms: int) -> None:
+        shard = hosted.shard
+        if self._lapsed:
+            shard.restart_sessions(self.config_of)
+        if shard.starts_sessions:
+            shard.start_sessions(now_ms, _SESSIONS_PER_TICK)
+        if not shard.starts_sessions:
+            for outcome in shard.expire(self._timer_call(), now_ms=now_ms, limit=_EXPIRED_PER_TICK):
+                self._settle(hosted, outcome)
+        if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
+            hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
+            self._start_sweep(hosted, sweep_expired_offsets(shard.state), sweep_expired_groups(shard.state))
 
     def _next_wake_ms(self, now_ms: int) -> int:
         wake_ms = now_ms + _IDLE_WAIT_MS
@@ -338,11 +317,13 @@ class CoordinatorRuntime:
                 continue
             if self._lapsed:
                 return min(wake_ms, now_ms + _WAITING_CHECK_MS)
+            if hosted.shard.starts_sessions:
+                return now_ms
             deadline_ms = hosted.shard.deadlines.next_deadline_ms()
             if deadline_ms is not None:
                 wake_ms = min(wake_ms, deadline_ms)
-            wake_ms = min(wake_ms, hosted.next_cleanup_ms)
-            if hosted.waiting or hosted.deleted_topics:
+            wake_ms = min(wake_ms, hosted.sweep_due_ms if hosted.sweeps else hosted.next_cleanup_ms)
+            if hosted.waiting:
                 wake_ms = min(wake_ms, now_ms + _WAITING_CHECK_MS)
         return wake_ms
 
@@ -351,26 +332,28 @@ class CoordinatorRuntime:
 
     # ---- housekeeping
 
-    def _forget_deleted_topics(self, hosted: HostedShard) -> None:
-        if hosted.deleted_topics and self._apply_all(
-            hosted, lambda state: build_cleanup(state, self._timer_call(), hosted.deleted_topics)
-        ):
-            hosted.deleted_topics = {}
+    def _start_sweep(self, hosted: HostedShard, *sweeps: Sweep) -> None:
+        hosted.sweeps.extend(sweeps)
+        self._wake.set()
 
-    def _clean_up(self, hosted: HostedShard) -> None:
-        self._apply_all(hosted, lambda state: build_cleanup(state, self._timer_call()))
-
-    def _apply_all(self, hosted: HostedShard, decide: Callable[[ShardState], CoordinatorResult]) -> bool:
-        """Apply until there is nothing more to do; False if a write failed (it will be tried again)."""
+    def _sweep(self, now_ms: int) -> None:
+        """One slice of one sweep; the shards take turns."""
+        due = [hosted for hosted in self._hosted.values() if hosted.sweep_due_ms <= now_ms]
+        if not due:
+            return
+        hosted = min(due, key=lambda hosted: hosted.sweep_from_ms)
+        sweep = hosted.sweeps[0]
+        call = self._timer_call()
         try:
-            while True:
-                before = hosted.shard.state
-                self._settle(hosted, self._apply(hosted, decide))
-                if hosted.shard.state is before:
-                    return True
+            outcome = self._apply(hosted, lambda state: sweep.build_slice(state, call))
         except KafkaError as error:
             log.warning("cleaning up __consumer_offsets-%d: %s", hosted.shard.partition, error)
-            return False
+            hosted.sweep_from_ms = now_ms + _WAITING_CHECK_MS
+            return
+        sweep.slice_is_written()
+        hosted.sweep_from_ms, hosted.swept_offset = now_ms, outcome.offset
+        if sweep.is_finished:
+            hosted.sweeps.popleft()
 
     def _report_bug(self, task: asyncio.Task[None]) -> None:
         """A background task never ends by itself: if it does, that is a bug, and the owner must know."""
@@ -381,15 +364,3 @@ class CoordinatorRuntime:
         else:
             context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(context)
-
-
-async def _replay_in_slices(shard: Shard, records: Sequence[Record]) -> None:
-    """Fold without holding the event loop for long."""
-    for start in range(0, len(records), _LOAD_SLICE_RECORDS):
-        shard.load(records[start : start + _LOAD_SLICE_RECORDS])
-        await asyncio.sleep(0)
-
-
-def _fail(future: asyncio.Future[object], code: ErrorCode) -> None:
-    if not future.done():
-        future.set_exception(KafkaError(code))

@@ -83,9 +83,11 @@ class GroupCoordinatorService:
         rng: Random,
         lease: Lease | None = None,
         on_fault: FaultHandler | None = None,
+        on_growth: Callable[[], None] | None = None,
     ) -> None:
+        """``on_growth`` is called now and then while much is loaded that will stay."""
         self.config = config
-        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault)
+        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth)
         self._clock = clock
         self._rng = rng
 

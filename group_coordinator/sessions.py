@@ -95,10 +95,17 @@ class Deadlines:
                 return when_ms
         return None
 
-    def pop_expired(self, now_ms: int) -> list[tuple[TimerKey, int]]:
-        """Remove and return every timer whose deadline has passed, earliest first, with its epoch."""
+    def pop_expired(self, now_ms: int, limit: int) -> list[tuple[TimerKey, int]]:
+        """Remove and return timers whose deadline has passed, earliest first, with their epochs.
+
+        At most ``limit`` of them; the others stay due.
+        """
         expired: list[tuple[TimerKey, int]] = []
-        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+        while (
+            len(expired) < limit
+            and (deadline_ms := self.next_deadline_ms()) is not None
+            and deadline_ms <= now_ms
+        ):
             _, key = heapq.heappop(self._heap)
             _, epoch = self._deadlines.pop(key)
             expired.append((key, epoch))

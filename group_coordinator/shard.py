@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import decode_record, encode_records
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.expiry import handle_timer, timers_after_load
+from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult
-from pykraft.group_coordinator.sessions import Deadlines
+from pykraft.group_coordinator.sessions import Deadlines, TimerChange
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.primitives import ProtocolError
@@ -74,6 +75,7 @@ class Shard:
         self._writer = writer
         self._timeline: Timeline[ShardState] = Timeline(EMPTY_STATE)
         self._loading = EMPTY_STATE
+        self._new_sessions: Iterator[tuple[TimerChange, ...]] | None = None
         self._pending_offset = -1
         self._high_watermark = 0
 
@@ -101,8 +103,8 @@ class Shard:
             if decoded is not None:
                 self._loading = replay(self._loading, decoded)
 
-    def finish_loading(self, end_offset: int, config_of: Callable[[str], GroupConfig], now_ms: int) -> None:
-        """The whole log is folded, up to ``end_offset``; sessions start now.
+    def finish_loading(self, end_offset: int, config_of: Callable[[str], GroupConfig]) -> None:
+        """The whole log is folded, up to ``end_offset``; sessions are to be started.
 
         The end of the log may lie above the high watermark: answers wait for it as if it were our own write.
         """
@@ -110,14 +112,30 @@ class Shard:
         self._timeline.set(end_offset, self._loading)
         self._loading = EMPTY_STATE
         self._pending_offset = end_offset
-        self.restart_sessions(config_of, now_ms)
+        self.restart_sessions(config_of)
         self.advance(self._known_high_watermark())
         self.loaded = True
 
-    def restart_sessions(self, config_of: Callable[[str], GroupConfig], now_ms: int) -> None:
-        """Nobody could be heard until now: every member gets a full session."""
-        for change in timers_after_load(self.state, config_of):
-            self.deadlines.apply(change, now_ms)
+    def restart_sessions(self, config_of: Callable[[str], GroupConfig]) -> None:
+        """Nobody could be heard until now: :meth:`start_sessions` gives every member a full session."""
+        self._new_sessions = iter_new_sessions(self.state, lambda: self.state, config_of)
+
+    @property
+    def starts_sessions(self) -> bool:
+        """Members still wait for their new sessions; until all have one nothing expires."""
+        return self._new_sessions is not None
+
+    def start_sessions(self, now_ms: int, limit: int) -> None:
+        """Take up to ``limit`` steps of what :meth:`restart_sessions` began."""
+        if self._new_sessions is None:
+            return
+        steps = 0
+        for changes in islice(self._new_sessions, limit):
+            steps += 1
+            for change in changes:
+                self.deadlines.apply(change, now_ms)
+        if steps < limit:
+            self._new_sessions = None
 
     def advance(self, high_watermark: int) -> None:
         self._timeline.commit(high_watermark)
@@ -147,10 +165,11 @@ class Shard:
         self.advance(high_watermark)
         return self._pending_offset if self._pending_offset > high_watermark else None
 
-    def expire(self, call: Call, *, now_ms: int) -> list[Outcome]:
-        """Let every timer that has run out take effect."""
+    def expire(self, call: Call, *, now_ms: int, limit: int = 2**31) -> list[Outcome]:
+        """Let timers that have run out take effect, at most ``limit`` of them."""
+        assert not self.starts_sessions, "some deadlines are still those of before"
         outcomes = []
-        for key, epoch in self.deadlines.pop_expired(now_ms):
+        for key, epoch in self.deadlines.pop_expired(now_ms, limit):
             if key in self.deadlines:
                 continue  # one that ran out before it has set it anew
             try:

@@ -12,19 +12,26 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.records import OffsetCommitValue
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.persistent import Map
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 TopicOffsets: TypeAlias = Map[int, OffsetCommitValue]
 GroupOffsets: TypeAlias = Map[str, TopicOffsets]
 
+TopicKey: TypeAlias = tuple[str, Uuid]
+"""A topic by name and id, as committed offsets name it; the id is zero where they do not say."""
+
 NO_OFFSETS: GroupOffsets = Map()
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
+    """``groups_by_topic`` is an index into ``offsets``: which groups have how many of a topic."""
+
     groups: Map[str, Group] = field(default_factory=Map)
     offsets: Map[str, GroupOffsets] = field(default_factory=Map)
+    groups_by_topic: Map[TopicKey, Map[str, int]] = field(default_factory=Map)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
@@ -36,6 +43,10 @@ class ShardState:
 
     def group_offsets(self, group_id: str) -> GroupOffsets:
         return self.offsets.get(group_id, NO_OFFSETS)
+
+    def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
+        partitions = self.group_offsets(group_id).get(topic)
+        return None if partitions is None else partitions.get(partition)
 
     def with_group(self, group: Group) -> ShardState:
         return replace(self, groups=self.groups.set(group.group_id, group))

@@ -43,6 +43,7 @@ from pykraft.node.incarnation import Incarnation
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.rpc import RpcTransport
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.tcp import StreamRuntime
@@ -114,6 +115,7 @@ class BrokerNode:
             random.Random(),
             lease=self._lifecycle,
             on_fault=self._fault,
+            on_growth=keep_out_of_collection,
         )
         self._join_groups_to_replicas(self._replicas, self._groups)
         services = BrokerServices(

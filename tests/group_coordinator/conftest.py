@@ -114,7 +114,8 @@ class ShardLab:
         shard = Shard(0, 1, self.writer)
         shard.load(self.writer.records(0))
         end_offset = len(self.writer.logs.get(0, []))
-        shard.finish_loading(end_offset, lambda group_id: self.config, self.clock.now_ms)
+        shard.finish_loading(end_offset, lambda group_id: self.config)
+        shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
     def fail_over(self) -> None:

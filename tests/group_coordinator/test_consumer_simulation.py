@@ -114,7 +114,8 @@ class World:
         shard = Shard(0, 1, self.writer)
         shard.load(self.writer.records(0))
         end_offset = len(self.writer.logs.setdefault(0, []))
-        shard.finish_loading(end_offset, lambda group_id: CONFIG, self.clock.now_ms)
+        shard.finish_loading(end_offset, lambda group_id: CONFIG)
+        shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
     def call(self) -> Call:

@@ -34,7 +34,12 @@ GOLDEN = [
     (
         GroupRecord(OffsetCommitKey("g", "t", 7), OffsetCommitValue(5, 3, "m", 1_000)),
         "000100016700017400000007",
-        "000300000000000000050000000300016d00000000000003e8",
+        "0004000000000000000500000003026d00000000000003e800",
+    ),
+    (
+        GroupRecord(OffsetCommitKey("g", "t", 7), OffsetCommitValue(5, 3, "m", 1_000, topic_id=TOPIC)),
+        "000100016700017400000007",
+        "0004000000000000000500000003026d00000000000003e8010010" + TOPIC_HEX,
     ),
     (
         GroupRecord(OffsetCommitKey("g", "t", 7), OffsetCommitValue(5, -1, "", 1_000, 2_000)),
@@ -142,8 +147,9 @@ def test_old_partition_metadata_record_is_read_as_nothing() -> None:
         (
             4,
             "000000000000000500000003026d00000000000003e8010010" + TOPIC_HEX,
-            OffsetCommitValue(5, 3, "m", 1_000),
+            OffsetCommitValue(5, 3, "m", 1_000, topic_id=TOPIC),
         ),
+        (3, "00000000000000050000000300016d00000000000003e8", OffsetCommitValue(5, 3, "m", 1_000)),
     ],
 )
 def test_every_version_of_an_offset_is_read(version: int, body: str, expected: OffsetCommitValue) -> None:

@@ -72,6 +72,17 @@ SUITES = {
         "FAILED ",
         seeds=("not properties", "producer"),
     ),
+    # Group coordinators are not in the rings: their own simulations and tests look for these.
+    "groups": Suite(
+        SERVER,
+        (
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            str(ROOT / "tests" / "group_coordinator"),
+            "-k",
+        ),
+        "FAILED ",
+        seeds=("not codec", "codec"),
+    ),
     "quorum": Suite(
         SERVER,
         (

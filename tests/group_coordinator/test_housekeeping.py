@@ -1,0 +1,320 @@
+"""Forgetting in slices: how much a turn does, and that nothing is lost or kept by what happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator import housekeeping, runtime
+from pykraft.group_coordinator.codec import decode_record, encode_records
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.housekeeping import SLICE_STEPS
+from pykraft.group_coordinator.records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.metadata_log.persistent import Map, drain
+
+CONFIG = GroupConfig(offsets_topic_num_partitions=1)
+BIG = 5 * SLICE_STEPS
+
+
+class Coordinator:
+    """A runtime over a log in memory, ticked by hand; offsets are written into the log as if committed."""
+
+    def __init__(self, tools: SimpleNamespace) -> None:
+        self.tools = tools
+        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.writer.read_slice = 10_000
+        self.image = EMPTY_IMAGE
+        self.runtime = CoordinatorRuntime(CONFIG, self.writer, self.clock)
+        self.set_topics({"t": 4, "u": 4})
+
+    def set_topics(self, sizes: dict[str, int], incarnations: dict[str, int] | None = None) -> None:
+        old = self.image
+        self.image = self.tools.make_image(sizes, old.offset + 1, incarnations)
+        deleted = {
+            topic_id: topic
+            for topic_id, topic in old.topics_by_id.items()
+            if topic_id not in self.image.topics_by_id
+        }
+        self.runtime.on_metadata(MetadataDelta(old, self.image, deleted_topics=deleted), self.image)
+
+    def record(self, group_id: str, topic: str, partition: int = 0, offset: int = 1) -> GroupRecord:
+        topic_id = self.image.topic_ids[topic]
+        value = OffsetCommitValue(offset, -1, "", self.clock.now_ms, topic_id=topic_id)
+        return GroupRecord(OffsetCommitKey(group_id, topic, partition), value)
+
+    def write(self, *records: GroupRecord) -> None:
+        """Before the partition is led."""
+        self.writer.append(0, 1, encode_records(records), self.clock.now_ms)
+
+    def commit(self, group_id: str, topic: str, offset: int) -> None:
+        record = self.record(group_id, topic, offset=offset)
+        shard = self.hosted.shard
+        shard.apply(lambda _: CoordinatorResult(None, (record,)), wall_ms=0, now_ms=self.clock.now_ms)
+
+    def lead(self, epoch: int) -> None:
+        async def load() -> None:
+            self.runtime.elect(0, epoch)
+            await self.hosted.load_task
+
+        asyncio.run(load())
+
+    @property
+    def hosted(self) -> Any:
+        return self.runtime._hosted[0]
+
+    @property
+    def state(self) -> ShardState:
+        state = self.hosted.shard.state
+        assert isinstance(state, ShardState)
+        return state
+
+    def ticks_until_clean(self) -> int:
+        ticks = 0
+        while self.hosted.sweeps:
+            ticks += 1
+            self.tick()
+        return ticks
+
+    def tick(self) -> None:
+        """One turn, which may not do more than a slice; live state and log must go on agreeing."""
+        end = len(self.writer.logs[0])
+        self.runtime.tick()
+        assert len(self.writer.logs[0]) - end <= SLICE_STEPS
+        assert self.state == replayed(self.writer), "the state is what the log says"
+
+
+def replayed(writer: Any) -> ShardState:
+    records = (decode_record(key, value) for key, value in writer.logs[0])
+    return replay_all(EMPTY_STATE, (record for record in records if record is not None))
+
+
+@pytest.fixture
+def coordinator(tools: SimpleNamespace) -> Coordinator:
+    return Coordinator(tools)
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics of all offsets that any sweep has looked at."""
+    seen: list[str] = []
+    original = housekeeping._forget_if_unchanged
+
+    def counted(state: ShardState, candidate: Any, call: Any) -> Any:
+        seen.append(candidate.topic)
+        return original(state, candidate, call)
+
+    monkeypatch.setattr(housekeeping, "_forget_if_unchanged", counted)
+    return seen
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten_in_slices_and_once_each(
+    coordinator: Coordinator, looked_at: list[str]
+) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n}", "t") for n in range(BIG)), *(c.record(f"g{n}", "u") for n in range(BIG)))
+    c.lead(1)
+    c.ticks_until_clean()
+    looked_at.clear()
+    c.set_topics({"u": 4})
+    assert c.ticks_until_clean() == BIG // SLICE_STEPS + 1
+    assert looked_at == ["t"] * BIG, "what does not concern the topic is not looked at"
+    assert {name for offsets in c.state.offsets.values() for name in offsets} == {"u"}
+    assert len(c.state.offsets) == BIG
+
+
+def test_a_topic_with_few_offsets_costs_little_beside_many_others(
+    coordinator: Coordinator, looked_at: list[str]
+) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n}", "t") for n in range(BIG)), c.record("h", "u"))
+    c.lead(1)
+    c.ticks_until_clean()
+    looked_at.clear()
+    c.set_topics({"t": 4})
+    assert c.ticks_until_clean() == 1
+    assert looked_at == ["u"]
+
+
+def test_commits_between_the_slices_stay(coordinator: Coordinator) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n:04}", "t", offset=1) for n in range(BIG)))
+    c.lead(1)
+    c.set_topics({"u": 4})
+    c.tick()
+    c.set_topics({"t": 4, "u": 4}, {"t": 2})
+    again = {f"g{n:04}" for n in range(0, BIG, 3)}
+    for group_id in sorted(again):
+        c.commit(group_id, "t", offset=7)
+        c.commit(group_id, "u", offset=8)
+    c.ticks_until_clean()
+    assert set(c.state.offsets) == again
+    for group_id in again:
+        kept = c.state.committed(group_id, "t", 0)
+        assert kept is not None
+        assert (kept.offset, kept.topic_id) == (7, c.image.topic_ids["t"])
+
+
+def test_coordinator_that_takes_over_amid_a_sweep_ends_it_though_the_topic_exists_again(
+    coordinator: Coordinator,
+) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n:04}", "t", offset=1) for n in range(BIG)))
+    c.lead(1)
+    c.set_topics({"u": 4})
+    c.tick()
+    c.set_topics({"t": 4, "u": 4}, {"t": 2})
+    c.commit("new", "t", offset=7)
+    c.runtime.resign(0)
+    c.lead(2)
+    assert len(c.state.offsets) > 1, "the sweep was not through"
+    c.ticks_until_clean()
+    assert set(c.state.offsets) == {"new"}
+
+
+def test_slice_that_cannot_be_written_is_tried_again_and_nothing_is_forgotten_unwritten(
+    coordinator: Coordinator,
+) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n:04}", "t") for n in range(BIG)))
+    c.lead(1)
+    c.ticks_until_clean()
+    c.set_topics({"u": 4})
+    c.tick()
+    left = len(c.state.offsets)
+    assert 0 < left < BIG
+    c.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(10):
+        c.tick()
+        assert len(c.state.offsets) == left
+    c.writer.refuse = None
+    c.clock.now_ms += 500
+    c.ticks_until_clean()
+    assert not c.state.offsets
+
+
+def test_next_slice_waits_until_the_last_is_committed(coordinator: Coordinator) -> None:
+    """Slow replicas are not flooded, and what they have to catch up with stays little."""
+    c = coordinator
+    c.write(*(c.record(f"g{n:04}", "t") for n in range(BIG)))
+    c.lead(1)
+    c.ticks_until_clean()
+    c.writer.hold = True
+    c.set_topics({"u": 4})
+    for _ in range(10):
+        c.tick()
+    assert BIG - len(c.state.offsets) <= SLICE_STEPS
+    c.writer.hold = False
+    c.writer.watermarks[0] = len(c.writer.logs[0])
+    c.runtime.on_high_watermark(0, c.writer.watermarks[0])
+    c.ticks_until_clean()
+    assert not c.state.offsets
+
+
+def test_sweep_lets_go_of_what_it_has_passed() -> None:
+    """Else a walk over a million offsets ends by freeing them all at once."""
+
+    class Value:
+        pass
+
+    values = {n: Value() for n in range(1_000)}
+    gone = [weakref.ref(value) for value in values.values()]
+    walk = drain(Map(values))
+    values.clear()
+    for _ in range(500):
+        next(walk)
+    assert sum(ref() is not None for ref in gone) < 600
+
+
+def test_retention_check_works_in_slices_and_spares_what_was_committed_meanwhile(
+    coordinator: Coordinator,
+) -> None:
+    c = coordinator
+    c.write(*(c.record(f"g{n:04}", "t") for n in range(BIG)))
+    c.lead(1)
+    c.ticks_until_clean()
+    c.clock.now_ms += CONFIG.offsets_retention_ms
+    c.tick()
+    assert c.hosted.sweeps, "more is left to do in later turns"
+    c.commit("g0000", "t", offset=9)
+    c.commit(f"g{BIG - 1:04}", "t", offset=9)
+    c.ticks_until_clean()
+    assert set(c.state.offsets) == set(c.state.groups) == {"g0000", f"g{BIG - 1:04}"}
+
+
+def test_offset_without_a_topic_id_belongs_to_the_topic_that_is_deleted(
+    coordinator: Coordinator,
+) -> None:
+    """Written by a version that recorded none, or with a retention time of its own."""
+    c = coordinator
+    value = OffsetCommitValue(1, -1, "", 0, expire_timestamp_ms=2**40)
+    c.write(GroupRecord(OffsetCommitKey("g", "t", 0), value), c.record("g", "u"))
+    c.lead(1)
+    c.ticks_until_clean()
+    assert value.topic_id == ZERO_UUID
+    assert c.state.committed("g", "t", 0) is not None
+    c.set_topics({"u": 4})
+    c.ticks_until_clean()
+    assert c.state.committed("g", "t", 0) is None
+    assert c.state.committed("g", "u", 0) is not None
+
+
+def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_have_one(
+    coordinator: Coordinator, tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_SESSIONS_PER_TICK", 10)
+    monkeypatch.setattr(runtime, "_EXPIRED_PER_TICK", 5)
+    c = coordinator
+    member = ConsumerGroupMemberMetadataValue(None, None, "c", "/h", ("t",), None, 60_000, None)
+    c.write(*(GroupRecord(ConsumerGroupMemberMetadataKey("g", f"m{n}"), member) for n in range(100)))
+    c.lead(1)
+    deadlines = c.hosted.shard.deadlines
+    started = []
+    while c.hosted.shard.starts_sessions:
+        assert len(c.state.consumer_group("g").members) == 100
+        c.clock.now_ms += CONFIG.consumer_session_timeout_ms  # a very slow start
+        c.tick()
+        started.append(len(deadlines))
+    assert started[:2] == [9, 19], "a group and its first members, more members"
+    assert len(started) == 11
+    c.clock.now_ms += CONFIG.consumer_session_timeout_ms
+    members = []
+    while not c.state.consumer_group("g").is_empty:
+        members.append(len(c.state.consumer_group("g").members))
+        c.tick()
+    assert members[:3] == [95, 90, 85], "what is due at once is done in slices, too"
+
+
+def test_index_by_topic_is_what_the_offsets_say(tools: SimpleNamespace) -> None:
+    rng = Random(6)
+    ids = [ZERO_UUID, tools.topic_id("t"), tools.topic_id("t", 2)]
+    state = EMPTY_STATE
+    for step in range(2_000):
+        key = OffsetCommitKey(f"g{rng.randrange(4)}", rng.choice("tu"), rng.randrange(3))
+        value = None if rng.random() < 0.4 else OffsetCommitValue(step, -1, "", 0, topic_id=rng.choice(ids))
+        state = replay(state, GroupRecord(key, value))
+        expected: dict[Any, dict[str, int]] = {}
+        for group_id, topics in state.offsets.items():
+            for name, partitions in topics.items():
+                for committed in partitions.values():
+                    counts = expected.setdefault((name, committed.topic_id), {})
+                    counts[group_id] = counts.get(group_id, 0) + 1
+        assert {topic: dict(counts) for topic, counts in state.groups_by_topic.items()} == expected
