@@ -1,8 +1,9 @@
 """The shards this broker leads, and everyone who waits for one.
 
-Loading, answering at the high watermark, parked joins and syncs, timers, cleaning up in slices. Decisions are made in pure code;
-this file decides only *when* an answer leaves. On resignation everything that waits for a shard fails with
-NOT_COORDINATOR and the shard is dropped: its next leader knows everything that was ever answered.
+Loading, answering at the high watermark, parked joins and syncs, timers, cleaning up in slices. Decisions are
+made in pure code; this file decides only *when* an answer leaves. On resignation everything that waits for a
+shard fails with NOT_COORDINATOR and the shard is dropped: its next leader knows everything that was ever
+answered.
 """
 
 from __future__ import annotations
