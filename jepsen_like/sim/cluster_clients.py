@@ -262,13 +262,14 @@ class Clients:
     async def _wish_late(self, node: SimNode, broker: SimBroker) -> None:
         """What a broker sent before it was unfenced, a wish to stay fenced, arrives only now.
 
-        Not from one that is dead or cut off: every wish is a word from it, and it would never be fenced.
+        Not from one that is dead, cut off or starved: every wish is a word from it, and it would never be
+        fenced.
         """
         sender = self._rng.choice(self._world.brokers)
         victim = sender.id
         known = self._world.checker.model.brokers.get(victim)
         silent = not sender.runs or any(victim == from_id for from_id, _ in self._world.links.cuts)
-        if known is None or known.fenced or silent:
+        if known is None or known.fenced or silent or victim in self._world.starved:
             return
         await broker.channel.call(
             "BrokerHeartbeat",

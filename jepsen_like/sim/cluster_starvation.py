@@ -21,13 +21,16 @@ class Starvation:
     """Until :meth:`end` the victim, which is no controller, fetches in vain.
 
     Its being behind is seen within half a session, and borne for a whole one; some retries come on top. Only
-    time counts in which one and the same active controller ran: its successor is patient anew.
+    time counts in which one and the same active controller ran: its successor is patient anew. So is one that
+    hears a late wish of the victim: who does not know the controller sends it nothing else, and is taken to
+    live, and to have got so far, from then on.
     """
 
     def __init__(self, world: World, victim: SimNode) -> None:
         self._world = world
         self._victim = victim
         self._reign: tuple[int, int] | None = None
+        self._wishes = 0
         self._watched_ms = 0
         self._over = False
         world.starved.append(victim.id)
@@ -43,8 +46,9 @@ class Starvation:
             return
         world = self._world
         reign = max(world.checker.active.items(), default=None)
-        if reign is None or reign != self._reign:
-            self._reign, self._watched_ms = reign, 0
+        wishes = world.wishes_heard[self._victim.id]
+        if reign is None or (reign, wishes) != (self._reign, self._wishes):
+            self._reign, self._wishes, self._watched_ms = reign, wishes, 0
         elif world.nodes[reign[1]].runs and world.nodes[reign[1]] in world.active:
             self._watched_ms += _POLL_MS
         broker = world.checker.model.brokers.get(self._victim.id)

@@ -194,15 +194,20 @@ class VoterWatch:
         else:
             world.later(back_after_ms, victim.start)
 
+    def _holds_all_committed(self, state: CoreState) -> bool:
+        """Its log may be as long, and part from what is committed: then it may yet be cut."""
+        end_offset, log = self._world.checker.end_offset, state.log
+        if log.flushed_offset < end_offset:
+            return False
+        return log.epoch_of(end_offset - 1) == self._world.checker.epoch_at[end_offset - 1]
+
     def _return_when_safe(self, victim: SimNode, lost_epoch: int, polls: int) -> None:
         """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
         world = self._world
         others = [node for node in world.controllers if node is not victim]
         states = [self._state(node) if node.alive else None for node in others]
         if all(
-            state is not None
-            and state.election.epoch > lost_epoch
-            and state.log.flushed_offset >= world.checker.end_offset
+            state is not None and state.election.epoch > lost_epoch and self._holds_all_committed(state)
             for state in states
         ):
             victim.may_start = True

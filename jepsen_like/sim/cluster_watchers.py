@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, SnapshotId
@@ -28,6 +29,10 @@ class WatchedController(ControllerDriver):
     def is_settled(self) -> bool:
         """Active, with nothing in flight, and nothing left that follows from what is committed."""
         return self.active and not self._core.is_sweeping and not self._core.has_pending
+
+    async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        self.node.world.wishes_heard[request.broker_id] += request.want_fence
+        return await super().broker_heartbeat(request)
 
     async def _run_parts(
         self, decisions: Sequence[Callable[[int], ControllerResult[Any]]], timeout_ms: int | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import random
+from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -320,6 +321,8 @@ class World:
         self.links = Links(random.Random(f"links {seed}"), max_delay_ms=self.options.max_delay_ms)
         self.starved: list[int] = []
         """Nodes whose fetches of the metadata log are lost, while all else that they send passes."""
+        self.wishes_heard: Counter[int] = Counter()
+        """How often a controller has heard that a broker wishes to be fenced."""
         self.error: BaseException | None = None
         self.struck: dict[str, int] = {}
         self.processes: list[SimProcess] = []

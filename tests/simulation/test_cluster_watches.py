@@ -1,0 +1,118 @@
+"""What watches whole nodes must not cry wolf: when a replaced disk returns, when a starved broker is late."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.jepsen_like.sim.cluster_starvation import STALE_FENCED, Starvation
+from pykraft.jepsen_like.sim.cluster_voters import VoterWatch
+from pykraft.metadata_log.invariants import InvariantViolation
+from pykraft.quorum.log_shape import LogShape, SnapshotId
+from pykraft.quorum.roles import ElectionState, Unattached
+
+SESSION_MS = 9000
+
+
+class StubWorld:
+    """As much of a world as the watches look at; time passes in :meth:`run`."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.controllers: list[Any] = []
+        self.nodes: dict[int, Any] = {}
+        self.active: list[Any] = []
+        self.starved: list[int] = []
+        self.wishes_heard: Counter[int] = Counter()
+        self.options = SimpleNamespace(session_ms=SESSION_MS)
+        self.checker = SimpleNamespace(
+            active={}, epoch_at=[], end_offset=0, model=SimpleNamespace(brokers={})
+        )
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+
+    def later(self, after_ms: float, callback: Callable[..., None], *args: Any) -> None:
+        self._number += 1
+        heapq.heappush(self._due, (self.now_ms + after_ms, self._number, lambda: callback(*args)))
+
+    def run(self, for_ms: float) -> None:
+        end_ms = self.now_ms + for_ms
+        while self._due and self._due[0][0] <= end_ms:
+            self.now_ms, _, callback = heapq.heappop(self._due)
+            callback()
+        self.now_ms = end_ms
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+class StubController:
+    """A voter that lives, with what it knows."""
+
+    def __init__(self, epoch: int, log: LogShape) -> None:
+        self.alive = self.runs = self.may_start = True
+        self.starts = 0
+        state = SimpleNamespace(election=ElectionState(epoch), log=log, role=Unattached(0))
+        self.quorum = SimpleNamespace(core_state=state)
+
+    def start(self) -> None:
+        self.starts += 1
+
+
+def _world_of(logs: list[LogShape], committed_epochs: list[int]) -> tuple[StubWorld, StubController]:
+    world = StubWorld()
+    victim = StubController(1, LogShape())
+    world.controllers = [victim, *(StubController(8, log) for log in logs)]
+    world.checker.epoch_at, world.checker.end_offset = committed_epochs, len(committed_epochs)
+    return world, victim
+
+
+def test_replaced_disk_stays_away_while_another_voter_holds_a_diverged_tail_of_the_same_length() -> None:
+    whole = LogShape(5, [(1, 0), (8, 3)])
+    diverged = LogShape(5, [(1, 0), (7, 3)])
+    world, victim = _world_of([whole, diverged], [1, 1, 1, 8, 8])
+    VoterWatch(world)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
+    world.run(5000)
+    assert victim.starts == 0
+    diverged.truncate(3)
+    diverged.append(5, 8)
+    world.run(5000)
+    assert victim.starts == 0, "not flushed"
+    diverged.flushed(5, diverged.generation)
+    world.run(500)
+    assert victim.starts == 1
+
+
+def test_replaced_disk_may_return_to_voters_that_hold_a_snapshot_of_what_is_committed() -> None:
+    world, victim = _world_of([LogShape(5, start=SnapshotId(5, 8))], [1, 1, 1, 8, 8])
+    VoterWatch(world)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
+    assert victim.starts == 1
+
+
+def _starving_world() -> StubWorld:
+    world = StubWorld()
+    world.nodes = {1: SimpleNamespace(id=1, runs=True)}
+    world.active = [world.nodes[1]]
+    world.checker.active = {4: 1}
+    world.checker.model.brokers = {5: SimpleNamespace(fenced=False)}
+    Starvation(world, SimpleNamespace(id=5))  # type: ignore[arg-type]
+    return world
+
+
+def test_starved_broker_that_is_never_fenced_is_noticed() -> None:
+    with pytest.raises(InvariantViolation, match=STALE_FENCED):
+        _starving_world().run(2 * SESSION_MS)
+
+
+def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
+    world = _starving_world()
+    world.run(SESSION_MS - 500)
+    world.wishes_heard[5] += 1
+    world.run(SESSION_MS * 3 // 2)
+    with pytest.raises(InvariantViolation, match=STALE_FENCED):
+        world.run(4000)
