@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 POLL_INTERVAL_S = 0.05
+PATIENCE_S = 120.0
+"""Bound of a wait that decides nothing but that something hangs: a loaded machine may need most of it."""
 
 
 class WaitError(TimeoutError):

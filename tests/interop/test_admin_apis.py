@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ConfigResource as ConfluentResource,
 )
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, ConfigOperation
@@ -100,7 +100,7 @@ def test_broker_wide_value_is_set_for_all_and_for_one_while_they_run(
     assert produce(trio, topic, 100_000) is None
     alter_all_brokers(trio, ConfigChange("message.max.bytes", ConfigOperation.SET, "50000"))
     try:
-        wait_until("it holds", lambda: produce(trio, topic, 100_000) is not None, 10)
+        wait_until("it holds", lambda: produce(trio, topic, 100_000) is not None, PATIENCE_S)
         refused = produce(trio, topic, 100_000)
         assert refused is not None and refused.code() == ConfluentError.MSG_SIZE_TOO_LARGE
         value = described(admin, "TOPIC", topic)["max.message.bytes"]
@@ -119,7 +119,7 @@ def test_broker_wide_value_is_set_for_all_and_for_one_while_they_run(
     finally:
         alter_all_brokers(trio, ConfigChange("message.max.bytes", ConfigOperation.DELETE))
         assert alter(admin, "BROKER", "1", {"message.max.bytes": ("DELETE", None)}) == "OK"
-    wait_until("as before", lambda: produce(trio, topic, 100_000) is None, 10)
+    wait_until("as before", lambda: produce(trio, topic, 100_000) is None, PATIENCE_S)
     assert described(admin, "BROKER", "1")["message.max.bytes"]["config_source"] == "DEFAULT_CONFIG"
 
 
@@ -128,7 +128,7 @@ def test_both_alter_apis_of_both_clients(
 ) -> None:
     topic = new_topic(retention_ms="5000")
     assert alter(admin, "TOPIC", topic, {"segment.ms": "7000"}, incremental=False) == "OK"
-    wait_until("both", lambda: described(admin, "TOPIC", topic)["segment.ms"]["value"] == "7000", 10)
+    wait_until("both", lambda: described(admin, "TOPIC", topic)["segment.ms"]["value"] == "7000", PATIENCE_S)
     assert described(admin, "TOPIC", topic)["retention.ms"]["value"] == "5000"
     appended = {"cleanup.policy": ("APPEND", "compact"), "segment.ms": ("DELETE", None)}
     assert alter(admin, "TOPIC", topic, appended, validate_only=True) == "OK"
@@ -136,7 +136,7 @@ def test_both_alter_apis_of_both_clients(
     wait_until(
         "appended",
         lambda: described(admin, "TOPIC", topic)["cleanup.policy"]["value"] == "delete,compact",
-        10,
+        PATIENCE_S,
     )
     confluent = ConfluentAdmin({"bootstrap.servers": trio.bootstrap_servers})
     entry = ConfigEntry("retention.ms", "6000", incremental_operation=AlterConfigOpType.SET)
@@ -152,7 +152,7 @@ def test_both_alter_apis_of_both_clients(
         dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {key for key, entry in entries.items() if entry.source == dynamic} == {"segment.ms"}
 
-    wait_until("replaced", only_one_is_set, 10)
+    wait_until("replaced", only_one_is_set, PATIENCE_S)
 
 
 def test_group_has_a_session_of_its_own(admin: KafkaAdminClient, fresh: Callable[[str], str]) -> None:
@@ -161,7 +161,7 @@ def test_group_has_a_session_of_its_own(admin: KafkaAdminClient, fresh: Callable
     wait_until(
         "described",
         lambda: described(admin, "GROUP", group)["consumer.session.timeout.ms"]["value"] == "50000",
-        10,
+        PATIENCE_S,
     )
     assert group in admin.list_config_resources(["GROUP"])["group"]
     listed = admin.list_config_resources()
@@ -173,10 +173,12 @@ def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAd
     assert known["metadata.version"]["finalized"] == (30, 30)
     assert known["metadata.version"]["supported"] == (7, 30)
     assert known["group.version"]["finalized"] == (1, 1)
-    wait_until("controllers registered", lambda: _can_upgrade(admin), 15)
+    wait_until("controllers registered", lambda: _can_upgrade(admin), PATIENCE_S)
     assert admin.update_features({"metadata.version": ("SAFE_DOWNGRADE", 27)}) == {"metadata.version": "OK"}
     try:
-        wait_until("seen", lambda: admin.describe_features()["metadata.version"]["finalized"] == (27, 27), 10)
+        wait_until(
+            "seen", lambda: admin.describe_features()["metadata.version"]["finalized"] == (27, 27), PATIENCE_S
+        )
         with pytest.raises(InvalidUpdateVersionError):
             admin.update_features({"metadata.version": 31})
         with pytest.raises(InvalidUpdateVersionError):
@@ -224,7 +226,7 @@ def test_cluster_is_described_with_its_fenced_brokers(admin: KafkaAdminClient) -
 def exchange(trio: ProcessCluster, frame: bytes) -> bytes:
     """Send one request on a connection of its own; the answer, empty if the connection was closed instead."""
     host, _, port = trio.bootstrap_servers.split(",")[0].partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         size = connection.recv(4, socket.MSG_WAITALL)
         return connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if size else b""
@@ -371,7 +373,7 @@ def test_broker_that_will_not_come_back_is_unregistered(tmp_path: Any) -> None:
             request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
             return ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
 
-        wait_until("unregistered", lambda: answer().error_code == ErrorCode.NONE, 20)
+        wait_until("unregistered", lambda: answer().error_code == ErrorCode.NONE, PATIENCE_S)
         assert answer().error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
         with AdminClient(cluster.bootstrap_servers) as client:
             assert {broker.id for broker in client.describe_cluster().brokers} == {1, 2}

@@ -10,13 +10,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as TopicRequest
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 pytestmark = pytest.mark.interop
 
 NewTopic = Callable[..., str]
 Fresh = Callable[[str], str]
-TIMEOUT_S = 30
+TIMEOUT_S = PATIENCE_S
 
 
 async def produce(

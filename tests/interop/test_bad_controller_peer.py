@@ -16,6 +16,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.interop
 
 SEED = 853
 CALLS = 1500
-TIMEOUT_S = 5.0
+TIMEOUT_S = PATIENCE_S
 NOBODY = [7, 8, -1, 2**31 - 1, -(2**31)]
 EPOCHS = [-5, -1, 0, 1]
 INTEGERS = [-(2**31), -1, 0, 1, 7, 100, 2**31 - 1]

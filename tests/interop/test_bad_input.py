@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from pykraft.broker.apis.table import make_apis
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -58,7 +58,7 @@ SEED = 20_26
 CONNECTIONS = 2000
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
 MAX_FRAME_BYTES = 100 * 1024 * 1024
-TIMEOUT_S = 10.0
+TIMEOUT_S = PATIENCE_S
 SERVED = [
     (api.key, version) for api in make_apis() for version in range(api.min_version, api.max_version + 1)
 ]
@@ -146,7 +146,12 @@ class Bystander:
         self.errors: list[str] = []
         self._stop = threading.Event()
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "retries": 0, "message.timeout.ms": 8000}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "linger.ms": 0,
+                "retries": 0,
+                "message.timeout.ms": 60_000,
+            }
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -170,8 +175,8 @@ class Bystander:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
-        assert self._producer.flush(10) == 0
+        self._thread.join(PATIENCE_S)
+        assert self._producer.flush(PATIENCE_S) == 0
         assert self.errors == []
 
 
@@ -251,13 +256,13 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
             # The largest frame that is allowed, and next to nothing of it; some send part of the size only.
             unfinished = struct.pack(">i", MAX_FRAME_BYTES) + b"x" * (number % 3 * 500)
             peer.send(unfinished if number % 5 else unfinished[:2])
-        wait_until("all connections to be taken", lambda: open_files(single) >= files + count, 20)
+        wait_until("all connections to be taken", lambda: open_files(single) >= files + count, PATIENCE_S)
         bystander.check()
         with Peer(single) as peer:
             assert peer.call(ApiVersionsRequest(), 0).error_code == 0
         grown = memory_bytes(single) - memory
     assert grown < MAX_GROWTH_BYTES, f"{count} connections took {grown / 2**20:.0f} MiB"
-    wait_until("all connections to be given up", lambda: open_files(single) <= files + 10, 20)
+    wait_until("all connections to be given up", lambda: open_files(single) <= files + 10, PATIENCE_S)
 
 
 def test_pipelined_requests_without_a_reader_do_not_pile_up(single: ProcessCluster) -> None:

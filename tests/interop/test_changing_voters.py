@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.process_cluster import cli, run_cli
@@ -112,7 +112,7 @@ class Cluster:
             except subprocess.CalledProcessError:
                 return False
 
-        wait_until("the quorum is described", served, 30)
+        wait_until("the quorum is described", served, PATIENCE_S)
 
 
 class TopicCreator:
@@ -146,7 +146,7 @@ class TopicCreator:
 
     def wait_for_more(self, count: int = 3) -> None:
         wanted = len(self.created) + count
-        wait_until("topics go on being created", lambda: len(self.created) >= wanted, 30)
+        wait_until("topics go on being created", lambda: len(self.created) >= wanted, PATIENCE_S)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def check_topics(cluster: Cluster, creator: TopicCreator) -> None:
         def all_there() -> bool:
             return set(creator.created) <= {topic.name for topic in admin.list_topics()}
 
-        wait_until("every acknowledged topic is listed", all_there, 10)
+        wait_until("every acknowledged topic is listed", all_there, PATIENCE_S)
 
 
 def test_voters_are_added_removed_and_replaced_under_a_client(cluster: Cluster) -> None:
@@ -193,7 +193,7 @@ def test_voters_are_added_removed_and_replaced_under_a_client(cluster: Cluster) 
 
         leader = cluster.status()["LeaderId"]
         cluster.remove(leader)
-        wait_until("another leads", lambda: cluster.status()["LeaderId"] not in (leader, -1), 20)
+        wait_until("another leads", lambda: cluster.status()["LeaderId"] not in (leader, -1), PATIENCE_S)
         assert leader not in cluster.voters()
         creator.wait_for_more()
 
@@ -228,12 +228,12 @@ def test_quorum_grows_from_one_controller_to_three_that_join_by_themselves(clust
         assert re.search(r"kraft\.version.*FinalizedVersionLevel: 1", features), features
         for node_id in (102, 103):
             cluster.add(node_id, "--no-initial-controllers", **join)
-            wait_until(f"{node_id} has joined", lambda id=node_id: id in cluster.voters(), 30)  # type: ignore[misc]
+            wait_until(f"{node_id} has joined", lambda id=node_id: id in cluster.voters(), PATIENCE_S)  # type: ignore[misc]
         creator.wait_for_more()
         # One that joins by itself also takes the place of its own replaced disk.
         before = cluster.voters()[103]
         cluster.replace_disk(103)
-        wait_until("103 has joined anew", lambda: cluster.voters().get(103, before) != before, 30)
+        wait_until("103 has joined anew", lambda: cluster.voters().get(103, before) != before, PATIENCE_S)
         # With three voters the first one can die.
         cluster.processes[101].kill()
         creator.wait_for_more()
@@ -244,6 +244,6 @@ def test_quorum_grows_from_one_controller_to_three_that_join_by_themselves(clust
         cluster.configure(102, **join)
         cluster.processes[102].start()
         moved = f"CONTROLLER://{HOST}:{cluster.ports[102]}"
-        wait_until("102 is known at its new address", lambda: moved in cluster.quorum(*STATUS), 30)
+        wait_until("102 is known at its new address", lambda: moved in cluster.quorum(*STATUS), PATIENCE_S)
         creator.wait_for_more()
     check_topics(cluster, creator)

@@ -29,14 +29,14 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic as TopicRequest
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 pytestmark = pytest.mark.interop
 
 NewTopic = Callable[..., str]
 Fresh = Callable[[str], str]
-TIMEOUT_S = 20
+TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def described(admin: AdminClient, topic: str) -> TopicDescription:
             assert error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         return bool(found)
 
-    wait_until(f"{topic} described", known, 10)
+    wait_until(f"{topic} described", known, PATIENCE_S)
     return found[0]
 
 
@@ -87,7 +87,7 @@ def test_created_topic_is_described_and_deleted_topic_is_gone(admin: AdminClient
         assert partition.leader.id == partition.replicas[0].id
     assert len({partition.leader.id for partition in description.partitions}) == 3
     admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    wait_until("topic gone", lambda: topic not in admin.list_topics(timeout=10).topics, 10)
+    wait_until("topic gone", lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, PATIENCE_S)
     assert refusal(admin.delete_topics([topic])[topic]) == "UNKNOWN_TOPIC_OR_PART"
 
 
@@ -104,7 +104,9 @@ def test_topic_created_again_has_another_id_and_no_old_records(
         producer.produce(topic, value, on_delivery=lambda error, message: offsets.append(message.offset()))
         assert producer.flush(20) == 0
         admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-        wait_until("topic gone", lambda: topic not in admin.list_topics(timeout=10).topics, 10)
+        wait_until(
+            "topic gone", lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, PATIENCE_S
+        )
     assert offsets == [0, 0]
     assert ids[0] != ids[1]
 
@@ -122,14 +124,14 @@ def test_impossible_topics_are_refused_by_their_reason(admin: AdminClient, new_t
     assert {reason: refusal(futures[request.topic]) for reason, request in cases.items()} == {
         reason: reason for reason in cases
     }
-    listed = admin.list_topics(timeout=10).topics
+    listed = admin.list_topics(timeout=PATIENCE_S).topics
     assert not {"no spaces allowed", "too-many-replicas", "no-partitions", "bad-config"} & listed.keys()
 
 
 def test_validate_only_creates_nothing(admin: AdminClient, fresh: Fresh) -> None:
     topic = fresh("topic")
     create(admin, TopicRequest(topic, 1, 3), validate_only=True)[topic].result(TIMEOUT_S)
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_replica_assignment_is_followed(admin: AdminClient, fresh: Fresh) -> None:
@@ -151,7 +153,7 @@ def test_partitions_are_added_and_never_taken_away(
         views = list(trio.views(probe, topic))
         return [len(view.partitions) for view in views if view.fully_in_sync] == [4, 4, 4]
 
-    wait_until("four partitions", known_everywhere, 20)
+    wait_until("four partitions", known_everywhere, PATIENCE_S)
     probe.close()
     assert refusal(admin.create_partitions([NewPartitions(topic, 2)])[topic]) == "INVALID_PARTITIONS"
     assert (
@@ -181,7 +183,7 @@ def test_topic_configs_are_set_read_with_their_source_and_reset(
             entry = topic_config(admin, topic)[name]
             return (entry.value, ConfigSource(entry.source)) == (value, source)
 
-        wait_until(f"{name}={value}", holds, 10)
+        wait_until(f"{name}={value}", holds, PATIENCE_S)
 
     alter("retention.ms", "777", AlterConfigOpType.SET)
     becomes("retention.ms", "777", ConfigSource.DYNAMIC_TOPIC_CONFIG)
@@ -236,7 +238,9 @@ def test_groups_are_listed_described_altered_and_deleted(
     )
     try:
         consumer.subscribe([topic])
-        wait_until("assigned", lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2, 15)
+        wait_until(
+            "assigned", lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2, PATIENCE_S
+        )
         consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
         listed = {item.group_id: item for item in admin.list_consumer_groups().result(TIMEOUT_S).valid}
         assert listed[group].state is ConsumerGroupState.STABLE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import Deadline, WaitError
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 pytestmark = pytest.mark.interop
@@ -77,7 +77,10 @@ def members(settings: Settings, count: int, topic: str) -> Iterator[list[Consume
 
 
 def poll_until(
-    consumers: Sequence[Consumer], done: Callable[[list[Message]], bool], what: str, timeout_s: float = 20
+    consumers: Sequence[Consumer],
+    done: Callable[[list[Message]], bool],
+    what: str,
+    timeout_s: float = PATIENCE_S,
 ) -> list[Message]:
     """Poll all members in turn until ``done(messages so far)``."""
     found: list[Message] = []
@@ -144,13 +147,13 @@ def test_crashed_members_partitions_go_to_the_others(
         with members(settings, 1, topic) as consumers:
             poll_until(consumers, lambda _: owned_counts(consumers) == [2], "half of the partitions")
             victim.send_signal(signal.SIGKILL)
-            victim.wait(10)
+            victim.wait(PATIENCE_S)
             poll_until(
                 consumers, lambda _: owned_counts(consumers) == [4], "the partitions of the crashed member"
             )
     finally:
         victim.kill()
-        victim.wait(10)
+        victim.wait(PATIENCE_S)
         victim.stdout.close()
 
 
@@ -170,7 +173,7 @@ def test_committed_offsets_are_where_the_next_member_resumes(
     with members(settings, 1, topic) as consumers:
         found = poll_until(consumers, lambda seen: len(seen) >= 8, "the records after the commit")
         assert [m.offset() for m in found] == list(range(12, 20))
-        (seen,) = consumers[0].committed([TopicPartition(topic, 0)], timeout=10)
+        (seen,) = consumers[0].committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
         assert seen.offset == 12
 
 
@@ -186,7 +189,7 @@ def test_automatic_commit_and_commit_metadata_are_kept(
         poll_until(consumers, lambda seen: len(seen) >= 10, "all records")
     reader = Consumer(group_settings(trio, group, protocol))
     try:
-        seen = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
+        seen = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=PATIENCE_S)
         assert [item.offset for item in seen] == [10, OFFSET_INVALID]
     finally:
         reader.close()
@@ -197,7 +200,7 @@ def test_commit_metadata_comes_back(trio: ProcessCluster, new_topic: NewTopic, f
     consumer = Consumer(group_settings(trio, fresh("group"), "classic"))
     try:
         consumer.commit(offsets=[TopicPartition(topic, 0, 7, metadata="here ü")], asynchronous=False)
-        (seen,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        (seen,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
         assert (seen.offset, seen.metadata) == (7, "here ü")
         with pytest.raises(KafkaException) as refused:
             consumer.commit(offsets=[TopicPartition(topic, 0, 8, metadata="m" * 5000)], asynchronous=False)
@@ -266,9 +269,11 @@ def test_offsets_are_found_by_time(trio: ProcessCluster, new_topic: NewTopic, fr
     consumer = Consumer(group_settings(trio, fresh("group"), "classic"))
     try:
         for after_ms, expected in ((0, 0), (1, 1), (4000, 4), (8999, 9), (9001, -1)):
-            (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, start_ms + after_ms)], timeout=10)
+            (found,) = consumer.offsets_for_times(
+                [TopicPartition(topic, 0, start_ms + after_ms)], timeout=PATIENCE_S
+            )
             assert found.offset == expected, after_ms
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 10)
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S) == (0, 10)
     finally:
         consumer.close()
 

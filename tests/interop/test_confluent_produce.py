@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import Deadline
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.records import iter_headers
 
@@ -48,7 +48,7 @@ def consume(cluster: ProcessCluster, topic: str, count: int, partition: int = 0)
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[Message] = []
-        deadline = Deadline(20)
+        deadline = Deadline(PATIENCE_S)
         while len(found) < count and not deadline.passed:
             for message in consumer.consume(count - len(found), 0.2):
                 assert message.error() is None, message.error()

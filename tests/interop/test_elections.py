@@ -16,12 +16,12 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 pytestmark = pytest.mark.interop
 
-TIMEOUT_S = 30
+TIMEOUT_S = PATIENCE_S
 PROPERTIES = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
@@ -104,6 +104,12 @@ def until_led(admin: AdminClient, topic: str, leader: int, isr: list[int] | None
     wait_until(f"{topic} is led by {leader}", led, TIMEOUT_S)
 
 
+def until_leaderless(cluster: ProcessCluster, admin: AdminClient, topic: str) -> None:
+    """And every broker that runs is unfenced, so that it could lead if it were asked to."""
+    cluster.wait_ready(TIMEOUT_S)
+    until_led(admin, topic, -1)
+
+
 def test_a_replica_outside_the_isr_leads_only_when_it_is_asked_for_and_leads_back_in_the_end(
     cluster: ProcessCluster, admin: AdminClient
 ) -> None:
@@ -114,7 +120,7 @@ def test_a_replica_outside_the_isr_leads_only_when_it_is_asked_for_and_leads_bac
     write(cluster, "t", range(10, 30))
     cluster.nodes[1].kill()
     cluster.nodes[2].start()
-    until_led(admin, "t", -1)
+    until_leaderless(cluster, admin, "t")
 
     answer = admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)]).result(TIMEOUT_S)
     assert list(answer.values()) == [None]
@@ -151,7 +157,7 @@ def test_unclean_elections_happen_once_a_topic_allows_them(
     write(cluster, "t", range(5))
     cluster.nodes[1].kill()
     cluster.nodes[2].start()
-    until_led(admin, "t", -1)
+    until_leaderless(cluster, admin, "t")
     entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)

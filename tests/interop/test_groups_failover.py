@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.group_coordinator.partitioning import partition_for_key
-from pykraft.jepsen_like.awaiting import Deadline, WaitError, wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError, wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.offset_fetch import (
@@ -40,7 +40,7 @@ Settings = dict[str, object]
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 5
 PARTITIONS = 6
-TIMEOUT_S = 20.0
+TIMEOUT_S = PATIENCE_S
 PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "5000",
@@ -234,7 +234,9 @@ def test_group_whose_coordinator_is_killed_in_a_rebalance_settles_and_keeps_its_
         run_until(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
         assert max(ledger.committed.values()) >= 10
         ledger.saw_commit(
-            members[0].consumer.committed([TopicPartition(topic, n) for n in range(PARTITIONS)], timeout=10)
+            members[0].consumer.committed(
+                [TopicPartition(topic, n) for n in range(PARTITIONS)], timeout=PATIENCE_S
+            )
         )
     finally:
         with ThreadPoolExecutor() as pool:
@@ -323,7 +325,7 @@ def test_kafka_python_group_outlives_its_coordinator(
         finally:
             for member in members:
                 member.kill()
-                member.wait(10)
+                member.wait(PATIENCE_S)
             for listener in listeners:
                 listener.result(10)
             for member in members:

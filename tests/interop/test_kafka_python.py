@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import Deadline, wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 with warnings.catch_warnings():
@@ -92,7 +92,7 @@ def poll_until(
     consumers: list[KafkaConsumer], done: Callable[[list[object]], bool], what: str
 ) -> list[object]:
     found: list[object] = []
-    deadline = Deadline(30)
+    deadline = Deadline(PATIENCE_S)
     while not done(found):
         assert not deadline.passed, f"{what}: not in time, {len(found)} records"
         for consumer in consumers:
@@ -148,13 +148,13 @@ def test_two_members_share_a_topic_and_the_one_that_stays_takes_all(
                 producer.send(topic, b"%d" % n, partition=n % 4)
             producer.flush(20)
 
-        wait_until("two partitions each", shared, 40)
+        wait_until("two partitions each", shared, PATIENCE_S)
         produce(range(40))
-        wait_until("all records", lambda: seen() == list(range(40)), 20)
+        wait_until("all records", lambda: seen() == list(range(40)), PATIENCE_S)
         members[1].leave()
-        wait_until("all partitions", lambda: members[0].owned == {0, 1, 2, 3}, 40)
+        wait_until("all partitions", lambda: members[0].owned == {0, 1, 2, 3}, PATIENCE_S)
         produce(range(40, 80))
-        wait_until("the later records", lambda: seen() == list(range(80)), 20)
+        wait_until("the later records", lambda: seen() == list(range(80)), PATIENCE_S)
         members[0].leave()
     with closing(new_consumer(trio, group_id=group)) as reader:
         assert [reader.committed(TopicPartition(topic, n)) for n in range(4)] == [20] * 4
@@ -187,9 +187,11 @@ def test_admin_creates_describes_extends_and_deletes_topics(admin: KafkaAdminCli
     with pytest.raises(InvalidReplicationFactorError):
         admin.create_topics([TopicRequest(fresh("topic"), num_partitions=1, replication_factor=9)])
     admin.create_partitions({topic: NewPartitions(5)})
-    wait_until("five partitions", lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, 10)
+    wait_until(
+        "five partitions", lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, PATIENCE_S
+    )
     admin.delete_topics([topic])
-    wait_until("topic gone", lambda: topic not in admin.list_topics(), 10)
+    wait_until("topic gone", lambda: topic not in admin.list_topics(), PATIENCE_S)
 
 
 def test_admin_pages_through_topic_partitions(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
@@ -228,7 +230,7 @@ def test_admin_changes_topic_configs(admin: KafkaAdminClient, new_topic: NewTopi
         found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         return bool(found["topic"][topic].get("retention.ms", {}).get("value") == "4242")
 
-    wait_until("the new value", changed, 10)
+    wait_until("the new value", changed, PATIENCE_S)
 
 
 def test_admin_lists_describes_and_deletes_groups(
@@ -236,16 +238,16 @@ def test_admin_lists_describes_and_deletes_groups(
 ) -> None:
     topic, group = new_topic(2), fresh("group")
     with group_of(trio, topic, group, 1) as (member,):
-        wait_until("both partitions", lambda: member.owned == {0, 1}, 40)
+        wait_until("both partitions", lambda: member.owned == {0, 1}, PATIENCE_S)
         with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer:
             for n in range(2):
                 producer.send(topic, b"%d" % n, partition=n)
-        wait_until("both records", lambda: sorted(member.values) == [0, 1], 20)
+        wait_until("both records", lambda: sorted(member.values) == [0, 1], PATIENCE_S)
         described = admin.describe_groups([group])[group]
         assert described["group_state"] == "Stable"
         assert len(described["members"]) == 1
         assert group in {item["group_id"] for item in admin.list_groups()}
-    wait_until("empty", lambda: admin.describe_groups([group])[group]["group_state"] == "Empty", 10)
+    wait_until("empty", lambda: admin.describe_groups([group])[group]["group_state"] == "Empty", PATIENCE_S)
     offsets = admin.list_group_offsets({group: None})
     assert {p.partition: o.offset for p, o in offsets[group].items()} == {0: 1, 1: 1}
     admin.delete_groups([group])

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 with warnings.catch_warnings():
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 NewTopic = Callable[..., str]
-TIMEOUT_S = 20
+TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")

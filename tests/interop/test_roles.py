@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.awaiting import Deadline, wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.process_cluster import cli, run_cli
@@ -71,7 +71,7 @@ class Nodes:
             except KafkaException:
                 return False
 
-        wait_until("the broker answers", served, 30)
+        wait_until("the broker answers", served, PATIENCE_S)
         return bootstrap
 
 
@@ -89,7 +89,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 def check_client(bootstrap: str) -> None:
     """Create a topic, write to it and read it in a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("t", 2, 1)], operation_timeout=20)["t"].result(20)
+    admin.create_topics([NewTopic("t", 2, 1)], operation_timeout=PATIENCE_S)["t"].result(PATIENCE_S)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(50):
         producer.produce("t", str(n))
@@ -105,7 +105,7 @@ def check_client(bootstrap: str) -> None:
     try:
         consumer.subscribe(["t"])
         values: set[int] = set()
-        deadline = Deadline(20)
+        deadline = Deadline(PATIENCE_S)
         while len(values) < 50:
             assert not deadline.passed, f"{len(values)} records"
             values.update(int(message.value()) for message in consumer.consume(50, 0.1))

@@ -9,7 +9,7 @@ import pytest
 from pykraft.jepsen_like.loop_disk import LoopDisk, LoopDiskError, why_unavailable
 from pykraft.jepsen_like.power_loss import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.runner import EXIT_COULD_NOT_RUN, RunError, main, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("suite", "planted"),
     [

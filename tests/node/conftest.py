@@ -15,8 +15,10 @@ from typing import IO
 
 import pytest
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S
+
 COMMAND = (sys.executable, "-m", "pykraft.node")
-TIMEOUT_S = 60.0
+TIMEOUT_S = PATIENCE_S
 
 Pykraft = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,7 +54,7 @@ class Background:
             assert data, f"ended without {text!r}:\n{self.printed}"
             self.printed += data.decode("utf-8", "replace")
 
-    def stop(self, number: signal.Signals = signal.SIGINT, timeout_s: float = 30) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, timeout_s: float = TIMEOUT_S) -> int:
         """Signal the process; its exit status. What it still printed is in ``printed``."""
         self.process.send_signal(number)
         rest, _ = self.process.communicate(timeout=timeout_s)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
@@ -35,10 +35,10 @@ from pykraft.runtime.disk import Buffer
 from pykraft.runtime.os_disk import OsDisk, OsFile
 from pykraft.runtime.properties import ConfigError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 60
+TIMEOUT_S = PATIENCE_S
 SEGMENT = f"{0:020d}.log"
 
 Damage = Callable[[Path], Path]
@@ -273,7 +273,7 @@ def snapshots(site: Site) -> list[Path]:
 
     def work() -> None:
         create(site, *names)
-        wait_until("the log is shortened", lambda: not (site.metadata / SEGMENT).exists(), 30)
+        wait_until("the log is shortened", lambda: not (site.metadata / SEGMENT).exists(), PATIENCE_S)
 
     assert asyncio.run(run_node(site, work, **overrides)) == []
     return sorted(path for path in site.metadata.glob("*.checkpoint") if path.name != BOOTSTRAP_CHECKPOINT)

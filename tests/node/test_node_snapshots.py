@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
@@ -36,7 +37,7 @@ from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import RpcFailure
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 90
+TIMEOUT_S = PATIENCE_S
 SMALL = {
     "metadata.log.max.record.bytes.between.snapshots": "3000",
     "metadata.log.segment.bytes": "2000",

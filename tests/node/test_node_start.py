@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.log_manager import LogManager
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
@@ -27,7 +28,7 @@ from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 60
+TIMEOUT_S = PATIENCE_S
 
 
 def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> ServerConfig:

@@ -1,14 +1,15 @@
-"""A quorum of whole nodes (driver, log, state file) in one event loop, over memory disks."""
+"""A quorum of whole nodes (driver, log, state file) in one event loop in virtual time, over memory disks."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 
 import pytest
 
+from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
@@ -30,7 +31,6 @@ from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.voter_history import VoterHistory
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
@@ -43,6 +43,8 @@ FAST = QuorumConfig(
     retry_backoff_ms=5,
     fetch_max_wait_ms=50,
 )
+
+MAX_FLUSH_MS = 2
 
 
 class MemoryRpc:
@@ -177,11 +179,15 @@ class Replica:
         self.fatal: list[BaseException] = []
         self.node: QuorumNode | None = None
         self.log: Log | None = None
+        self.threads: SimExecutor
 
     async def start(self) -> QuorumNode:
-        clock = SystemClock()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        clock = VirtualClock(loop)
         self.log = Log.open(self.disk, DIRECTORY, LogConfig(), now_ms=clock.wall_ms())
         self.listener = Recorder()
+        self.threads = SimExecutor(random.Random(self.key.id), MAX_FLUSH_MS)
         node = QuorumNode(
             config=self.cluster.config,
             cluster_id="test-cluster",
@@ -194,6 +200,7 @@ class Replica:
             rng=random.Random(self.key.id),
             listeners=[self.listener],
             on_fatal=self.fatal.append,
+            flush_executor=self.threads,  # type: ignore[arg-type]
             local_address=self.address,
         )
         node.register(self.cluster.rpc.server(self.address))
@@ -250,7 +257,7 @@ class Cluster:
             await replica.start()
 
     async def until(self, condition: Callable[[], object], timeout_s: float = 20.0) -> None:
-        """Let the loop turn until ``condition`` holds."""
+        """Let (virtual) time pass until ``condition`` holds."""
         async with asyncio.timeout(timeout_s):
             while not condition():
                 for replica in self.replicas:
@@ -291,6 +298,12 @@ class Cluster:
 Scenario = Callable[[Cluster], Awaitable[None]]
 
 
+def run_virtually(main: Coroutine[object, object, None]) -> None:
+    """In virtual time: no machine is too slow for it."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main)
+
+
 @pytest.fixture
 def run_quorum() -> Callable[..., None]:
     """Run a scenario against a started cluster, and stop it afterwards."""
@@ -310,7 +323,7 @@ def run_quorum() -> Callable[..., None]:
             finally:
                 await cluster.stop()
 
-        asyncio.run(main())
+        run_virtually(main())
 
     return run
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from dataclasses import replace
 
 import pytest
@@ -13,7 +11,7 @@ from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
 from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
-from .conftest import DIRECTORY, FAST, Cluster, Replica
+from .conftest import DIRECTORY, FAST, Cluster, Replica, run_virtually
 from .test_snapshots import PIECES, follower_of, leave_behind, take_snapshot
 
 
@@ -24,20 +22,29 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(ru
         await cluster.commit(b"a")
         replica: Replica = await follower_of(cluster)
         first = await leave_behind(cluster, replica)
-        may_check, checking = threading.Event(), threading.Event()
-        inner = SnapshotStore.check_download
+        begun, read_back = [], []
+        prepare, inner = storage.QuorumStorage.prepare_check, SnapshotStore.check_download
+
+        def late() -> float:
+            del replica.threads.delay_s
+            return 5.0
+
+        def begin(store, effect):
+            begun.append(effect.snapshot_id)
+            if effect.snapshot_id == first:
+                replica.threads.delay_s = late  # type: ignore[method-assign]
+            return prepare(store, effect)
 
         def check(store, snapshot_id, file):
-            if snapshot_id == first:
-                checking.set()
-                assert may_check.wait(20)
+            read_back.append(snapshot_id)
             return inner(store, snapshot_id, file)
 
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(storage.QuorumStorage, "prepare_check", begin)
             patch.setattr(SnapshotStore, "check_download", check)
             patch.setattr(storage, "SERVED_RECENTLY_MS", 0)
             await replica.start()
-            await cluster.until(checking.is_set)
+            await cluster.until(lambda: begun == [first])
             others = [other for other in cluster.replicas if other is not replica]
             leader = await cluster.leader()
             assert leader.node is not None and leader.node is not replica.node
@@ -45,7 +52,8 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(ru
             await cluster.until(lambda: all(other.listener.next_offset > offset for other in others))
             second, _ = [await take_snapshot(other) for other in others]
             await cluster.until(lambda: replica.node and replica.node.latest_snapshot == second)
-            may_check.set()
+            assert read_back == [second]
+            await cluster.until(lambda: first in read_back)
             await cluster.commit(b"z")
         assert replica.listener.snapshot is not None and replica.listener.snapshot[0] == second
 
@@ -78,4 +86,4 @@ def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters):
         assert ends[-1] in files
         await cluster.stop()
 
-    asyncio.run(main())
+    run_virtually(main())

@@ -14,7 +14,7 @@ from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 
-from .conftest import DIRECTORY, FAST, Cluster, Replica
+from .conftest import DIRECTORY, FAST, Cluster, Replica, run_virtually
 
 SMALL = replace(FAST, max_retention_bytes=0)
 
@@ -154,7 +154,7 @@ def test_disk_fault_while_writing_a_snapshot_halts_the_replica(operation, part):
         assert replica.node.latest_snapshot is None
         await cluster.stop()
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 # --- fetched by those that lag behind ---------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation, pa
         replica.fatal.clear()
         await cluster.stop()
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 class _DyingDisk:
@@ -302,7 +302,7 @@ def test_state_after_any_crash_while_installing_is_that_before(operations):
         assert died or operations >= 15
         await _power_cycle(cluster, replica, operations, values)
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 @pytest.mark.parametrize("operations", range(26))
@@ -329,7 +329,7 @@ def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_th
         assert replica.fatal or operations >= 12
         await _power_cycle(cluster, replica, operations, values)
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 async def _power_cycle(cluster, replica, seed, values):

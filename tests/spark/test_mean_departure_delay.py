@@ -74,7 +74,6 @@ def test_data_set_already_in_the_directory_is_used(csv_zip, nycflights):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
 def test_topic_and_file_agree(spark_session, mock_cluster, csv_zip, nycflights):
     for key, value in map(nycflights.encode_flight, nycflights.iter_flights(csv_zip)):
         mock_cluster.producer.produce("delays", value, key=key)

@@ -27,7 +27,7 @@ from pykraft.spark.reader import read_task
 
 SHOWN_TIMEOUT_S = 20
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.interop
 
 COUNT = 3_000
 FIRST_TIMESTAMP_MS = 1_700_000_000_000

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,93 @@
+"""Every test has two limits, and one that passes either fails with what was running; the process lives on.
+
+``cpu_limit_s`` is processor time of the test's own process: a machine that is busy with something else breaks
+no test. ``wall_limit_s`` is real time and ends what hangs; it is so long that a test which does its work
+comes nowhere near it, however many others want the processor. Both hold for setup, call and teardown apart.
+What never comes back to Python is ended by pytest's own ``faulthandler_timeout``, which prints the stacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+_AGAIN_S = 30.0
+"""A failure raised inside a callback is swallowed by its event loop: then it is raised again."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("cpu_limit_s", "Processor time of one phase of a test", default="0")
+    parser.addini("wall_limit_s", "Real time of one phase of a test", default="0")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _limited(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _limited(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _limited(item, "teardown"))
+
+
+def _limited(item: pytest.Item, phase: str) -> Generator[None, object, object]:
+    limits = (
+        (signal.SIGPROF, signal.ITIMER_PROF, float(item.config.getini("cpu_limit_s")), "processor time"),
+        (signal.SIGALRM, signal.ITIMER_REAL, float(item.config.getini("wall_limit_s")), "real time"),
+    )
+    try:
+        for number, timer, limit_s, kind in limits:
+
+            def expire(_: int, frame: FrameType | None, what: str = f"{limit_s:g} s of {kind}") -> None:
+                pytest.fail(f"{phase} of {item.nodeid}: more than {what}\n{_what_runs(frame)}", pytrace=False)
+
+            signal.signal(number, expire)
+            signal.setitimer(timer, limit_s, _AGAIN_S if limit_s else 0)
+        return (yield)
+    finally:
+        for number, timer, _, _ in limits:
+            signal.setitimer(timer, 0)
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _what_runs(frame: FrameType | None) -> str:
+    """The stacks of all threads and tasks, and the command lines of child processes."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames() | {threading.get_ident(): frame}
+    parts = [
+        f"--- thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(stack))}"
+        for ident, stack in frames.items()
+        if stack is not None
+    ]
+    loop = asyncio._get_running_loop()
+    for task in () if loop is None else asyncio.all_tasks(loop):
+        stacks = [line for one in task.get_stack() for line in traceback.format_stack(one)[-1:]]
+        parts.append(f"--- task {task.get_name()} {task.get_coro()}\n{''.join(stacks)}")
+    return "\n".join([*parts, *_children()])
+
+
+def _children() -> list[str]:
+    found = []
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for pid in listed.read_text().split():
+            try:
+                command = (
+                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+            except OSError:
+                continue  # it has just ended
+            found.append(f"--- child {pid}: {command}")
+    return found
