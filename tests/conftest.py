@@ -20,7 +20,8 @@ from types import FrameType
 import pytest
 
 _AGAIN_S = 30.0
-"""A failure raised inside a callback is swallowed by its event loop: then it is raised again."""
+"""A failure raised inside a callback is swallowed by its event loop, which may then sleep: so it is raised
+again, by the clock of the wall."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,23 +45,26 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def _limited(item: pytest.Item, phase: str) -> Generator[None, object, object]:
-    limits = (
-        (signal.SIGPROF, signal.ITIMER_PROF, float(item.config.getini("cpu_limit_s")), "processor time"),
-        (signal.SIGALRM, signal.ITIMER_REAL, float(item.config.getini("wall_limit_s")), "real time"),
-    )
+    where, config = f"{phase} of {item.nodeid}", item.config
     try:
-        for number, timer, limit_s, kind in limits:
-
-            def expire(_: int, frame: FrameType | None, what: str = f"{limit_s:g} s of {kind}") -> None:
-                pytest.fail(f"{phase} of {item.nodeid}: more than {what}\n{_what_runs(frame)}", pytrace=False)
-
-            signal.signal(number, expire)
-            signal.setitimer(timer, limit_s, _AGAIN_S if limit_s else 0)
+        cpu_s, wall_s = (float(config.getini(name)) for name in ("cpu_limit_s", "wall_limit_s"))
+        _limit(signal.SIGPROF, signal.ITIMER_PROF, cpu_s, f"{where}: more than {cpu_s:g} s of processor time")
+        _limit(signal.SIGALRM, signal.ITIMER_REAL, wall_s, f"{where}: more than {wall_s:g} s of real time")
         return (yield)
     finally:
-        for number, timer, _, _ in limits:
+        for number, timer in ((signal.SIGPROF, signal.ITIMER_PROF), (signal.SIGALRM, signal.ITIMER_REAL)):
             signal.setitimer(timer, 0)
             signal.signal(number, signal.SIG_DFL)
+
+
+def _limit(number: signal.Signals, timer: int, limit_s: float, message: str) -> None:
+    def expire(_: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGALRM, expire)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        pytest.fail(f"{message}\n{_what_runs(frame)}", pytrace=False)
+
+    signal.signal(number, expire)
+    signal.setitimer(timer, limit_s)
 
 
 def _what_runs(frame: FrameType | None) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 LIMITED = """
 import asyncio, subprocess, sys, threading, time
@@ -38,26 +41,50 @@ def test_passes():
 """
 
 
-def test_limit_fails_one_test_with_what_was_running_and_the_others_go_on(tmp_path: Path) -> None:
-    conftest = (
-        (Path(__file__).parent / "conftest.py")
-        .read_text("utf-8")
-        .replace("_AGAIN_S = 30.0", "_AGAIN_S = 0.5")
-    )
-    (tmp_path / "conftest.py").write_text(conftest, "utf-8")
+@pytest.fixture
+def run_limited(tmp_path: Path) -> Callable[..., str]:
+    """Runs those of the tests above that a ``-k`` expression chooses, under these limits; what it printed."""
+    conftest = (Path(__file__).parent / "conftest.py").read_text("utf-8")
+    (tmp_path / "conftest.py").write_text(conftest.replace("_AGAIN_S = 30.0", "_AGAIN_S = 0.5"), "utf-8")
     (tmp_path / "test_limited.py").write_text(LIMITED, "utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    limits = ["-o", "cpu_limit_s=0.3", "-o", "wall_limit_s=2"]
-    run = subprocess.run(
-        [*command, "--rootdir", str(tmp_path), *limits, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = run.stdout
-    assert "3 failed, 2 passed" in said, said + run.stderr
+
+    def run(chosen: str, *limits: str) -> str:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "/dev/null",
+            "-k",
+            chosen,
+        ]
+        options = [word for limit in limits for word in ("-o", limit)]
+        done = subprocess.run(
+            [*command, "--rootdir", str(tmp_path), *options, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_limit_of_processor_time_fails_one_test_and_the_others_go_on(run_limited: Callable[..., str]) -> None:
+    said = run_limited("not hangs", "cpu_limit_s=0.3")
+    assert "2 failed, 2 passed" in said, said
     assert "test_busy: more than 0.3 s of processor time" in said
     assert "in spin_for_ever" in said
     assert "test_busy_in_a_callback: more than" in said and "--- task sleeper" in said
+
+
+def test_limit_of_real_time_ends_what_hangs_and_says_what_was_running(
+    run_limited: Callable[..., str],
+) -> None:
+    said = run_limited("hangs", "wall_limit_s=2")
+    assert "1 failed" in said, said
     assert "test_hangs: more than 2 s of real time" in said
     assert "threading.Event().wait()" in said and "import time; time.sleep(60)" in said
