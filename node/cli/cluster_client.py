@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,37 +11,17 @@ import click
 
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.node.cli.reach import check_reachable
 
-_REACH_TIMEOUT_S = 5.0
-_REACH_RETRY_S = 0.1
 _SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
 @contextlib.contextmanager
 def admin_client(bootstrap_server: str) -> Iterator[AdminClient]:
-    """An admin client; a malformed address is a usage error."""
-    try:
-        _check_reachable(bootstrap_server)
-        client = AdminClient(bootstrap_server)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    with client:
+    """An admin client of a cluster that can be reached."""
+    check_reachable(bootstrap_server)
+    with AdminClient(bootstrap_server) as client:
         yield client
-
-
-def _check_reachable(bootstrap_server: str) -> None:
-    """The client itself would go on trying for a minute, in case the cluster is just starting."""
-    deadline = time.monotonic() + _REACH_TIMEOUT_S
-    while True:
-        for address in parse_bootstrap_servers(bootstrap_server):
-            with contextlib.suppress(OSError):
-                left = max(deadline - time.monotonic(), _REACH_RETRY_S)
-                socket.create_connection((address.host, address.port), timeout=left).close()
-                return
-        if time.monotonic() >= deadline:
-            raise click.ClickException(f"nobody listens at {bootstrap_server}")
-        time.sleep(_REACH_RETRY_S)
 
 
 def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:

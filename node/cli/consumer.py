@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from types import FrameType
-from typing import cast
+import time
+from collections.abc import Iterator
+from typing import Final, cast
 
 import click
 from confluent_kafka import (
@@ -20,7 +20,9 @@ from confluent_kafka import (
 )
 
 from pykraft.node.cli.common import bootstrap_option, pairs
+from pykraft.node.cli.librdkafka import Connection, end_at_sigterm, usage_error
 
+_STEP_S: Final = 0.2
 _Headers = list[tuple[str, bytes | None]] | None
 _OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
@@ -54,43 +56,56 @@ def command(
     """Print the records of a topic, one line a record."""
     printing = pairs(properties, "--property")
     settings = {
-        "bootstrap.servers": bootstrap_server,
         "group.id": group or f"console-consumer-{os.getpid()}",
-        "enable.auto.commit": group is not None,
+        "enable.auto.commit": str(group is not None).lower(),
         "auto.offset.reset": "earliest" if from_beginning else "latest",
         # With the default of a second, a short topic would be printed in fits and starts.
-        "fetch.queue.backoff.ms": 10,
+        "fetch.queue.backoff.ms": "10",
     } | pairs(consumer_property, "--consumer-property")
+    first_offset = None if partition is None else _start(offset, from_beginning)
+    connection = Connection(bootstrap_server, settings)
     try:
-        consumer = Consumer(settings)
+        consumer = Consumer(connection.settings)
     except KafkaException as error:
-        raise click.UsageError(error.args[0].str()) from None
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+        raise usage_error(error) from None
+    end_at_sigterm()
     seen = 0
     try:
-        if partition is None:
+        partitions = connection.first_answer(consumer, topic)
+        if partition is None or first_offset is None:
             consumer.subscribe([topic])
+        elif partition not in partitions:  # librdkafka would wait for it for ever
+            raise click.ClickException(f"topic {topic} has no partition {partition}")
         else:
-            consumer.assign([TopicPartition(topic, partition, _start(offset, from_beginning))])
-        while max_messages is None or seen < max_messages:
-            message = consumer.poll(-1 if timeout_ms is None else timeout_ms / 1000)
-            if message is None:
-                break
-            failure = message.error()
-            if failure is not None:
-                raise click.ClickException(failure.str())
+            consumer.assign([TopicPartition(topic, partition, first_offset)])
+        for message in _messages(consumer, connection, topic, timeout_ms):
             sys.stdout.buffer.write(_line(message, printing))
             sys.stdout.buffer.flush()
             seen += 1
+            if seen == max_messages:
+                break
     except KeyboardInterrupt:
         pass
     finally:
         consumer.close()
-        click.echo(f"Processed a total of {seen} messages", err=True)
+    click.echo(f"Processed a total of {seen} messages", err=True)
+
+
+def _messages(
+    consumer: Consumer, connection: Connection, topic: str, timeout_ms: int | None
+) -> Iterator[Message]:
+    """Until nothing came for ``timeout_ms``; :class:`click.ClickException` for what the cluster refuses."""
+    last = time.monotonic()
+    while timeout_ms is None or time.monotonic() - last < timeout_ms / 1000:
+        message = consumer.poll(_STEP_S if timeout_ms is None else min(_STEP_S, timeout_ms / 1000))
+        if message is None:
+            connection.check(consumer, topic)
+            continue
+        failure = message.error()
+        if failure is not None:
+            raise click.ClickException(failure.str())
+        yield message
+        last = time.monotonic()
 
 
 def _start(offset: str | None, from_beginning: bool) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pykraft.node.cli.common import bootstrap_option, pairs
+from pykraft.node.cli.librdkafka import Connection, OutageError, end_at_sigterm, usage_error
+
+_STEP_S: Final = 0.5
 
 
 @click.command()
@@ -36,39 +40,106 @@ def command(
     reading = pairs(properties, "--property")
     parse_key = reading.get("parse.key", "false").lower() == "true"
     separator = reading.get("key.separator", "\t").encode()
-    null_marker = reading.get("null.marker")
+    if not separator:
+        raise click.UsageError("--property key.separator is empty")
+    null_marker = reading["null.marker"].encode() if "null.marker" in reading else None
     settings = {
-        "bootstrap.servers": bootstrap_server,
         "acks": request_required_acks,
         "compression.type": compression_codec,
     } | pairs(producer_property, "--producer-property")
-    failures: list[str] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error.str())
-            click.echo(f"not delivered: {error.str()}", err=True)
-
+    connection = Connection(bootstrap_server, settings)
     try:
-        producer = Producer(settings)
+        writer = _Writer(connection, topic)
     except KafkaException as error:
-        raise click.UsageError(error.args[0].str()) from None
-    for line in sys.stdin.buffer:
-        key, value = None, line.rstrip(b"\r\n")
-        if parse_key:
-            key, found, value = value.partition(separator)
-            if not found:
-                raise click.ClickException(f"no key separator in line {line!r}")
-        record_value = None if null_marker is not None and value == null_marker.encode() else value
+        raise usage_error(error) from None
+    end_at_sigterm()
+    problem = ""
+    try:
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            key, value = None, line.rstrip(b"\r\n")
+            if parse_key:
+                key, found, value = value.partition(separator)
+                if not found:
+                    raise _RefusedLineError(f"no key separator in line {number}")
+            writer.write(number, key, None if value == null_marker else value)
+            if sync:
+                writer.flush()
+            if writer.has_failed:
+                problem = f"stopped after line {number}"
+                break
+    except _RefusedLineError as error:
+        problem = str(error)
+    except KeyboardInterrupt:
+        problem = "interrupted"
+    outcome = writer.finish()
+    if problem or outcome:
+        raise click.ClickException("; ".join(filter(None, (problem, outcome))))
+
+
+class _RefusedLineError(Exception):
+    """A line that makes no record; says which, and why."""
+
+
+class _Writer:
+    """Records on their way. A line that was taken is delivered, or counted as not delivered."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        """Waits until a broker answers. :class:`KafkaException` for settings that librdkafka does not take."""
+        self._connection = connection
+        self._topic = topic
+        self._producer = Producer(connection.settings)
+        self._taken = 0
+        self._delivered = 0
+        self._reasons: dict[str, None] = {}
+        self._gave_up = False
+        connection.first_answer(self._producer, topic)
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._reasons)
+
+    def write(self, number: int, key: bytes | None, value: bytes | None) -> None:
+        """Take a record. :class:`_RefusedLineError` if it cannot be sent."""
         while True:
             try:
-                producer.produce(topic, key=key, value=record_value, on_delivery=delivered)
+                self._producer.produce(self._topic, key=key, value=value, on_delivery=self._handle_delivery)
                 break
             except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-        if sync:
-            producer.flush()
-    producer.flush()
-    if failures:
-        raise click.ClickException(f"{len(failures)} records were not delivered")
+                self._producer.poll(_STEP_S)
+                if not self._wait_for_brokers():
+                    raise _RefusedLineError(f"line {number} was not sent") from None
+            except KafkaException as error:
+                reason = error.args[0].str()
+                raise _RefusedLineError(f"line {number} cannot be sent: {reason}") from None
+        self._taken += 1
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything is delivered or refused, or no broker is left to wait for."""
+        while self._producer.flush(_STEP_S) and self._wait_for_brokers():
+            pass
+
+    def finish(self) -> str:
+        """Flush; what has to be said of records that did not arrive, if anything."""
+        self.flush()
+        missing = self._taken - self._delivered
+        if not missing:
+            return ""
+        return f"{missing} of {self._taken} records were not delivered: {', '.join(self._reasons)}"
+
+    def _wait_for_brokers(self) -> bool:
+        """Whether one is there, after some patience."""
+        if self._gave_up:
+            return False
+        try:
+            self._connection.check(self._producer, self._topic)
+        except OutageError as error:
+            self._reasons[error.message] = None
+            self._gave_up = True
+        return not self._gave_up
+
+    def _handle_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._delivered += 1
+        else:
+            self._reasons[error.str()] = None
