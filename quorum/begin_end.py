@@ -15,6 +15,7 @@ from pykraft.quorum.messages import (
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
 )
+from pykraft.quorum.plausibility import maybe_disbelieve
 from pykraft.quorum.progress import majority_reached
 from pykraft.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from pykraft.quorum.state import CoreState
@@ -102,6 +103,8 @@ def _succession_delay_ms(state: CoreState, request: EndQuorumEpochRequest) -> in
 def _refusal(state: CoreState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> ErrorCode:
     if request.cluster_id != state.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if maybe_disbelieve(state, request):
+        return ErrorCode.INVALID_REQUEST
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if not request.voter.matches(state.local):

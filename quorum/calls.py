@@ -9,15 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.quorum import effects, events, rpc
 from pykraft.quorum.events import Event
 from pykraft.quorum.messages import Request, Response, VoterChangeRequest, VoterChangeResponse
 from pykraft.quorum.voters import ReplicaKey
+from pykraft.runtime.log_throttle import LogThrottle
 from pykraft.runtime.rpc import RpcFailure, RpcServer, RpcTransport
 
 logger = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 64 << 10
+"""No replica asks for anything in more; answers are another matter."""
+
+_MOST_COMPLAINTS = 100
 
 
 class Calls:
@@ -35,6 +42,7 @@ class Calls:
         self._next_token = 0
         self._complained: set[tuple[ReplicaKey, ErrorCode]] = set()
         self._last_reason = ""
+        self._nonsense = LogThrottle(logger)
 
     def open(self) -> None:
         self._is_open = True
@@ -58,9 +66,11 @@ class Calls:
             if not self._is_open:
                 return self._refused(method, ErrorCode.BROKER_NOT_AVAILABLE)
             try:
+                if len(payload) > MAX_REQUEST_BYTES:
+                    raise ValueError(f"{len(payload)} bytes")
                 request = rpc.decode_request(method, payload)
             except ValueError as error:
-                logger.warning("Refused a malformed request %s: %s", method, error)
+                self.complain_of_nonsense(f"a malformed request {method}: {error}")
                 return self._refused(method, ErrorCode.INVALID_REQUEST)
             return self.ask(method, request)
 
@@ -73,7 +83,14 @@ class Calls:
         self._next_token += 1
         self._waiting[token] = (method, answer)
         self._step(events.RequestReceived(token, request))
+        if not answer.done():
+            answer.add_done_callback(partial(self._maybe_abandon, token))
         return answer
+
+    def _maybe_abandon(self, token: int, answer: asyncio.Future[bytes]) -> None:
+        """Whoever asked has hung up, or its deadline has passed."""
+        if answer.cancelled() and self._waiting.pop(token, None) is not None:
+            self._step(events.RequestAbandoned(token))
 
     async def change_voters(self, request: VoterChangeRequest) -> None:
         """Have the core carry out a change of the voter set; :class:`KafkaError` if it does not."""
@@ -88,9 +105,13 @@ class Calls:
             raise KafkaError(response.error, response.message)
 
     def reply(self, token: int, response: Response) -> None:
-        _, answer = self._waiting.pop(token)
-        if not answer.done():
+        _, answer = self._waiting.pop(token, (None, None))
+        if answer is not None and not answer.done():
             answer.set_result(rpc.encode_response(response))
+
+    def complain_of_nonsense(self, what: str) -> None:
+        """A peer, or a stranger, said what cannot be; now and then that is logged."""
+        self._nonsense.warning(asyncio.get_running_loop().time(), "Nothing comes of %s", what)
 
     def _refused(self, method: str, error: ErrorCode) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -119,7 +140,7 @@ class Calls:
         try:
             response = rpc.decode_response(method, reply)
         except ValueError as error:
-            logger.warning("Dropped a malformed answer to %s: %s", method, error)
+            self.complain_of_nonsense(f"a malformed answer to {method}: {error}")
             self._step(events.RequestFailed(correlation_id))
             return
         if response.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
@@ -134,6 +155,8 @@ class Calls:
         """Say once, not at every retry, that a peer is not the one our voter set means."""
         seen = (response.replica, response.error)
         if seen not in self._complained:
+            if len(self._complained) >= _MOST_COMPLAINTS:
+                self._complained.clear()
             self._complained.add(seen)
             who, why = f"{response.replica} of cluster {response.cluster_id}", response.error.name
             logger.error("Replica %s refuses us: %s", who, why)

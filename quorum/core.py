@@ -17,6 +17,7 @@ from pykraft.quorum.events import (
     Event,
     LogFlushed,
     Proposed,
+    RequestAbandoned,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -44,6 +45,7 @@ from pykraft.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
+from pykraft.quorum.plausibility import maybe_disbelieve
 from pykraft.quorum.roles import (
     ElectionState,
     Follower,
@@ -54,7 +56,7 @@ from pykraft.quorum.roles import (
     Role,
     Unattached,
 )
-from pykraft.quorum.state import CoreState, RandomSource
+from pykraft.quorum.state import CoreState, EpochAllowance, RandomSource
 from pykraft.quorum.transitions import maybe_adopt_epoch, transition_to_resigned
 from pykraft.quorum.voter_history import VoterHistory
 from pykraft.quorum.voters import ReplicaKey
@@ -111,13 +113,17 @@ class RaftCore:
             placeholder,
             latest_snapshot,
             local_address,
+            EpochAllowance(now_ms),
         )
         self.state.role = _initial_role(self.state, now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return what must be done about it, in order."""
         state = self.state
+        epoch = state.epoch
+        state.epoch_allowance.refill(now_ms, has_leader=vote.hears_a_leader(state, now_ms))
         self._handle(event, now_ms)
+        state.epoch_allowance.left -= state.epoch - epoch
         self._run_timers(now_ms)
         role = state.role
         if isinstance(role, Follower) or (isinstance(role, Unattached) and not state.is_voter):
@@ -145,6 +151,10 @@ class RaftCore:
                         begin_end.handle_end_request(state, token, request, now_ms)
                     case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest():
                         reconfig.handle_change_request(state, token, request, now_ms)
+            case RequestAbandoned(token):
+                if isinstance(state.role, Leader):
+                    fetch.forget_parked(state.role, token)
+                    reconfig.forget_change(state.role, token)
             case ResponseReceived():
                 self._handle_response(event, now_ms)
             case LogFlushed(end_offset, generation):
@@ -177,7 +187,7 @@ class RaftCore:
         # Another node, or another disk, that answers at the address of the one we asked cannot speak for it;
         # who leads it may say, as anybody may.
         is_other = asked.id >= 0 and not response.replica.matches(asked)
-        if response.cluster_id != state.cluster_id:
+        if response.cluster_id != state.cluster_id or maybe_disbelieve(state, response):
             self._handle_failure_of(asked.id, event.correlation_id, now_ms)
             return
         if is_other:

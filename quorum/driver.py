@@ -349,6 +349,8 @@ class QuorumNode:
                     logger.info("Epoch %d: leader is %s", epoch, "unknown" if leader is None else leader)
                 self._leader, self._leader_address = known, address
                 self._delivery.leader_changed(known, after_offset)
+            case effects.PeerDisbelieved(reason):
+                self._calls.complain_of_nonsense(reason)
             case effects.VotersChanged(voters):
                 logger.info("The voters are now %s", ", ".join(f"{v.key} at {v.address}" for v in voters))
             case _:

@@ -206,6 +206,13 @@ class VotersChanged:
     voters: VoterSet
 
 
+@dataclass(frozen=True, slots=True)
+class PeerDisbelieved:
+    """A peer said what cannot be, and nothing came of it. ``reason`` is for people."""
+
+    reason: str
+
+
 Effect = (
     PersistElectionState
     | AppendLeaderChange
@@ -225,4 +232,5 @@ Effect = (
     | AdvanceHighWatermark
     | LeaderChanged
     | VotersChanged
+    | PeerDisbelieved
 )

@@ -32,6 +32,13 @@ class RequestReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestAbandoned:
+    """Whoever sent the request with this token waits no longer. An answer all the same is dropped."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseReceived:
     """The answer to the request that was sent under ``correlation_id``."""
 
@@ -105,6 +112,7 @@ Event = (
     Started
     | TimerFired
     | RequestReceived
+    | RequestAbandoned
     | ResponseReceived
     | RequestFailed
     | LogFlushed

@@ -18,12 +18,14 @@ from pykraft.quorum.effects import (
     AppendFetched,
     AppendProposal,
     FlushLog,
+    PeerDisbelieved,
     Reply,
     ReplyWithRecords,
     TruncateTo,
 )
 from pykraft.quorum.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.messages import DivergingEpoch, FetchRequest, FetchResponse
+from pykraft.quorum.plausibility import maybe_disbelieve
 from pykraft.quorum.progress import FetchProgress, majority_reached
 from pykraft.quorum.reconfig import adopt_voters
 from pykraft.quorum.roles import Follower, Leader, ParkedFetch, Unattached
@@ -75,13 +77,15 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
 def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
     if request.cluster_id != state.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if maybe_disbelieve(state, request):
+        return ErrorCode.INVALID_REQUEST
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.epoch > state.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(state.role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if request.fetch_offset < 0 or not 0 <= request.last_fetched_epoch <= request.epoch:
+    if not 0 <= request.last_fetched_epoch <= request.epoch:
         return ErrorCode.INVALID_REQUEST
     if request.replica.id == state.local.id or (request.fetch_offset > 0) != (request.last_fetched_epoch > 0):
         return ErrorCode.INVALID_REQUEST
@@ -160,6 +164,12 @@ def handle_appended_voters(state: CoreState, role: Leader) -> None:
 def expire_parked(state: CoreState, role: Leader, now_ms: int) -> None:
     for key in [key for key, parked in role.parked.items() if parked.deadline_ms <= now_ms]:
         state.emit(Reply(role.parked.pop(key).token, _response(state)))
+
+
+def forget_parked(role: Leader, token: int) -> None:
+    """The replica has hung up: its place is free."""
+    for key in [key for key, parked in role.parked.items() if parked.token == token]:
+        del role.parked[key]
 
 
 def handle_proposal(state: CoreState, epoch: int, record_count: int, payload: object) -> None:
@@ -331,9 +341,10 @@ def _truncate(state: CoreState, diverging: DivergingEpoch, now_ms: int) -> bool:
     epoch, end_offset = log.end_offset_for_epoch(diverging.epoch)
     if epoch == diverging.epoch:
         end_offset = min(end_offset, diverging.end_offset)
-    assert end_offset >= state.high_watermark, (
-        f"asked to truncate to {end_offset}, below the high watermark {state.high_watermark}"
-    )
+    if end_offset < state.high_watermark:
+        known = f"offsets below {state.high_watermark} are committed"
+        state.emit(PeerDisbelieved(f"a leader would have us truncate to {end_offset}, but {known}"))
+        return False
     if end_offset >= log.end_offset:
         return False  # no true leader says this
     log.truncate(end_offset)

@@ -29,6 +29,8 @@ from pykraft.quorum.state import CoreState
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 
 MAX_WAITING = 16
+MAX_WAIT_MS = 60_000
+"""However long somebody would wait: nobody keeps the places of others for days."""
 
 # --- the set in force ---------------------------------------------------------------------------------------
 
@@ -105,7 +107,8 @@ def handle_change_request(state: CoreState, token: int, request: VoterChangeRequ
     elif len(role.changes) >= MAX_WAITING:
         _answer(state, token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of the voter set are waiting")
     else:
-        role.changes.append(VoterChange(token, request, now_ms + max(request.timeout_ms, 0)))
+        wait_ms = min(max(request.timeout_ms, 0), MAX_WAIT_MS)
+        role.changes.append(VoterChange(token, request, now_ms + wait_ms))
 
 
 def run_changes(state: CoreState, role: Leader, now_ms: int) -> bool:
@@ -130,6 +133,11 @@ def refuse_changes(state: CoreState, leader: Leader) -> None:
         message = "leadership was lost before the change was committed; it may be made or not"
         _answer(state, change.token, ErrorCode.NOT_CONTROLLER, message)
     leader.changes = []
+
+
+def forget_change(role: Leader, token: int) -> None:
+    """Whoever asked has hung up. What is appended stays so; what is not will not be."""
+    role.changes = [change for change in role.changes if change.token != token]
 
 
 def _may_change(state: CoreState, role: Leader) -> bool:

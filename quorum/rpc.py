@@ -24,6 +24,9 @@ from pykraft.quorum.pb import quorum_pb2 as pb
 from pykraft.quorum.voters import ReplicaKey, Voter
 from pykraft.runtime.rpc import RpcAddress
 
+_MAX_HOST_LENGTH = 255
+_MAX_PORT = 65_535
+
 SERVICE = "/pykraft.quorum.Quorum/"
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(
     {
@@ -304,6 +307,10 @@ def outline_batches(data: bytes) -> tuple[BatchHeader, ...]:
         for position, header in iter_headers(data):
             if not crc_is_valid(data, position, header):
                 raise ValueError(f"the record batch at offset {header.base_offset} has a bad CRC")
+            if header.last_offset_delta + 1 != header.record_count:
+                raise ValueError(
+                    f"the record batch at offset {header.base_offset} counts its records wrongly"
+                )
             headers.append(header)
             end = position + header.size_bytes
     except KafkaError as error:
@@ -361,7 +368,13 @@ def _address(address: RpcAddress | None) -> pb.Address | None:
 
 
 def _from_address(address: pb.Address) -> RpcAddress | None:
-    return RpcAddress(address.host, address.port) if address.host else None
+    if not address.host:
+        return None
+    if not (address.host.isascii() and address.host.isprintable() and len(address.host) <= _MAX_HOST_LENGTH):
+        raise ValueError("an address whose host is none")
+    if not 0 < address.port <= _MAX_PORT:
+        raise ValueError(f"an address with port {address.port}")
+    return RpcAddress(address.host, address.port)
 
 
 def _voter(voter: Voter) -> pb.Voter:

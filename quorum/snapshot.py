@@ -7,6 +7,7 @@ from pykraft.quorum.effects import AdvanceLogStart, Reply, ReplyWithSnapshot
 from pykraft.quorum.fetch import progress_of
 from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.messages import FetchSnapshotRequest, FetchSnapshotResponse
+from pykraft.quorum.plausibility import maybe_disbelieve
 from pykraft.quorum.roles import Leader
 from pykraft.quorum.state import CoreState
 
@@ -56,13 +57,15 @@ def handle_fetch_snapshot_request(
 def _refusal(state: CoreState, request: FetchSnapshotRequest) -> ErrorCode:
     if request.cluster_id != state.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if maybe_disbelieve(state, request):
+        return ErrorCode.INVALID_REQUEST
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.epoch > state.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(state.role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if request.position < 0 or request.max_bytes < 1 or request.replica.id == state.local.id:
+    if request.max_bytes < 1 or request.replica.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
     if request.snapshot_id.end_offset < 1:  # the bootstrap checkpoint is not for others
         return ErrorCode.SNAPSHOT_NOT_FOUND

@@ -8,7 +8,7 @@ effect goes through :meth:`CoreState.emit`. Randomness comes from the generator 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import Effect, Send
@@ -26,6 +26,26 @@ class RandomSource(Protocol):
     """The part of :class:`random.Random` that the core needs."""
 
     def randrange(self, stop: int, /) -> int: ...
+
+
+MOST_AHEAD: Final = 1 << 20
+
+
+class EpochAllowance:
+    """By how much our epoch may rise by what others say (:mod:`.plausibility`)."""
+
+    __slots__ = ("_since_ms", "left")
+
+    def __init__(self, now_ms: int) -> None:
+        self.left = MOST_AHEAD
+        self._since_ms = now_ms
+
+    def refill(self, now_ms: int, *, has_leader: bool) -> None:
+        """One epoch a millisecond. Only a replica without a leader saves up more than it begins with."""
+        self.left += now_ms - self._since_ms
+        self._since_ms = now_ms
+        if has_leader:
+            self.left = min(self.left, MOST_AHEAD)
 
 
 @dataclass(slots=True)
@@ -59,6 +79,7 @@ class CoreState:
         "downloads",
         "effects",
         "election",
+        "epoch_allowance",
         "high_watermark",
         "history",
         "in_flight",
@@ -86,6 +107,7 @@ class CoreState:
         role: Role,
         snapshot: SnapshotId | None,
         local_address: RpcAddress | None,
+        epoch_allowance: EpochAllowance,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -98,6 +120,7 @@ class CoreState:
         self.election = election
         self.log = log
         self.role = role
+        self.epoch_allowance = epoch_allowance
         self.snapshot = snapshot
         self.high_watermark = 0 if snapshot is None else snapshot.end_offset
         self.in_flight: dict[int, ReplicaKey] = {}

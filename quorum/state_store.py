@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
+from pykraft.quorum.plausibility import MAX_EPOCH
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.voters import ReplicaKey
 from pykraft.runtime.disk import Disk
@@ -66,6 +67,11 @@ def decode_quorum_state(data: bytes) -> ElectionState:
     epoch, leader_id, voted_id = content["leaderEpoch"], content["leaderId"], content["votedId"]
     if not all(type(number) is int for number in (epoch, leader_id, voted_id)) or epoch < 0:
         raise ValueError("leaderEpoch, leaderId and votedId must be whole numbers, the epoch not negative")
+    if epoch >= MAX_EPOCH:
+        raise ValueError(
+            f"leaderEpoch is {epoch}, and no election can follow epoch {MAX_EPOCH}; no history of elections"
+            " comes there, a stranger on the controllers' listener does"
+        )
     directory_id = ZERO_UUID
     if content["data_version"] == 1:
         directory_id = uuid_from_str(content["votedDirectoryId"])

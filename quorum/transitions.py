@@ -35,6 +35,7 @@ from types import MappingProxyType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.effects import AppendLeaderChange, FlushLog, LeaderChanged, PersistElectionState, Reply
 from pykraft.quorum.messages import FetchResponse, Response
+from pykraft.quorum.plausibility import next_epoch
 from pykraft.quorum.progress import FetchProgress
 from pykraft.quorum.reconfig import append_first_voters, refuse_changes
 from pykraft.quorum.roles import (
@@ -129,7 +130,7 @@ def transition_to_candidate(state: CoreState, now_ms: int) -> None:
     retries = state.role.retries if isinstance(state.role, Prospective) else 0
     role = Candidate(now_ms + state.random_election_timeout_ms(), retries, state.own_vote())
     role.retry_at_ms = dict.fromkeys(state.other_voters(), now_ms)
-    epoch = state.epoch + 1
+    epoch = next_epoch(state)
     _enter(state, ElectionState(epoch, None, state.local), role, now_ms)
     state.emit(LeaderChanged(None, epoch))
 

@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.effects import Reply
 from pykraft.quorum.leader_search import search_leader
 from pykraft.quorum.messages import VoteRequest, VoteResponse
+from pykraft.quorum.plausibility import maybe_disbelieve
 from pykraft.quorum.roles import Candidate, Follower, Leader, Poll, Prospective, Unattached
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.transitions import (
@@ -85,7 +86,7 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
     granted = False
     if error is ErrorCode.NONE:
         if request.pre_vote:
-            granted = _is_up_to_date(state, request) and not _hears_a_leader(state, now_ms)
+            granted = _is_up_to_date(state, request) and not hears_a_leader(state, now_ms)
         else:
             granted = _vote(state, request, now_ms)
     state.emit(
@@ -108,6 +109,8 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
 def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
     if request.cluster_id != state.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if maybe_disbelieve(state, request):
+        return ErrorCode.INVALID_REQUEST
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if not request.voter.matches(state.local):
@@ -115,7 +118,7 @@ def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
     if not state.voters.is_dynamic and not (state.is_voter and state.voters.is_voter(request.candidate)):
         return ErrorCode.INCONSISTENT_VOTER_SET
     largest_epoch = request.epoch if request.pre_vote else request.epoch - 1
-    if request.last_offset < 0 or not 0 <= request.last_epoch <= largest_epoch:
+    if not 0 <= request.last_epoch <= largest_epoch:
         return ErrorCode.INVALID_REQUEST
     if request.candidate.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
@@ -126,7 +129,8 @@ def _is_up_to_date(state: CoreState, request: VoteRequest) -> bool:
     return (request.last_epoch, request.last_offset) >= (state.log.last_epoch, state.log.end_offset)
 
 
-def _hears_a_leader(state: CoreState, now_ms: int) -> bool:
+def hears_a_leader(state: CoreState, now_ms: int) -> bool:
+    """Whether we lead, or our leader spoke to us lately."""
     role = state.role
     if isinstance(role, Follower):
         heard_ms = role.last_heard_ms

@@ -17,6 +17,7 @@ from pykraft.jepsen_like.sim.quorum_directed_voters import VOTERS_DIRECTED
 from pykraft.jepsen_like.sim.quorum_nemesis import QuorumNemesis
 from pykraft.jepsen_like.sim.quorum_plan import PARTS, draw_plan, planned
 from pykraft.jepsen_like.sim.quorum_replica import SimReplica
+from pykraft.jepsen_like.sim.quorum_stranger import Stranger, comes
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 from pykraft.quorum.invariant_history import InvariantViolation
 from pykraft.quorum.messages import RemoveRaftVoterRequest
@@ -38,7 +39,10 @@ def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
     if "client" not in schedule.without:
         cluster.start_client()
     nemesis.start()
+    stranger = Stranger(cluster) if comes(schedule.seed) and "stranger" not in schedule.without else None
     cluster.scheduler.run(schedule.duration_ms)
+    if stranger is not None:
+        stranger.leave()
     if plan.lasting:
         nemesis.stop()
         cluster.scheduler.run(cluster.scheduler.now_ms + OPEN_CHANGES_END_MS)
@@ -56,6 +60,7 @@ def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
         "elections": cluster.elections,
         "leader changes after a commit": cluster.leader_changes_after_commit,
         "acknowledged": len(cluster.checker.history.acknowledged),
+        "messages of strangers": 0 if stranger is None else stranger.messages,
         "voter changes": cluster.voter_changes["NONE"],
         "voter changes refused or timed out": cluster.voter_changes.total() - cluster.voter_changes["NONE"],
     }

@@ -36,6 +36,7 @@ CONFIG = QuorumConfig(
     fetch_snapshot_max_bytes=20_000,
 )
 REFUSED_AFTER_MS = 2
+STRANGER = -1  # whoever else reaches the listener
 ADMIN = 0  # whoever asks for a change of the voters; no replica has this id
 SLOW_FLUSH_MS = 250
 
@@ -93,6 +94,7 @@ class SimCluster:
         self.held_flushes: list[tuple[SimReplica, int, int, int]] = []
         self.held: list[tuple[SimReplica, int, int, Response]] = []
         self.voter_changes: Counter[str] = Counter()
+        self.has_stranger = False
         self.events = 0
         self.elections = 0
         self.leader_changes_after_commit = 0
@@ -184,6 +186,10 @@ class SimCluster:
                 receiver,
             )
 
+    def hear_stranger(self, request: Request, receiver: SimReplica) -> None:
+        """It arrives at once, and the answer interests nobody."""
+        self._request_arrives(STRANGER, 0, 0, request, receiver)
+
     def _request_arrives(
         self, sender_id: int, incarnation: int, correlation_id: int, request: Request, receiver: SimReplica
     ) -> None:
@@ -202,6 +208,8 @@ class SimCluster:
         assert token not in sender.answered, "a request was answered twice"
         sender.answered.add(token)
         to, incarnation, correlation_id, _ = sender.requests[token]
+        if to == STRANGER:
+            return
         if to == ADMIN:
             self.voter_changes[response.error.name] += 1
             return

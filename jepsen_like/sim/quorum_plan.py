@@ -68,6 +68,7 @@ LASTS_MS = {
 # Part of the world that `without` may name, besides the kinds of faults, which are left out one by one.
 PARTS = (
     "client",
+    "stranger",
     "lasting faults",
     "loss",
     "repeats",

@@ -28,6 +28,7 @@ from pykraft.quorum.effects import (
     FlushLog,
     InstallSnapshot,
     LeaderChanged,
+    PeerDisbelieved,
     PersistElectionState,
     Reply,
     ReplyWithRecords,
@@ -37,7 +38,7 @@ from pykraft.quorum.effects import (
     VotersChanged,
 )
 from pykraft.quorum.events import Event, LogFlushed, RequestFailed, Started, TimerFired
-from pykraft.quorum.invariant_history import StoredBatch
+from pykraft.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.quorum.messages import BatchSpan, Request, VoteResponse
 from pykraft.quorum.roles import ElectionState, Leader
 from pykraft.quorum.state import CoreState
@@ -321,6 +322,11 @@ class SimReplica:
         for batch in payload:
             self._append(batch)
 
+    def _disbelieve(self, effect: PeerDisbelieved) -> None:
+        """Among honest peers there is nothing to disbelieve."""
+        if not self.cluster.has_stranger:
+            raise InvariantViolation("peers are believed", f"{self.id}: {effect.reason}")
+
     def _truncate(self, effect: TruncateTo) -> None:
         index = self._index_of.get(effect.end_offset, 0 if effect.end_offset == 0 else None)
         assert index is not None, "truncation is not on a batch boundary"
@@ -387,4 +393,5 @@ _RUN: dict[type[Effect], Callable[[SimReplica, Any], None]] = {
     AdvanceHighWatermark: SimReplica._nothing,
     LeaderChanged: SimReplica._nothing,
     VotersChanged: SimReplica._nothing,
+    PeerDisbelieved: SimReplica._disbelieve,
 }

@@ -12,6 +12,7 @@ from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
     FlushLog,
+    PeerDisbelieved,
     Reply,
     ReplyWithRecords,
     Send,
@@ -293,12 +294,13 @@ def test_diverging_follower_truncates_and_asks_again(bench):
     assert b.of(TruncateTo) == [TruncateTo(4)]
 
 
-def test_truncation_below_the_high_watermark_is_a_bug_not_an_order(bench):
+def test_truncation_below_the_high_watermark_is_refused_and_told(bench):
     b = _follower(bench)
     b.answer(_records(b, (0, 3, 5), high_watermark=3))
     b.flush()
-    with pytest.raises(AssertionError, match="high watermark"):
-        b.answer(_records(b, diverging=DivergingEpoch(0, 0)))
+    b.answer(_records(b, diverging=DivergingEpoch(0, 0)))
+    assert b.of(TruncateTo) == [] and b.state.log.end_offset == 3
+    assert "offsets below 3 are committed" in b.of(PeerDisbelieved)[0].reason
 
 
 def test_answer_to_an_older_fetch_is_ignored(bench):

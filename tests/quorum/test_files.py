@@ -131,3 +131,14 @@ def test_two_voters_with_one_id_are_refused():
 def test_voters_record_without_voters_is_refused():
     with pytest.raises(ValueError, match="without voters"):
         control_records.parse_voters_record(control_records.voters_record(VoterSet([])))
+
+
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**30])
+def test_quorum_state_in_an_epoch_that_no_election_can_follow_is_refused_in_plain_words(epoch):
+    disk = MemoryDisk()
+    disk.make_dirs("/d")
+    disk.write_atomic("/d/quorum-state", state_store.encode_quorum_state(ElectionState(epoch)))
+    with pytest.raises(
+        state_store.QuorumStateError, match=f"leaderEpoch is {epoch}, and no election can follow"
+    ):
+        state_store.QuorumStateStore(disk, "/d").read()

@@ -1,0 +1,26 @@
+"""Log lines that a stranger can cause as often as it likes: one in a while, and how many were kept back."""
+
+from __future__ import annotations
+
+import logging
+
+INTERVAL_S = 10.0
+
+
+class LogThrottle:
+    """``now_s`` is any clock that does not go back, the event loop's for instance."""
+
+    def __init__(self, logger: logging.Logger, interval_s: float = INTERVAL_S) -> None:
+        self._logger = logger
+        self._interval_s = interval_s
+        self._last_s: float | None = None
+        self._kept_back = 0
+
+    def warning(self, now_s: float, message: str, *args: object) -> None:
+        if self._last_s is not None and now_s - self._last_s < self._interval_s:
+            self._kept_back += 1
+            return
+        self._last_s, kept_back, self._kept_back = now_s, self._kept_back, 0
+        if kept_back:
+            message, args = message + " (%d more like it were not logged)", (*args, kept_back)
+        self._logger.warning(message, *args)

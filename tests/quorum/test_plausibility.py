@@ -1,0 +1,326 @@
+"""What peers say and cannot mean is refused before anything is written, and no honest replica is shut out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum import calls, rpc
+from pykraft.quorum.calls import Calls
+from pykraft.quorum.effects import PeerDisbelieved, PersistElectionState, TruncateTo
+from pykraft.quorum.events import RequestAbandoned, TimerFired
+from pykraft.quorum.log_shape import SnapshotId
+from pykraft.quorum.messages import (
+    AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
+    DivergingEpoch,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    Request,
+    VoteRequest,
+)
+from pykraft.quorum.plausibility import MAX_EPOCH, MAX_OFFSET, MOST_SUCCESSORS, EpochsExhaustedError
+from pykraft.quorum.reconfig import MAX_WAIT_MS, MAX_WAITING
+from pykraft.quorum.roles import ElectionState, Follower, Leader, Prospective, Unattached
+from pykraft.quorum.state import MOST_AHEAD
+from pykraft.quorum.voters import ReplicaKey, Voter
+from pykraft.runtime.rpc import RpcAddress, RpcHandler
+
+EPOCH = 5
+INT32_MAX = 2**31 - 1
+
+
+def vote(b, epoch, **changed):
+    request = VoteRequest("c", b.keys[2], b.state.local, epoch, 0, 0)
+    return replace(request, **changed)
+
+
+def begin(b, epoch, **changed):
+    return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, epoch), **changed)
+
+
+def end(b, epoch, **changed):
+    return replace(EndQuorumEpochRequest("c", b.keys[2], b.state.local, epoch, ()), **changed)
+
+
+def fetch(b, epoch, **changed):
+    return replace(FetchRequest("c", b.keys[2], epoch, 0, 0, 0, 500, 1 << 20), **changed)
+
+
+def fetch_snapshot(b, epoch, **changed):
+    return replace(FetchSnapshotRequest("c", b.keys[2], epoch, SnapshotId(1, 1), 0, 1), **changed)
+
+
+REQUESTS: list[Callable[..., Request]] = [vote, begin, end, fetch, fetch_snapshot]
+
+
+def follower(bench):
+    b = bench(election=ElectionState(EPOCH, 2))
+    assert isinstance(b.state.role, Follower)
+    return b
+
+
+def leader(bench):
+    b = bench(election=ElectionState(EPOCH - 1))
+    b.lead()
+    assert b.state.epoch == EPOCH
+    return b
+
+
+def prospective(bench):
+    b = bench(election=ElectionState(EPOCH))
+    b.ask_first()
+    assert isinstance(b.state.role, Prospective)
+    return b
+
+
+ROLES = [follower, leader, prospective]
+
+
+def assert_refused(b, request, error=ErrorCode.INVALID_REQUEST):
+    before, role = b.state.election, type(b.state.role)
+    answer = b.ask(request)
+    assert answer is not None and answer.error is error
+    assert (b.state.election, type(b.state.role)) == (before, role)
+    assert b.of(PersistElectionState) == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("request_of", REQUESTS)
+@pytest.mark.parametrize(
+    "epoch", [INT32_MAX, INT32_MAX - 1, MAX_EPOCH + 1, MAX_EPOCH, EPOCH + MOST_AHEAD + 20_000]
+)
+def test_epoch_too_far_ahead_is_refused_by_every_call_in_every_role_and_never_written(
+    bench, role, request_of, epoch
+):
+    b = role(bench)
+    assert_refused(b, request_of(b, epoch))
+    assert b.of(PeerDisbelieved)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_pre_vote_in_an_epoch_too_far_ahead_is_refused(bench, role):
+    b = role(bench)
+    assert_refused(b, vote(b, INT32_MAX, pre_vote=True))
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: vote(b, EPOCH, last_offset=MAX_OFFSET + 1),
+        lambda b: vote(b, EPOCH, candidate=ReplicaKey(-1)),
+        lambda b: begin(b, EPOCH, leader=ReplicaKey(-(2**31))),
+        lambda b: end(b, EPOCH, leader=ReplicaKey(-7)),
+        lambda b: end(b, EPOCH, preferred_successors=tuple(map(ReplicaKey, range(MOST_SUCCESSORS + 1)))),
+        lambda b: fetch(b, EPOCH, fetch_offset=2**63 - 1, last_fetched_epoch=1),
+        lambda b: fetch(b, EPOCH, replica=ReplicaKey(-1)),
+        lambda b: fetch_snapshot(b, EPOCH, snapshot_id=SnapshotId(2**63 - 1, 1)),
+        lambda b: fetch_snapshot(b, EPOCH, position=-(2**63)),
+    ],
+)
+def test_offsets_and_ids_that_cannot_be_are_refused(bench, role, change):
+    b = role(bench)
+    assert_refused(b, change(b))
+
+
+def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost(bench):
+    b = prospective(bench)
+    b.answer(b.vote_for(2, granted=False, epoch=INT32_MAX, leader_id=3))
+    assert b.state.election == ElectionState(EPOCH)
+    assert b.of(PersistElectionState) == [] and b.of(PeerDisbelieved)
+    assert 2 in b.state.role.retry_at_ms, "it is asked again"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epoch": INT32_MAX},
+        {"epoch": EPOCH + 1, "leader_id": -3},
+        {"high_watermark": -1},
+        {"diverging": DivergingEpoch(-1, 0)},
+        {"diverging": DivergingEpoch(0, 2**63 - 1)},
+        {"snapshot_id": SnapshotId(2**63 - 1, 5)},
+    ],
+)
+def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_repeated(bench, changed):
+    b = follower(bench)
+    answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, EPOCH, 2)
+    b.answer(replace(answer, **changed))
+    assert b.state.election == ElectionState(EPOCH, 2) and b.state.download is None
+    assert b.of(PersistElectionState) == [] and b.of(TruncateTo) == [] and b.of(PeerDisbelieved)
+    b.step(TimerFired(), after_ms=20)
+    assert b.state.in_flight
+
+
+# --- nobody honest is shut out ------------------------------------------------------------------------------
+
+
+def test_replica_that_was_away_for_very_long_follows_at_once(bench):
+    b = bench(election=ElectionState(EPOCH))
+    assert b.ask(vote(b, EPOCH + MOST_AHEAD)).vote_granted
+    assert b.state.epoch == EPOCH + MOST_AHEAD
+
+
+def test_replica_without_a_leader_believes_more_the_longer_it_waits(bench):
+    """It was away for more epochs than are believed at once, and takes part again by itself."""
+    b = bench(election=ElectionState(EPOCH))
+    far = EPOCH + 3 * MOST_AHEAD
+    assert_refused(b, vote(b, far))
+    b.step(TimerFired(), after_ms=2 * MOST_AHEAD)
+    assert isinstance(b.state.role, Prospective)
+    assert b.ask(vote(b, far)).vote_granted
+
+
+def test_replica_with_a_leader_saves_nothing_up(bench):
+    b = leader(bench)
+    for _ in range(3000):
+        b.step(TimerFired(), after_ms=1000)
+        for node_id in (2, 3):
+            b.fetch(node_id, 1, EPOCH)
+    assert isinstance(b.state.role, Leader)
+    assert_refused(b, vote(b, EPOCH + MOST_AHEAD + 2000))
+
+
+def test_stranger_that_leads_on_step_by_step_gets_a_thousand_epochs_a_second(bench):
+    b = bench(election=ElectionState(EPOCH))
+    for _ in range(10_000):
+        b.ask(vote(b, b.state.epoch + MOST_AHEAD))
+        b.ask(vote(b, b.state.epoch + 1000))
+        b.step(TimerFired(), after_ms=1)
+    candidacies = 10_000
+    assert b.state.epoch <= EPOCH + MOST_AHEAD + 10_000 + candidacies
+
+
+def test_peers_in_our_own_epoch_are_believed_even_if_nothing_is_left_for_others(bench):
+    b = leader(bench)
+    b.state.epoch_allowance.left = -3
+    answer = b.fetch(2, 1, EPOCH)
+    assert answer is None or answer.error is ErrorCode.NONE
+    assert b.of(PeerDisbelieved) == []
+
+
+def test_nobody_stands_behind_the_last_epoch(bench):
+    b = bench(election=ElectionState(MAX_EPOCH))
+    b.ask_first()
+    with pytest.raises(EpochsExhaustedError, match=f"epoch {MAX_EPOCH} is the last one"):
+        b.answer(b.vote_for(2))
+    assert b.state.epoch == MAX_EPOCH
+
+
+# --- places are freed ---------------------------------------------------------------------------------------
+
+
+def add_voter(b, node_id=4, timeout_ms=1000):
+    return AddRaftVoterRequest("c", Voter(b.keys[node_id], RpcAddress("test", node_id)), timeout_ms)
+
+
+def test_change_of_the_voters_does_not_wait_for_days(bench):
+    b = leader(bench)
+    assert b.ask(add_voter(b, timeout_ms=INT32_MAX)) is None
+    assert b.state.role.changes[0].deadline_ms <= b.now_ms + MAX_WAIT_MS
+
+
+def test_places_of_callers_that_hung_up_are_free(bench):
+    b = leader(bench)
+    tokens = []
+    for _ in range(MAX_WAITING):
+        assert b.ask(add_voter(b)) is None
+        tokens.append(b.token)
+    assert b.ask(add_voter(b)).error is ErrorCode.REQUEST_TIMED_OUT, "too many wait"
+    for token in tokens:
+        b.step(RequestAbandoned(token))
+    assert b.state.role.changes == []
+    assert b.ask(add_voter(b)) is None
+
+
+def test_fetch_whose_caller_hung_up_is_not_kept(bench):
+    b = leader(bench)
+    assert b.fetch(2, 1, EPOCH, high_watermark=1) is None
+    b.step(RequestAbandoned(b.token))
+    assert b.state.role.parked == {}
+
+
+def test_replica_that_leads_no_more_lets_calls_go(bench):
+    b = leader(bench)
+    b.ask(add_voter(b))
+    token = b.token
+    b.ask(vote(b, EPOCH + 1))
+    assert isinstance(b.state.role, Unattached)
+    b.step(RequestAbandoned(token))
+
+
+# --- on the wire --------------------------------------------------------------------------------------------
+
+
+class Table:
+    """The server's side of the port."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, RpcHandler] = {}
+
+    def register(self, method: str, handler: RpcHandler) -> None:
+        self.handlers[method] = handler
+
+    async def start(self) -> int:
+        return 0
+
+    async def stop(self, grace_ms: int) -> None: ...
+
+
+def test_caller_that_hangs_up_leaves_nothing_behind():
+    async def scenario():
+        events = []
+        table = Table()
+        asked = Calls("c", ReplicaKey(1), None, events.append)
+        asked.register(table)
+        asked.open()
+        method = rpc.METHODS[FetchRequest]
+        request = rpc.encode_request(FetchRequest("c", ReplicaKey(2), 1, 0, 0, 0, 500, 100))
+        call = asyncio.ensure_future(table.handlers[method](request))
+        await asyncio.sleep(0)
+        assert len(asked._waiting) == 1
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert asked._waiting == {}
+        assert events[-1] == RequestAbandoned(0)
+        asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and no harm
+
+    asyncio.run(scenario())
+
+
+def test_request_that_is_too_large_is_refused_unread(caplog):
+    async def scenario():
+        table, events = Table(), []
+        asked = Calls("c", ReplicaKey(1), None, events.append)
+        asked.register(table)
+        asked.open()
+        method = rpc.METHODS[EndQuorumEpochRequest]
+        for _ in range(1000):
+            answer = rpc.decode_response(
+                method, await table.handlers[method](bytes(calls.MAX_REQUEST_BYTES + 1))
+            )
+            assert answer.error is ErrorCode.INVALID_REQUEST
+        assert events == []
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert len(caplog.records) == 1, "a flood must not fill the disk with log lines"
+
+
+@pytest.mark.parametrize(
+    "address", [("h", 0), ("h", -1), ("h", 65_536), ("h", INT32_MAX), ("\0", 1), ("h" * 256, 1), ("ä", 1)]
+)
+def test_address_that_is_none_makes_a_malformed_request(address):
+    message = rpc.pb.BeginQuorumEpochRequest(cluster_id="c", epoch=1)
+    message.leader_address.host, message.leader_address.port = address
+    with pytest.raises(ValueError, match="an address"):
+        rpc.decode_request(rpc.METHODS[BeginQuorumEpochRequest], message.SerializeToString())
