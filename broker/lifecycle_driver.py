@@ -46,7 +46,8 @@ class LifecycleDriver:
     ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
     ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed, if any.
-    ``dead_incarnations``: earlier processes of this broker that certainly ended; need not be waited for.
+    ``dead_incarnation_secrets``: of earlier processes of this broker that certainly ended; they need not be
+    waited for.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class LifecycleDriver:
         metadata_offset: Callable[[], int],
         features: dict[str, tuple[int, int]],
         stopped_in_order_at_epoch: int | None = None,
-        dead_incarnations: tuple[Uuid, ...] = (),
+        dead_incarnation_secrets: tuple[bytes, ...] = (),
     ) -> None:
         self._config = config
         self._lifecycle = lifecycle
@@ -74,7 +75,7 @@ class LifecycleDriver:
         self._metadata_offset = metadata_offset
         self._features = features
         self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
-        self._dead_incarnations = dead_incarnations
+        self._dead_incarnation_secrets = dead_incarnation_secrets
         self._somebody_leaves = False
         self._failed = False
         self._answered_ms = 0
@@ -141,7 +142,7 @@ class LifecycleDriver:
             rack=self._config.rack,
             log_dirs=list(self._log_dir_ids),
             previous_broker_epoch=self._previous_broker_epoch(),
-            dead_incarnation_ids=list(self._dead_incarnations),
+            dead_incarnation_secrets=list(self._dead_incarnation_secrets),
         )
         deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
         told = False

@@ -83,9 +83,7 @@ async def _register_broker(
         features=tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
         rack=message.rack if message.HasField("rack") else None,
         previous_broker_epoch=message.previous_broker_epoch,
-        dead_incarnations=frozenset(
-            _uuid(incarnation, "an incarnation id") for incarnation in message.dead_incarnation_ids
-        ),
+        dead_incarnation_secrets=tuple(message.dead_incarnation_secrets),
     )
     response = await driver.register_broker(request)
     return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)

@@ -138,7 +138,7 @@ class BrokerNode:
             channel,
             clock,
             incarnation_id=self._incarnation.id,
-            dead_incarnations=self._incarnation.dead,
+            dead_incarnation_secrets=self._incarnation.dead_secrets,
             endpoints=self._endpoints,
             log_dir_ids=tuple(self._directory_ids[path] for path in config.log_dirs),
             metadata_offset=lambda: self._applied_offset(loader),

@@ -1,7 +1,8 @@
-"""Which process this is: an id of its own, and the ids of predecessors that are known to be dead.
+"""Which process this is: a secret of its own, and the secrets of predecessors that are known to be dead.
 
 The controller keeps a broker's id for it until its session has lapsed, since nobody can tell a dead process
-from a silent one; except the next process on the same directories (:mod:`pykraft.runtime.directory_lock`).
+from a silent one; except the next process on the same directories (:mod:`pykraft.runtime.directory_lock`),
+which proves it by the secret that it finds there (:mod:`pykraft.metadata_log.incarnations`).
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_from_str, uuid_to_str
+from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.runtime.directory_lock import DirectoryLock
 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """``id`` is new with every process; ``dead`` are earlier processes of this node that certainly ended."""
+    """``secret`` is new with every process; ``dead_secrets`` are those of earlier processes of this node that
+    certainly ended. A repr shows neither."""
 
-    id: Uuid
-    dead: tuple[Uuid, ...] = ()
+    secret: Uuid = field(repr=False)
+    dead_secrets: tuple[Uuid, ...] = field(default=(), repr=False)
+
+    @property
+    def id(self) -> Uuid:
+        """What everybody may know."""
+        return incarnation_id_of(self.secret)
 
 
 def new_uuid() -> Uuid:

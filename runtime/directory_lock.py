@@ -1,6 +1,7 @@
 """One process a data directory: a lock on ``.lock``, which the operating system drops with the process.
 
-The file also says who held the directory, and that makes a proof. Its first line names the boot of this
+The file also says who held the directory, and that makes a proof. What it says is a secret of each holder, so
+that nobody else can give the proof: only its owner may read the file. Its first line names the boot of this
 kernel and the file itself (device and inode), the others the holders since. Where both are those of the file
 that is locked now, the holders named there locked *this* file on *this* kernel: had one of them still been
 alive, the lock could not have been taken. A copied directory is another file, another machine (or this one
@@ -10,6 +11,7 @@ a boot id.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import Final
@@ -30,12 +32,14 @@ class DirectoryLock:
     def __init__(self, directory: str, boot_id_file: str = _BOOT_ID_FILE) -> None:
         """Take the lock. :class:`DirectoryInUseError` if somebody else has it."""
         self._boot_id_file = boot_id_file
-        self._fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise DirectoryInUseError(f"{directory} is in use by another process") from None
+        with contextlib.suppress(PermissionError):  # another user's file, that may be ours to write
+            os.fchmod(self._fd, 0o600)
 
     def enter(self, holder: str) -> tuple[str, ...]:
         """Write down a new holder (one word); the latest ones before it, all of them certainly dead."""

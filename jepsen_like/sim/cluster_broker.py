@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
@@ -105,7 +106,8 @@ class SimBroker:
         self.mirror = DeltaMirror()
         self.publishers: list[MetadataPublisher] = [self._publisher, self.mirror]
         self.door = ClientDoor(self.lifecycle, node.clock)
-        self.incarnation_id = Uuid(rng.randbytes(16))
+        self.secret = rng.randbytes(16)
+        self.incarnation_id = incarnation_id_of(self.secret)
         self.tasks = TaskSupervisor(node.exited)
         self.channel: ControllerChannel
         self.loader: MetadataLoader
@@ -135,7 +137,7 @@ class SimBroker:
             metadata_offset=lambda: self.loader.offset,
             features=SUPPORTED_FEATURES,
             stopped_in_order_at_epoch=self._stopped_in_order_at_epoch,
-            dead_incarnations=tuple(node.dead_incarnations),
+            dead_incarnation_secrets=tuple(node.dead_secrets),
         )
         self.tasks.start(self._meet_clients(), "clients")
         await self.driver.register()

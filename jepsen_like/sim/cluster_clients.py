@@ -234,6 +234,7 @@ class Clients:
         victim = self._rng.choice(self._world.brokers)
         if not victim.may_start:
             return
+        known = broker.loader.image.brokers.get(victim.id)
         response = await broker.channel.call(
             "RegisterBroker",
             pb.RegisterBrokerRequest(
@@ -247,10 +248,11 @@ class Clients:
                     for one in SUPPORTED_RANGES
                 ],
                 previous_broker_epoch=-1,
-                # What a copy of the victim's directory may know: nothing of the process that lives now.
-                dead_incarnation_ids=[
-                    self._world.cluster_id.encode()[:16].ljust(16),
-                    *victim.dead_incarnations,
+                # What a copy of the victim's directory may know, and what everybody does: nothing that proves
+                # the process dead that lives now.
+                dead_incarnation_secrets=[
+                    b"" if known is None else known.incarnation_id,
+                    *victim.dead_secrets,
                 ],
             ),
             pb.RegisterBrokerResponse.FromString,

@@ -78,7 +78,7 @@ class SimNode:
         self.snapshots: SnapshotGenerator | None = None
         self.controller: WatchedController | None = None
         self.broker: SimBroker | None = None
-        self.dead_incarnations: list[Uuid] = []
+        self.dead_secrets: list[bytes] = []
         self.stopped_in_order_at_epoch: int | None = None
         self.may_start = True
         self.disk_is_new = False
@@ -123,11 +123,11 @@ class SimNode:
         boot = self.world.loop.create_task(self._boot(self.process), context=self.process.context)
         boot.add_done_callback(self._booted, context=self.world.outside)
 
-    def _note_dead(self, incarnation_id: Uuid) -> None:
+    def _note_dead(self, secret: bytes) -> None:
         """As :class:`pykraft.runtime.directory_lock.DirectoryLock`: after a power loss nothing is known."""
-        self.dead_incarnations.append(incarnation_id)
+        self.dead_secrets.append(secret)
         if self._lost_power:
-            self.dead_incarnations.clear()
+            self.dead_secrets.clear()
             self._lost_power = False
 
     def _booted(self, boot: Any) -> None:
@@ -147,7 +147,7 @@ class SimNode:
         )
         self.controller = self._make_controller() if self.is_controller else None
         if self.broker is not None:
-            self._note_dead(self.broker.incarnation_id)
+            self._note_dead(self.broker.secret)
         stopped_at, self.stopped_in_order_at_epoch = self.stopped_in_order_at_epoch, None
         self.broker = SimBroker(self, self.rng, stopped_at) if self.is_broker else None
         publishers = [] if self.broker is None else self.broker.publishers

@@ -1,11 +1,11 @@
 """Brokers join, report, and leave: registration and heartbeats (KIP-500, KIP-631, KIP-841).
 
 A broker epoch is the offset of the registration record, so it only grows and names one incarnation. A new
-incarnation is fenced. Its predecessor's session must have lapsed, or it must know that its predecessor is
-dead. It may have lost what its predecessor had not flushed, or all of it; the registration says which, and
-:mod:`.elections` what follows for partitions. Only brokers are changed here. Partitions follow in the sweep
-behind each change (:mod:`.sweeps`); no broker is unfenced, or let go, before the sweep behind its last change
-is through.
+incarnation is fenced. Its predecessor's session must have lapsed, or it must prove that its predecessor is
+dead (:mod:`pykraft.metadata_log.incarnations`). It may have lost what its predecessor had not flushed, or all
+of it; the registration says which, and :mod:`.elections` what follows for partitions. Only brokers are
+changed here. Partitions follow in the sweep behind each change (:mod:`.sweeps`); no broker is unfenced, or
+let go, before the sweep behind its last change is through.
 States: fenced → active → in controlled shutdown → fenced.
 """
 
@@ -31,6 +31,7 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage
+from pykraft.metadata_log.incarnations import MOST_SECRETS, proves_death
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
     BrokerRegistrationChangeRecord,
@@ -71,8 +72,8 @@ def handle_register_broker(
         return _register_again(known, request)
     if (
         known is not None
-        and known.incarnation_id not in request.dead_incarnations
         and heartbeats.has_session(known.id, known.epoch, now_ms)
+        and not proves_death(known.incarnation_id, request.dead_incarnation_secrets)
     ):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -142,6 +143,9 @@ def _check_registration(image: MetadataImage, cluster_id: str, request: Register
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker id {request.broker_id} is negative")
     if not request.endpoints:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id} has no listener")
+    if len(request.dead_incarnation_secrets) > MOST_SECRETS:
+        count = len(request.dead_incarnation_secrets)
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{count} predecessors are said to be dead")
     _check_log_dirs(image, request)
     _check_features(image, f"broker {request.broker_id}", request.features)
 

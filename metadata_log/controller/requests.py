@@ -13,7 +13,8 @@ from pykraft.metadata_log.records import Endpoint, FeatureRange
 class RegisterBrokerRequest:
     """A broker process announces itself; ``incarnation_id`` is new with every start of the process.
 
-    ``dead_incarnations`` are earlier processes of the broker that it knows to have ended.
+    ``dead_incarnation_secrets``: of earlier processes of the broker that have ended
+    (:mod:`pykraft.metadata_log.incarnations`).
     """
 
     cluster_id: str
@@ -24,7 +25,7 @@ class RegisterBrokerRequest:
     features: tuple[FeatureRange, ...] = ()
     rack: str | None = None
     previous_broker_epoch: int = -1
-    dead_incarnations: frozenset[Uuid] = frozenset()
+    dead_incarnation_secrets: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

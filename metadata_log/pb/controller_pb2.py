@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n metadata_log/pb/controller.proto\x12\x14pykraft.metadata_log\"O\n\x08\x45ndpoint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"=\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\x05\x12\x11\n\tmax_level\x18\x03 \x01(\x05\"\xa5\x02\n\x15RegisterBrokerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x31\n\tendpoints\x18\x04 \x03(\x0b\x32\x1e.pykraft.metadata_log.Endpoint\x12/\n\x08\x66\x65\x61tures\x18\x05 \x03(\x0b\x32\x1d.pykraft.metadata_log.Feature\x12\x11\n\x04rack\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08log_dirs\x18\x07 \x03(\x0c\x12\x1d\n\x15previous_broker_epoch\x18\x08 \x01(\x03\x12\x1c\n\x14\x64\x65\x61\x64_incarnation_ids\x18\t \x03(\x0c\x42\x07\n\x05_rack\"\x82\x01\n\x16RegisterBrokerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x03\"\x93\x01\n\x19RegisterControllerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12/\n\x08\x66\x65\x61tures\x18\x03 \x03(\x0b\x32\x1d.pykraft.metadata_log.Feature\x12\x1a\n\x12session_timeout_ms\x18\x04 \x01(\x03\"p\n\x1aRegisterControllerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"\x8e\x01\n\x16\x42rokerHeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x1f\n\x17\x63urrent_metadata_offset\x18\x03 \x01(\x03\x12\x12\n\nwant_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x05 \x01(\x08\"\xc2\x01\n\x17\x42rokerHeartbeatResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cis_caught_up\x18\x05 \x01(\x08\x12\x11\n\tis_fenced\x18\x06 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x07 \x01(\x08\x12\x10\n\x08lease_ms\x18\x08 \x01(\x03\"{\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x39\n\x06topics\x18\x03 \x03(\x0b\x32).pykraft.metadata_log.AlterPartitionTopic\"j\n\x13\x41lterPartitionTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x41\n\npartitions\x18\x02 \x03(\x0b\x32-.pykraft.metadata_log.AlterPartitionPartition\"\x89\x01\n\x17\x41lterPartitionPartition\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x12\x30\n\x07new_isr\x18\x04 \x03(\x0b\x32\x1f.pykraft.metadata_log.IsrMember\"4\n\tIsrMember\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xad\x01\n\x16\x41lterPartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12?\n\x06topics\x18\x05 \x03(\x0b\x32/.pykraft.metadata_log.AlterPartitionTopicResult\"v\n\x19\x41lterPartitionTopicResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12G\n\npartitions\x18\x02 \x03(\x0b\x32\x33.pykraft.metadata_log.AlterPartitionPartitionResult\"\xb0\x01\n\x1d\x41lterPartitionPartitionResult\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0b\n\x03isr\x18\x05 \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\x12 \n\x18\x65ligible_leader_replicas\x18\x07 \x03(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x90\x01\n\x1b\x41llocateProducerIdsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0e\n\x06length\x18\x06 \x01(\x05\"\xa8\x01\n\x0e\x46orwardRequest\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\x05\x12\x13\n\x0b\x61pi_version\x18\x02 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x10\n\x08listener\x18\x07 \x01(\t\x12\x12\n\ntimeout_ms\x18\x08 \x01(\x05\"s\n\x0f\x46orwardResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x32\xa3\x05\n\nController\x12k\n\x0eRegisterBroker\x12+.pykraft.metadata_log.RegisterBrokerRequest\x1a,.pykraft.metadata_log.RegisterBrokerResponse\x12w\n\x12RegisterController\x12/.pykraft.metadata_log.RegisterControllerRequest\x1a\x30.pykraft.metadata_log.RegisterControllerResponse\x12n\n\x0f\x42rokerHeartbeat\x12,.pykraft.metadata_log.BrokerHeartbeatRequest\x1a-.pykraft.metadata_log.BrokerHeartbeatResponse\x12k\n\x0e\x41lterPartition\x12+.pykraft.metadata_log.AlterPartitionRequest\x1a,.pykraft.metadata_log.AlterPartitionResponse\x12z\n\x13\x41llocateProducerIds\x12\x30.pykraft.metadata_log.AllocateProducerIdsRequest\x1a\x31.pykraft.metadata_log.AllocateProducerIdsResponse\x12V\n\x07\x46orward\x12$.pykraft.metadata_log.ForwardRequest\x1a%.pykraft.metadata_log.ForwardResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n metadata_log/pb/controller.proto\x12\x14pykraft.metadata_log\"O\n\x08\x45ndpoint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"=\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\x05\x12\x11\n\tmax_level\x18\x03 \x01(\x05\"\xaf\x02\n\x15RegisterBrokerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x31\n\tendpoints\x18\x04 \x03(\x0b\x32\x1e.pykraft.metadata_log.Endpoint\x12/\n\x08\x66\x65\x61tures\x18\x05 \x03(\x0b\x32\x1d.pykraft.metadata_log.Feature\x12\x11\n\x04rack\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08log_dirs\x18\x07 \x03(\x0c\x12\x1d\n\x15previous_broker_epoch\x18\x08 \x01(\x03\x12 \n\x18\x64\x65\x61\x64_incarnation_secrets\x18\n \x03(\x0c\x42\x07\n\x05_rackJ\x04\x08\t\x10\n\"\x82\x01\n\x16RegisterBrokerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x03\"\x93\x01\n\x19RegisterControllerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12/\n\x08\x66\x65\x61tures\x18\x03 \x03(\x0b\x32\x1d.pykraft.metadata_log.Feature\x12\x1a\n\x12session_timeout_ms\x18\x04 \x01(\x03\"p\n\x1aRegisterControllerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"\x8e\x01\n\x16\x42rokerHeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x1f\n\x17\x63urrent_metadata_offset\x18\x03 \x01(\x03\x12\x12\n\nwant_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x05 \x01(\x08\"\xc2\x01\n\x17\x42rokerHeartbeatResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cis_caught_up\x18\x05 \x01(\x08\x12\x11\n\tis_fenced\x18\x06 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x07 \x01(\x08\x12\x10\n\x08lease_ms\x18\x08 \x01(\x03\"{\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x39\n\x06topics\x18\x03 \x03(\x0b\x32).pykraft.metadata_log.AlterPartitionTopic\"j\n\x13\x41lterPartitionTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x41\n\npartitions\x18\x02 \x03(\x0b\x32-.pykraft.metadata_log.AlterPartitionPartition\"\x89\x01\n\x17\x41lterPartitionPartition\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x12\x30\n\x07new_isr\x18\x04 \x03(\x0b\x32\x1f.pykraft.metadata_log.IsrMember\"4\n\tIsrMember\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xad\x01\n\x16\x41lterPartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12?\n\x06topics\x18\x05 \x03(\x0b\x32/.pykraft.metadata_log.AlterPartitionTopicResult\"v\n\x19\x41lterPartitionTopicResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12G\n\npartitions\x18\x02 \x03(\x0b\x32\x33.pykraft.metadata_log.AlterPartitionPartitionResult\"\xb0\x01\n\x1d\x41lterPartitionPartitionResult\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0b\n\x03isr\x18\x05 \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\x12 \n\x18\x65ligible_leader_replicas\x18\x07 \x03(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x90\x01\n\x1b\x41llocateProducerIdsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0e\n\x06length\x18\x06 \x01(\x05\"\xa8\x01\n\x0e\x46orwardRequest\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\x05\x12\x13\n\x0b\x61pi_version\x18\x02 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x10\n\x08listener\x18\x07 \x01(\t\x12\x12\n\ntimeout_ms\x18\x08 \x01(\x05\"s\n\x0f\x46orwardResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x32\xa3\x05\n\nController\x12k\n\x0eRegisterBroker\x12+.pykraft.metadata_log.RegisterBrokerRequest\x1a,.pykraft.metadata_log.RegisterBrokerResponse\x12w\n\x12RegisterController\x12/.pykraft.metadata_log.RegisterControllerRequest\x1a\x30.pykraft.metadata_log.RegisterControllerResponse\x12n\n\x0f\x42rokerHeartbeat\x12,.pykraft.metadata_log.BrokerHeartbeatRequest\x1a-.pykraft.metadata_log.BrokerHeartbeatResponse\x12k\n\x0e\x41lterPartition\x12+.pykraft.metadata_log.AlterPartitionRequest\x1a,.pykraft.metadata_log.AlterPartitionResponse\x12z\n\x13\x41llocateProducerIds\x12\x30.pykraft.metadata_log.AllocateProducerIdsRequest\x1a\x31.pykraft.metadata_log.AllocateProducerIdsResponse\x12V\n\x07\x46orward\x12$.pykraft.metadata_log.ForwardRequest\x1a%.pykraft.metadata_log.ForwardResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,39 +36,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEATURE']._serialized_start=139
   _globals['_FEATURE']._serialized_end=200
   _globals['_REGISTERBROKERREQUEST']._serialized_start=203
-  _globals['_REGISTERBROKERREQUEST']._serialized_end=496
-  _globals['_REGISTERBROKERRESPONSE']._serialized_start=499
-  _globals['_REGISTERBROKERRESPONSE']._serialized_end=629
-  _globals['_REGISTERCONTROLLERREQUEST']._serialized_start=632
-  _globals['_REGISTERCONTROLLERREQUEST']._serialized_end=779
-  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_start=781
-  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_end=893
-  _globals['_BROKERHEARTBEATREQUEST']._serialized_start=896
-  _globals['_BROKERHEARTBEATREQUEST']._serialized_end=1038
-  _globals['_BROKERHEARTBEATRESPONSE']._serialized_start=1041
-  _globals['_BROKERHEARTBEATRESPONSE']._serialized_end=1235
-  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1237
-  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1360
-  _globals['_ALTERPARTITIONTOPIC']._serialized_start=1362
-  _globals['_ALTERPARTITIONTOPIC']._serialized_end=1468
-  _globals['_ALTERPARTITIONPARTITION']._serialized_start=1471
-  _globals['_ALTERPARTITIONPARTITION']._serialized_end=1608
-  _globals['_ISRMEMBER']._serialized_start=1610
-  _globals['_ISRMEMBER']._serialized_end=1662
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1665
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1838
-  _globals['_ALTERPARTITIONTOPICRESULT']._serialized_start=1840
-  _globals['_ALTERPARTITIONTOPICRESULT']._serialized_end=1958
-  _globals['_ALTERPARTITIONPARTITIONRESULT']._serialized_start=1961
-  _globals['_ALTERPARTITIONPARTITIONRESULT']._serialized_end=2137
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=2139
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=2208
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=2211
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=2355
-  _globals['_FORWARDREQUEST']._serialized_start=2358
-  _globals['_FORWARDREQUEST']._serialized_end=2526
-  _globals['_FORWARDRESPONSE']._serialized_start=2528
-  _globals['_FORWARDRESPONSE']._serialized_end=2643
-  _globals['_CONTROLLER']._serialized_start=2646
-  _globals['_CONTROLLER']._serialized_end=3321
+  _globals['_REGISTERBROKERREQUEST']._serialized_end=506
+  _globals['_REGISTERBROKERRESPONSE']._serialized_start=509
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=639
+  _globals['_REGISTERCONTROLLERREQUEST']._serialized_start=642
+  _globals['_REGISTERCONTROLLERREQUEST']._serialized_end=789
+  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_start=791
+  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_end=903
+  _globals['_BROKERHEARTBEATREQUEST']._serialized_start=906
+  _globals['_BROKERHEARTBEATREQUEST']._serialized_end=1048
+  _globals['_BROKERHEARTBEATRESPONSE']._serialized_start=1051
+  _globals['_BROKERHEARTBEATRESPONSE']._serialized_end=1245
+  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1247
+  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1370
+  _globals['_ALTERPARTITIONTOPIC']._serialized_start=1372
+  _globals['_ALTERPARTITIONTOPIC']._serialized_end=1478
+  _globals['_ALTERPARTITIONPARTITION']._serialized_start=1481
+  _globals['_ALTERPARTITIONPARTITION']._serialized_end=1618
+  _globals['_ISRMEMBER']._serialized_start=1620
+  _globals['_ISRMEMBER']._serialized_end=1672
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1675
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1848
+  _globals['_ALTERPARTITIONTOPICRESULT']._serialized_start=1850
+  _globals['_ALTERPARTITIONTOPICRESULT']._serialized_end=1968
+  _globals['_ALTERPARTITIONPARTITIONRESULT']._serialized_start=1971
+  _globals['_ALTERPARTITIONPARTITIONRESULT']._serialized_end=2147
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=2149
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=2218
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=2221
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=2365
+  _globals['_FORWARDREQUEST']._serialized_start=2368
+  _globals['_FORWARDREQUEST']._serialized_end=2536
+  _globals['_FORWARDRESPONSE']._serialized_start=2538
+  _globals['_FORWARDRESPONSE']._serialized_end=2653
+  _globals['_CONTROLLER']._serialized_start=2656
+  _globals['_CONTROLLER']._serialized_end=3331
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,7 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.metadata_log.invariants import check_batch, check_image, check_settled
 from pykraft.metadata_log.loader import fold_batch
 from pykraft.metadata_log.records import Endpoint, Record
@@ -46,8 +47,12 @@ CLUSTER_ID = "test-cluster"
 T = TypeVar("T")
 
 
+def secret_of(broker_id: int, number: int) -> bytes:
+    return bytes([broker_id + 1]) * 8 + bytes([number]) * 8
+
+
 def incarnation_id(broker_id: int, number: int) -> Uuid:
-    return Uuid(bytes([broker_id + 1]) * 8 + bytes([number]) * 8)
+    return incarnation_id_of(secret_of(broker_id, number))
 
 
 class ControllerHarness:
@@ -153,8 +158,11 @@ class ControllerHarness:
             endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port),),
             log_dirs=(Uuid(bytes([100 + broker_id]) * 16),) if log_dirs is None else log_dirs,
             rack=rack,
-            dead_incarnations=frozenset(incarnation_id(broker_id, number) for number in dead),
-            **{"features": SUPPORTED_RANGES, **fields},
+            **{
+                "features": SUPPORTED_RANGES,
+                "dead_incarnation_secrets": tuple(secret_of(broker_id, number) for number in dead),
+                **fields,
+            },
         )
         return self.run(self.core.handle_register_broker(request, self.now_ms)).broker_epoch
 

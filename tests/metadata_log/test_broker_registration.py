@@ -7,6 +7,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
 from pykraft.metadata_log.records import FeatureRange
 
 
@@ -62,6 +63,20 @@ def test_death_of_other_processes_takes_no_live_brokers_place(cluster: Any) -> N
     with refused(ErrorCode.INCONSISTENT_CLUSTER_ID):
         cluster.register(2, incarnation=7, dead=(5,), cluster_id="elsewhere")
     assert not cluster.heartbeat(2).is_fenced
+
+
+def test_claim_that_a_broker_is_dead_takes_the_secret_that_only_its_directories_hold(cluster: Any) -> None:
+    """Its incarnation id stands in the metadata log, for everybody to read."""
+    known = cluster.image.brokers[1].incarnation_id
+    for claimed in (known, known[:15], b"", known + b"\0", incarnation_id_of(known)):
+        with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+            cluster.register(1, incarnation=7, dead_incarnation_secrets=(claimed,))
+    assert not cluster.heartbeat(1).is_fenced
+
+
+def test_registration_that_claims_more_deaths_than_there_can_be_is_refused(cluster: Any) -> None:
+    with refused(ErrorCode.INVALID_REGISTRATION):
+        cluster.register(1, incarnation=7, dead_incarnation_secrets=(b"x",) * (MOST_SECRETS + 1))
 
 
 def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(cluster: Any) -> None:

@@ -46,6 +46,17 @@ def test_who_takes_a_directory_learns_who_had_it(tmp_path: Path, data: Path) -> 
     assert enter(data, "c", boot) == ("a", "b")
 
 
+@pytest.mark.parametrize("was_there_with", [None, 0o644])
+def test_only_the_owner_can_read_who_had_it(tmp_path: Path, data: Path, was_there_with: int | None) -> None:
+    """The names are secrets."""
+    file = data / ".lock"
+    if was_there_with is not None:
+        file.touch()
+        file.chmod(was_there_with)
+    enter(data, "a", boot_file(tmp_path))
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_only_the_latest_holders_are_kept(tmp_path: Path, data: Path) -> None:
     boot = boot_file(tmp_path)
     for number in range(40):
