@@ -14,24 +14,28 @@ import contextlib
 import gc
 import json
 import os
+import random
 import signal
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.node.config import load_server_config
 from pykraft.node.dev_cluster import free_ports
+from pykraft.node.incarnation import enter_directories
 from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.grpc_rpc import GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import RpcAddress
@@ -74,8 +78,11 @@ class Child:
         self._first_change_s = self._last_change_s = 0.0
         self._changed = 0
         self._fenced_s: dict[int, float] = {}
+        self._isr_requests = self._isr_proposals = self._isr_refused = 0
         if node.broker is not None:
             self._watch(node.broker._metadata)
+        if node._controller is not None:
+            self._count_proposals(node._controller)
 
     def _watch(self, cache: Any) -> None:
         publish = cache.publish
@@ -93,6 +100,22 @@ class Child:
                     self._fenced_s[broker_id] = now_s
 
         cache.publish = watched
+
+    def _count_proposals(self, controller: Any) -> None:
+        alter_partition = controller.alter_partition
+
+        async def counted(request: Any) -> Any:
+            self._isr_requests += 1
+            self._isr_proposals += len(request.partitions)
+            try:
+                response = await alter_partition(request)
+            except KafkaError:
+                self._isr_refused += len(request.partitions)
+                raise
+            self._isr_refused += sum(result.error != 0 for result in response.partitions)
+            return response
+
+        controller.alter_partition = counted
 
     async def answer(self, words: Sequence[str]) -> Any:
         match words:
@@ -113,6 +136,20 @@ class Child:
                 return self._image().offset
             case ["is_active"]:
                 return self._node._controller is not None and self._node._controller.active
+            case ["quorum_epoch"]:
+                return self._node._quorum.leader.epoch
+            case ["isr_proposals"]:
+                return [self._isr_requests, self._isr_proposals, self._isr_refused]
+            case ["broker_epoch", broker_id]:
+                broker = self._image().brokers.get(int(broker_id))
+                return -1 if broker is None else broker.epoch
+            case ["unserved"]:
+                active = {broker.id for broker in self._image().brokers.values() if not broker.fenced}
+                return self._count_partitions(lambda partition: partition.leader not in active)
+            case ["out_of_sync"]:
+                return self._count_partitions(lambda partition: len(partition.isr) < len(partition.replicas))
+            case ["has_opened_logs"]:
+                return self._node.broker._replicas.is_settled
             case ["changes"]:
                 return {
                     "first_s": self._first_change_s,
@@ -139,6 +176,10 @@ class Child:
     def _image(self) -> Any:
         return self._node.loader.image
 
+    def _count_partitions(self, condition: Callable[[Any], bool]) -> int:
+        topics = self._image().topics_by_id.values()
+        return sum(condition(partition) for topic in topics for partition in topic.partitions)
+
 
 def stall_figures(ticker: Ticker) -> dict[str, float]:
     wall, cpu = sorted(ticker.wall_ms), sorted(ticker.cpu_ms)
@@ -153,7 +194,10 @@ async def _run_child(path: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    node = Node(load_server_config(Path(path).read_text()), OsDisk(), SystemClock(), _die)
+    config = load_server_config(Path(path).read_text())
+    # As `pykraft server start` does: the locks tell the controller that the process before this one is dead.
+    locks = [DirectoryLock(directory) for directory in config.all_dirs if os.path.isdir(directory)]
+    node = Node(config, OsDisk(), SystemClock(), _die, enter_directories(locks))
     ticker = Ticker(loop)
     await node.start()
     child = Child(node, ticker)
@@ -198,7 +242,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node of a benchmark's cluster. ``port`` is the broker's, 0 for a controller."""
+    """One node of a benchmark's cluster. ``port`` is the broker's, 0 for a controller, and vice versa."""
 
     node_id: int
     properties: Path
@@ -268,27 +312,37 @@ def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: s
     """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; ``overrides`` with _ for dots."""
     ports = free_ports(HOST, controllers + brokers)
     voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(controllers))
-    specs = []
-    for n, port in enumerate(ports):
-        is_broker = n >= controllers
-        node_id = 101 + n - controllers if is_broker else n + 1
-        name = "PLAINTEXT" if is_broker else "CONTROLLER"
-        path = directory / f"node-{node_id}"
-        path.mkdir(parents=True)
-        lines = {
-            "process.roles": "broker" if is_broker else "controller",
-            "node.id": str(node_id),
-            "listeners": f"{name}://{HOST}:{port}",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": voters,
-            "log.dirs": f"{path}/data",
-        } | {key.replace("_", "."): value for key, value in overrides.items()}
-        properties = path / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        command = [sys.executable, "-m", "pykraft.node", "storage", "format", "-t", CLUSTER_ID]
-        subprocess.run([*command, "-c", str(properties)], check=True, stdout=subprocess.DEVNULL)
-        specs.append(NodeSpec(node_id, properties, port if is_broker else 0, 0 if is_broker else port))
-    return specs
+    specs = [NodeSpec(n + 1, directory, 0, ports[n]) for n in range(controllers)]
+    specs += [NodeSpec(101 + n, directory, ports[controllers + n], 0) for n in range(brokers)]
+    return [_format(spec, voters, overrides) for spec in specs]
+
+
+def make_combined_cluster(directory: Path, nodes: int, **overrides: str) -> list[NodeSpec]:
+    """Formatted nodes 1, 2, … that are controller and broker both; ``overrides`` with _ for dots."""
+    ports = free_ports(HOST, 2 * nodes)
+    voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(nodes))
+    specs = [NodeSpec(n + 1, directory, ports[nodes + n], ports[n]) for n in range(nodes)]
+    return [_format(spec, voters, overrides) for spec in specs]
+
+
+def _format(spec: NodeSpec, voters: str, overrides: dict[str, str]) -> NodeSpec:
+    """Writes a node's properties below the directory in ``spec.properties`` and formats it."""
+    ports = {"PLAINTEXT": spec.port, "CONTROLLER": spec.controller_port}
+    path = spec.properties / f"node-{spec.node_id}"
+    path.mkdir(parents=True)
+    lines = {
+        "process.roles": ",".join(["broker"] * bool(spec.port) + ["controller"] * bool(spec.controller_port)),
+        "node.id": str(spec.node_id),
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items() if port),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": voters,
+        "log.dirs": f"{path}/data",
+    } | {key.replace("_", "."): value for key, value in overrides.items()}
+    properties = path / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    command = [sys.executable, "-m", "pykraft.node", "storage", "format", "-t", CLUSTER_ID]
+    subprocess.run([*command, "-c", str(properties)], check=True, stdout=subprocess.DEVNULL)
+    return replace(spec, properties=properties)
 
 
 class ControllerClient:
@@ -298,7 +352,7 @@ class ControllerClient:
         self._transport = GrpcTransport()
         self._addresses = [RpcAddress(HOST, port) for port in ports]
         self._turn = 0
-        self._channel = ControllerChannel(self._transport, self._next, SystemClock())
+        self._channel = ControllerChannel(self._transport, self._next, SystemClock(), random.Random())
 
     def _next(self) -> RpcAddress:
         return self._addresses[self._turn % len(self._addresses)]

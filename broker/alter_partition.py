@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle
-from pykraft.broker.ports import AlterPartitionAnswer
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
 _TIMEOUT_MS = 3000
@@ -22,39 +22,54 @@ class ControllerAlterPartition:
         self._lifecycle = lifecycle
         self._channel = channel
 
-    async def alter_partition(
-        self,
-        topic_id: Uuid,
-        index: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        new_isr: Sequence[tuple[int, int]],
-    ) -> AlterPartitionAnswer:
-        proposal = pb.AlterPartitionPartition(
-            index=index,
-            leader_epoch=leader_epoch,
-            partition_epoch=partition_epoch,
-            new_isr=[
-                pb.IsrMember(broker_id=broker_id, broker_epoch=broker_epoch)
-                for broker_id, broker_epoch in new_isr
-            ],
-        )
+    async def alter_partitions(self, changes: Sequence[PartitionIsrChange]) -> list[PartitionIsrResult]:
         response = await self._channel.call(
             "AlterPartition",
-            pb.AlterPartitionRequest(
-                broker_id=self._node_id,
-                broker_epoch=self._lifecycle.epoch,
-                topics=[pb.AlterPartitionTopic(topic_id=topic_id, partitions=[proposal])],
-            ),
+            self._request(changes),
             pb.AlterPartitionResponse.FromString,
             _TIMEOUT_MS,
         )
-        result = response.topics[0].partitions[0]
-        return AlterPartitionAnswer(
-            error=ErrorCode(result.error_code),
-            leader=result.leader,
-            leader_epoch=result.leader_epoch,
-            isr=tuple(result.isr),
-            elr=tuple(result.eligible_leader_replicas),
-            partition_epoch=result.partition_epoch,
+        results = {
+            (Uuid(topic.topic_id), partition.index): partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        return [_result(change, results.get((change.topic_id, change.index))) for change in changes]
+
+    def _request(self, changes: Sequence[PartitionIsrChange]) -> pb.AlterPartitionRequest:
+        topics: dict[Uuid, pb.AlterPartitionTopic] = {}
+        for change in changes:
+            topic = topics.get(change.topic_id)
+            if topic is None:
+                topic = topics[change.topic_id] = pb.AlterPartitionTopic(topic_id=change.topic_id)
+            topic.partitions.append(
+                pb.AlterPartitionPartition(
+                    index=change.index,
+                    leader_epoch=change.leader_epoch,
+                    partition_epoch=change.partition_epoch,
+                    new_isr=[
+                        pb.IsrMember(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+                        for member in change.new_isr
+                    ],
+                )
+            )
+        return pb.AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=self._lifecycle.epoch, topics=list(topics.values())
         )
+
+
+def _result(
+    change: PartitionIsrChange, answered: pb.AlterPartitionPartitionResult | None
+) -> PartitionIsrResult:
+    if answered is None:  # nobody can tell what became of it
+        return PartitionIsrResult(change.topic_id, change.index, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return PartitionIsrResult(
+        change.topic_id,
+        change.index,
+        error=ErrorCode(answered.error_code),
+        leader=answered.leader,
+        leader_epoch=answered.leader_epoch,
+        isr=tuple(answered.isr),
+        elr=tuple(answered.eligible_leader_replicas),
+        partition_epoch=answered.partition_epoch,
+    )

@@ -1,10 +1,11 @@
 """Calls to the active controller, wherever it is at the moment.
 
 The broker's own quorum node knows who leads. A call that meets no leader, no answer or NOT_CONTROLLER is
-repeated until the caller's time is up, so that a client does not notice an election beyond its length.
-Whatever the controller decided is returned as it is; what it never decided is REQUEST_TIMED_OUT. An address
-that has stopped answering is given up as soon as another node leads: a paused or cut-off process breaks no
-connection.
+repeated until the caller's time is up, so that a client does not notice an election beyond its length. The
+pauses between attempts at one node grow, with jitter: what keeps it from answering may be the callers.
+Another leader is asked at once. Whatever the controller decided is returned as it is; what it never decided
+is REQUEST_TIMED_OUT. An address that has stopped answering is given up as soon as another node leads: a
+paused or cut-off process breaks no connection.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.runtime.backoff import Backoff, Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
 
 SERVICE = "/pykraft.metadata_log.Controller"
 ATTEMPT_TIMEOUT_MS = 5000
-RETRY_BACKOFF_MS = 50
+BACKOFF = Backoff(50, 1000)
 LEADER_CHECK_MS = 100
 """How often a call that waits for its answer looks whether another node leads by now."""
+LEADER_SEARCH_MS = 50
+"""How often a call that has nobody to ask, or asks nobody for a while, does."""
 
 
 class _Response(Protocol):
@@ -41,11 +45,16 @@ class ControllerChannel:
     """One broker's line to the active controller."""
 
     def __init__(
-        self, transport: RpcTransport, leader_address: Callable[[], RpcAddress | None], clock: Clock
+        self,
+        transport: RpcTransport,
+        leader_address: Callable[[], RpcAddress | None],
+        clock: Clock,
+        chance: Chance,
     ) -> None:
         self._transport = transport
         self._leader_address = leader_address
         self._clock = clock
+        self._chance = chance
 
     async def call(
         self,
@@ -62,21 +71,35 @@ class ControllerChannel:
         payload = request.SerializeToString()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         reason = "there is no active controller"
+        asked: RpcAddress | None = None
+        failures = 0  # of the node that was asked last, in a row
         while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             address = self._leader_address()
-            if address is not None:
-                outcome = await self._attempt(address, method, payload, min(remaining_ms, attempt_timeout_ms))
-                if isinstance(outcome, RpcFailure):
-                    reason = outcome.reason
-                else:
-                    response = parse(outcome)
-                    if response.error_code == ErrorCode.NONE:
-                        return response
-                    if response.error_code != ErrorCode.NOT_CONTROLLER:
-                        raise KafkaError(ErrorCode(response.error_code), response.error_message)
-                    reason = "the controller is changing"
-            await asyncio.sleep(min(RETRY_BACKOFF_MS, max(remaining_ms, 1)) / 1000)
+            if address is None:
+                await asyncio.sleep(min(LEADER_SEARCH_MS, remaining_ms) / 1000)
+                continue
+            failures = failures + 1 if address == asked else 1
+            asked = address
+            outcome = await self._attempt(address, method, payload, min(remaining_ms, attempt_timeout_ms))
+            if isinstance(outcome, RpcFailure):
+                reason = outcome.reason
+            else:
+                response = parse(outcome)
+                if response.error_code == ErrorCode.NONE:
+                    return response
+                if response.error_code != ErrorCode.NOT_CONTROLLER:
+                    raise KafkaError(ErrorCode(response.error_code), response.error_message)
+                reason = "the controller is changing"
+            again_ms = self._clock.monotonic_ms() + BACKOFF.delay_ms(failures, self._chance)
+            await self._pause(address, min(again_ms, deadline_ms))
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller: {reason}")
+
+    async def _pause(self, asked: RpcAddress, until_ms: int) -> None:
+        """Until then, or until another node than ``asked`` leads."""
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            if self._leader_address() not in (None, asked):
+                return
+            await asyncio.sleep(min(LEADER_SEARCH_MS, left_ms) / 1000)
 
     async def _attempt(
         self, address: RpcAddress, method: str, payload: bytes, deadline_ms: int

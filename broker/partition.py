@@ -76,6 +76,7 @@ class Partition:
         "high_watermark",
         "index",
         "isr",
+        "isr_refusals",
         "isr_retry_ms",
         "leader_epoch",
         "leader_epoch_start",
@@ -118,6 +119,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr = IsrState((), NO_EPOCH)
         self.isr_retry_ms = 0
+        self.isr_refusals = 0
         self.followers: dict[int, FollowerProgress] = {}
         self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
         self._may_commit = False
@@ -150,7 +152,7 @@ class Partition:
             self.leader_epoch = registration.leader_epoch
             self.leader_id = leader
             self.isr = IsrState(registration.isr, registration.partition_epoch, elr=registration.elr)
-            self.isr_retry_ms = 0
+            self.isr_retry_ms = self.isr_refusals = 0
             if self.is_leader:
                 self._become_leader(now_ms)
             else:
@@ -296,13 +298,33 @@ class Partition:
         if moved:
             self._recount()
 
+    def wants_other_isr(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
+        """Whether :meth:`next_proposal` would make one."""
+        return self._find_new_isr(now_ms, max_lag_ms, is_eligible) is not None
+
     def next_proposal(
         self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> IsrProposal | None:
-        """The ISR to ask the controller for, if it should change and nothing is in flight.
+        """The ISR to ask the controller for, if it should change and nothing is in flight; then this is.
 
         ``is_eligible(replica, broker epoch)``: registered in that incarnation and able to be in sync.
         """
+        new_isr = self._find_new_isr(now_ms, max_lag_ms, is_eligible)
+        if new_isr is None:
+            return None
+        epochs = {
+            replica: follower.broker_epoch
+            for replica, follower in self.followers.items()
+            if replica in new_isr
+        }
+        proposal = IsrProposal(self.leader_epoch, self.isr.partition_epoch, new_isr, epochs)
+        self.isr = self.isr.with_pending(proposal)
+        self._isr_changed()
+        return proposal
+
+    def _find_new_isr(
+        self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
+    ) -> tuple[int, ...] | None:
         isr = self.isr
         if not self.is_leader or isr.pending is not None or now_ms < self.isr_retry_ms:
             return None
@@ -315,21 +337,13 @@ class Partition:
             if replica not in isr.committed and self._is_caught_up(replica, is_eligible)
         )
         new_isr = without(isr.committed, removed) + added
-        if new_isr == isr.committed:
-            if not isr.maybe_added or len(isr.committed) == 1:
-                return None
-            # An addition nobody answered holds the high watermark back until the partition epoch moves. The
-            # same members in another order make it move, and a late copy of that attempt void.
-            new_isr = (*isr.committed[1:], isr.committed[0])
-        epochs = {
-            replica: follower.broker_epoch
-            for replica, follower in self.followers.items()
-            if replica in new_isr
-        }
-        proposal = IsrProposal(self.leader_epoch, isr.partition_epoch, new_isr, epochs)
-        self.isr = isr.with_pending(proposal)
-        self._isr_changed()
-        return proposal
+        if new_isr != isr.committed:
+            return new_isr
+        if not isr.maybe_added or len(isr.committed) == 1:
+            return None
+        # An addition nobody answered holds the high watermark back until the partition epoch moves. The same
+        # members in another order make it move, and a late copy of that attempt void.
+        return (*isr.committed[1:], isr.committed[0])
 
     def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:
         """To the high watermark, and into this leader's epoch: behind its start history may still differ."""
@@ -346,13 +360,24 @@ class Partition:
         """The controller committed a proposal."""
         if proposal.leader_epoch == self.leader_epoch and self.is_leader:
             self.isr = self.isr.answered(proposal, isr, partition_epoch, elr)
+            self.isr_refusals = 0
             self._isr_changed()
 
     def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
-        """The controller refused, or (``outcome_known`` False) nobody knows what became of the proposal."""
+        """The controller refused; nothing is proposed before ``retry_ms`` (monotonic).
+
+        ``outcome_known``: the proposal was certainly not applied.
+        """
         if self.isr.pending is proposal:
             self.isr = self.isr.rejected() if outcome_known else self.isr.unanswered()
             self.isr_retry_ms = retry_ms
+            self.isr_refusals += 1
+            self._isr_changed()
+
+    def handle_isr_unanswered(self, proposal: IsrProposal) -> None:
+        """Nobody knows what became of the proposal."""
+        if self.isr.pending is proposal:
+            self.isr = self.isr.unanswered()
             self._isr_changed()
 
     def _isr_changed(self) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import MetadataImage
 
 
@@ -34,33 +32,14 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AlterPartitionAnswer:
-    """What the controller said about one ISR proposal; the other fields count only without an error."""
-
-    error: ErrorCode
-    leader: int = -1
-    leader_epoch: int = -1
-    isr: tuple[int, ...] = ()
-    partition_epoch: int = -1
-    elr: tuple[int, ...] = ()
-
-
 class AlterPartitionPort(Protocol):
     """Carries ISR proposals to the controller."""
 
-    async def alter_partition(
-        self,
-        topic_id: Uuid,
-        index: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        new_isr: Sequence[tuple[int, int]],
-    ) -> AlterPartitionAnswer:
-        """Ask for ``new_isr``, pairs of (broker id, broker epoch; -1 unknown).
+    async def alter_partitions(self, changes: Sequence[PartitionIsrChange]) -> Sequence[PartitionIsrResult]:
+        """Ask for all of ``changes`` at once; a result for each, in their order.
 
-        Ends within a few seconds. :class:`KafkaError` (REQUEST_TIMED_OUT, NOT_CONTROLLER, …) when no answer
-        came: the proposal may then have been applied all the same.
+        Ends within a few seconds. :class:`KafkaError` (REQUEST_TIMED_OUT, STALE_BROKER_EPOCH, …) when there
+        is no answer to any: they may then have been applied all the same.
         """
         ...
 

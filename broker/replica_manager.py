@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
@@ -37,6 +37,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.runtime.backoff import Chance
 from pykraft.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class ReplicaManager:
         lease: BrokerLease,
         controller: AlterPartitionPort,
         clock: Clock,
+        chance: Chance,
         on_fault: OnFault,
     ) -> None:
         self.config = config
@@ -88,8 +90,8 @@ class ReplicaManager:
             lease,
             controller,
             clock,
-            self.spawn,
-            self._call_later,
+            chance,
+            self,
         )
         self._on_fault = on_fault
         self._topic_defaults = config.topic_defaults
@@ -151,10 +153,6 @@ class ReplicaManager:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self.task_done)
-
-    def _call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        assert self._loop is not None
-        self._loop.call_later(delay_ms / 1000, callback)
 
     async def sleep(self, duration_ms: int) -> None:
         """For tasks run by :meth:`spawn`."""

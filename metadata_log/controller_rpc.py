@@ -15,6 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import requests as r
+from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint, FeatureRange
@@ -126,6 +127,10 @@ async def _broker_heartbeat(
 async def _alter_partition(
     driver: ControllerDriver, message: pb.AlterPartitionRequest
 ) -> pb.AlterPartitionResponse:
+    if sum(len(topic.partitions) for topic in message.topics) > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"more than {MAX_PARTITIONS_PER_REQUEST} partitions in one request"
+        )
     changes = tuple(
         r.PartitionIsrChange(
             topic_id=_uuid(topic.topic_id, "a topic id"),

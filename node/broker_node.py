@@ -91,7 +91,8 @@ class BrokerNode:
     async def start(self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader) -> None:
         """Register and serve; returns once the controller has unfenced this broker."""
         config, clock = self._config, self._clock
-        channel = ControllerChannel(transport, quorum.leader_address, clock)
+        chance = random.Random()
+        channel = ControllerChannel(transport, quorum.leader_address, clock, chance)
         self._logs = LogManager(
             self._disk, config.log_dirs, build_log_config({}, config.topic_defaults), clock, self._fault
         )
@@ -103,6 +104,7 @@ class BrokerNode:
             self._lifecycle,
             ControllerAlterPartition(config.node_id, self._lifecycle, channel),
             clock,
+            chance,
             self._fault,
         )
         runtime = StreamRuntime(asyncio.get_running_loop())
@@ -112,7 +114,7 @@ class BrokerNode:
             group_config(self._server_config),
             OffsetsTopicWriter(self._replicas),
             clock,
-            random.Random(),
+            chance,
             lease=self._lifecycle,
             on_fault=self._fault,
             on_growth=keep_out_of_collection,

@@ -250,7 +250,7 @@ class Node:
 
     def _make_registrar(self, cluster_id: str, quorum: QuorumNode) -> Registrar:
         assert self._transport is not None
-        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock)
+        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock, random.Random())
         request = pb.RegisterControllerRequest(
             cluster_id=cluster_id,
             controller_id=self.config.node_id,

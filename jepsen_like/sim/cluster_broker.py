@@ -19,8 +19,9 @@ from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import IsrMember, PartitionIsrChange
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -117,7 +118,7 @@ class SimBroker:
         """Register and serve; returns once the controller has unfenced this broker."""
         self.loader = loader
         node, world = self._node, self._node.world
-        self.channel = ControllerChannel(transport, quorum.leader_address, node.clock)
+        self.channel = ControllerChannel(transport, quorum.leader_address, node.clock, self._rng)
         config = BrokerConfig(
             node_id=node.id,
             cluster_id=world.cluster_id,
@@ -210,24 +211,37 @@ class SimBroker:
             ]
             if not led:
                 continue
-            topic, index, partition = self._rng.choice(led)
-            members = [(self._node.id, self.lifecycle.epoch)]
-            for replica in partition.replicas:
-                broker = image.brokers.get(replica)
-                if replica != self._node.id and broker is not None and (mending or self._rng.random() < 0.7):
-                    epoch = broker.epoch if mending else self._epoch_of_some_process(replica, broker.epoch)
-                    members.append((replica, epoch))
+            asked = self._rng.sample(led, min(len(led), self._rng.choice((1, 1, 2, 5))))
+            changes = [self._propose_isr(*one, mending=mending) for one in asked]
             if not mending and self._rng.random() < 0.5:
                 # What a leader knows of its followers may be old.
                 await asyncio.sleep(3 * self._rng.random())
-            self._node.world.checker.model.note_proposal(
-                topic.id, index, partition.partition_epoch, [broker_id for broker_id, _ in members]
-            )
-            try:
-                answer = await port.alter_partition(
-                    topic.id, index, partition.leader_epoch, partition.partition_epoch, members
+            for change in changes:
+                self._node.world.checker.model.note_proposal(
+                    change.topic_id,
+                    change.index,
+                    change.partition_epoch,
+                    [member.broker_id for member in change.new_isr],
                 )
+            try:
+                answers = await port.alter_partitions(changes)
             except KafkaError:
                 continue
-            if answer.error is ErrorCode.NONE:
-                self._node.world.checker.isr_answered(topic.id, index, partition, dict(members), answer)
+            for (topic, index, partition), change, answer in zip(asked, changes, answers, strict=True):
+                if answer.error is ErrorCode.NONE:
+                    proposed = {member.broker_id: member.broker_epoch for member in change.new_isr}
+                    self._node.world.checker.isr_answered(topic.id, index, partition, proposed, answer)
+
+    def _propose_isr(
+        self, topic: TopicImage, index: int, partition: PartitionRegistration, *, mending: bool
+    ) -> PartitionIsrChange:
+        """An ISR at random; of all replicas that are known, where the cluster is to mend."""
+        members = [IsrMember(self._node.id, self.lifecycle.epoch)]
+        for replica in partition.replicas:
+            broker = self.loader.image.brokers.get(replica)
+            if replica != self._node.id and broker is not None and (mending or self._rng.random() < 0.7):
+                epoch = broker.epoch if mending else self._epoch_of_some_process(replica, broker.epoch)
+                members.append(IsrMember(replica, epoch))
+        return PartitionIsrChange(
+            topic.id, index, partition.leader_epoch, partition.partition_epoch, tuple(members)
+        )

@@ -26,9 +26,9 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegi
 from pykraft.metadata_log.invariants import InvariantViolation, check_image, check_settled, check_step
 
 if TYPE_CHECKING:
-    from pykraft.broker.ports import AlterPartitionAnswer
     from pykraft.jepsen_like.sim.cluster_broker import SimBroker
     from pykraft.jepsen_like.sim.cluster_world import SimNode, World
+    from pykraft.metadata_log.controller.requests import PartitionIsrResult
     from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
     from pykraft.quorum.log_shape import SnapshotId
 
@@ -308,7 +308,7 @@ class ClusterChecker:
         index: int,
         known: PartitionRegistration,
         proposed: dict[int, int],
-        answer: AlterPartitionAnswer,
+        answer: PartitionIsrResult,
     ) -> None:
         """``known``: the partition as its leader knew it; ``proposed``: members and their broker epochs."""
         key = (topic_id, index, answer.partition_epoch)

@@ -214,7 +214,7 @@ class SimNode:
 
     def _make_registrar(self, transport: SimTransport, quorum: WatchedQuorum) -> Registrar:
         """As :class:`pykraft.node.node.Node` does it."""
-        channel = ControllerChannel(transport, quorum.leader_address, self.clock)
+        channel = ControllerChannel(transport, quorum.leader_address, self.clock, self.rng)
         request = pb.RegisterControllerRequest(
             cluster_id=self.world.cluster_id,
             controller_id=self.id,

@@ -2,14 +2,19 @@
 
 The two epochs in the request say which state the leader saw; only a request about the present state is taken.
 A change of the ISR raises the partition epoch; the leader epoch only where it completes a reassignment.
+A broker asks for many partitions at once; one request makes one batch, decided in one turn of the event loop.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.elections import Elections
+from pykraft.metadata_log.controller.elections import Elections, PartitionChangeBuilder
+from pykraft.metadata_log.controller.request_parts import PART_RECORDS
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -22,6 +27,9 @@ from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record
 from pykraft.metadata_log.replay import apply_change
 
+MAX_PARTITIONS_PER_REQUEST: Final = PART_RECORDS
+"""What brokers put into one request; more is INVALID_REQUEST."""
+
 
 def handle_alter_partition(
     image: MetadataImage, config: ControllerConfig, request: AlterPartitionRequest
@@ -32,6 +40,7 @@ def handle_alter_partition(
     records: list[Record] = []
     results = []
     seen = set()
+    builders: dict[Uuid, PartitionChangeBuilder] = {}
     for change in request.partitions:
         partition = image.partition(change.topic_id, change.index)
         error = _check(image, request.broker_id, partition, change)
@@ -41,8 +50,11 @@ def handle_alter_partition(
         if partition is None or error is not ErrorCode.NONE:
             results.append(PartitionIsrResult(change.topic_id, change.index, error))
             continue
-        topic = image.topics_by_id[change.topic_id]
-        record = elections.builder(topic.name).build(
+        builder = builders.get(change.topic_id)
+        if builder is None:
+            topic = image.topics_by_id[change.topic_id]
+            builder = builders[change.topic_id] = elections.builder(topic.name)
+        record = builder.build(
             change.topic_id,
             change.index,
             partition,

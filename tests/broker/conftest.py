@@ -18,7 +18,6 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.listener import KafkaListener
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager
-from pykraft.broker.ports import AlterPartitionAnswer
 from pykraft.broker.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
@@ -29,6 +28,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encod
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import Endpoint
@@ -57,6 +57,7 @@ class Controller:
         self.image = MetadataImage()
         self.brokers: dict[int, DataBroker] = {}
         self.proposals: list[tuple[int, ...]] = []
+        self.requests = 0
         self.refuse: ErrorCode | None = None
         self.silent = False
 
@@ -143,27 +144,38 @@ class Controller:
             topic=topic,
         )
 
-    async def alter_partition(
-        self,
-        topic_id: bytes,
-        index: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        new_isr: Sequence[tuple[int, int]],
-    ) -> AlterPartitionAnswer:
+    async def alter_partitions(self, changes: Sequence[PartitionIsrChange]) -> list[PartitionIsrResult]:
+        self.requests += 1
         await asyncio.sleep(0)
-        self.proposals.append(tuple(replica for replica, _ in new_isr))
+        self.proposals += [_members(change) for change in changes]
         if self.silent:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return [self._alter_partition(change) for change in changes]
+
+    def _alter_partition(self, change: PartitionIsrChange) -> PartitionIsrResult:
+        topic = self.image.topic_by_id(change.topic_id)
+        assert topic is not None
         if self.refuse is not None:
-            return AlterPartitionAnswer(self.refuse)
-        old = self.partition()
-        if (leader_epoch, partition_epoch) != (old.leader_epoch, old.partition_epoch):
-            return AlterPartitionAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-        isr = tuple(replica for replica, _ in new_isr)
-        new = PartitionRegistration(old.replicas, isr, old.leader, old.leader_epoch, old.partition_epoch + 1)
-        self.set_partition(new)
-        return AlterPartitionAnswer(ErrorCode.NONE, new.leader, new.leader_epoch, isr, new.partition_epoch)
+            return PartitionIsrResult(change.topic_id, change.index, self.refuse)
+        old = topic.partitions[change.index]
+        if (change.leader_epoch, change.partition_epoch) != (old.leader_epoch, old.partition_epoch):
+            return PartitionIsrResult(change.topic_id, change.index, ErrorCode.INVALID_UPDATE_VERSION)
+        new = PartitionRegistration(
+            old.replicas, _members(change), old.leader, old.leader_epoch, old.partition_epoch + 1
+        )
+        self.set_partition(new, topic=topic.name)
+        return PartitionIsrResult(
+            change.topic_id,
+            change.index,
+            leader=new.leader,
+            leader_epoch=new.leader_epoch,
+            isr=new.isr,
+            partition_epoch=new.partition_epoch,
+        )
+
+
+def _members(change: PartitionIsrChange) -> tuple[int, ...]:
+    return tuple(member.broker_id for member in change.new_isr)
 
 
 class DataBroker:
@@ -198,6 +210,7 @@ class DataBroker:
             self.lease,
             controller,  # type: ignore[arg-type]
             SystemClock(),
+            random.Random(node_id),
             lambda what, error: self.faults.append(f"{what}: {error!r}"),
         )
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.lifecycle_driver import LifecycleDriver
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import IsrMember, PartitionIsrChange
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
@@ -105,7 +107,9 @@ class World:
         self.metadata_offset = 0
         self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
         self.clock = LoopClock()
-        self.channel = ControllerChannel(self.controllers, lambda: self.controllers.leader, self.clock)
+        self.channel = ControllerChannel(
+            self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1)
+        )
         self.driver = LifecycleDriver(
             BrokerConfig(node_id=7, cluster_id="c", log_dirs=("/d",), listeners=(), **config),
             self.lifecycle,
@@ -556,30 +560,69 @@ def test_forwarded_request_leaves_a_paused_controller_when_another_one_leads() -
     in_virtual_time(scenario)
 
 
-def test_isr_proposal_travels_with_epochs_and_comes_back_as_an_answer() -> None:
+def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer() -> None:
+    one, two = Uuid(b"1" * 16), Uuid(b"2" * 16)
+    members = (IsrMember(7, 10), IsrMember(8, 12))
+    changes = [
+        PartitionIsrChange(one, 3, 4, 5, members),
+        PartitionIsrChange(two, 0, 1, 1, members),
+        PartitionIsrChange(one, 0, 2, 2, (IsrMember(7, 10),)),
+    ]
+
     async def scenario(world: World) -> None:
         await world.driver.register()
 
         def alter(request: Any) -> Any:
-            result = pb.AlterPartitionPartitionResult(
+            taken = pb.AlterPartitionPartitionResult(
                 index=3, leader=7, leader_epoch=4, isr=[7, 8], partition_epoch=6
             )
+            refused = pb.AlterPartitionPartitionResult(index=0, error_code=ErrorCode.INELIGIBLE_REPLICA)
             return pb.AlterPartitionResponse(
                 topics=[
-                    pb.AlterPartitionTopicResult(topic_id=request.topics[0].topic_id, partitions=[result])
+                    pb.AlterPartitionTopicResult(topic_id=two, partitions=[refused]),
+                    pb.AlterPartitionTopicResult(topic_id=one, partitions=[taken]),
                 ]
             )
 
         world.controllers.scripts[ONE]["AlterPartition"] = alter
         port = ControllerAlterPartition(7, world.lifecycle, world.channel)
-        answer = await port.alter_partition(Uuid(b"t" * 16), 3, 4, 5, [(7, 10), (8, 12)])
+        taken, refused, forgotten = await port.alter_partitions(changes)
         (request,) = world.controllers.of("AlterPartition")
-        sent = request.topics[0].partitions[0]
         assert (request.broker_id, request.broker_epoch) == (7, 10)
+        assert [(topic.topic_id, [it.index for it in topic.partitions]) for topic in request.topics] == [
+            (one, [3, 0]),
+            (two, [0]),
+        ]
+        sent = request.topics[0].partitions[0]
         assert (sent.index, sent.leader_epoch, sent.partition_epoch) == (3, 4, 5)
         assert [(m.broker_id, m.broker_epoch) for m in sent.new_isr] == [(7, 10), (8, 12)]
-        assert answer.error is ErrorCode.NONE
-        assert (answer.leader, answer.leader_epoch, answer.isr, answer.partition_epoch) == (7, 4, (7, 8), 6)
+        assert taken.error is ErrorCode.NONE
+        assert (taken.leader, taken.leader_epoch, taken.isr, taken.partition_epoch) == (7, 4, (7, 8), 6)
+        assert refused.error is ErrorCode.INELIGIBLE_REPLICA
+        assert forgotten.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+    in_virtual_time(scenario)
+
+
+def test_calls_that_are_refused_come_back_ever_more_seldom_until_another_node_leads() -> None:
+    async def scenario(world: World) -> None:
+        def refuse(request: Any) -> Any:
+            return pb.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+        world.controllers.scripts[ONE]["AllocateProducerIds"] = refuse
+        world.controllers.scripts[TWO] = {
+            "AllocateProducerIds": lambda request: pb.AllocateProducerIdsResponse(start=5, length=1)
+        }
+        call = asyncio.ensure_future(allocate(world, 60_000))
+        await asyncio.sleep(20)
+        asked_ms = [
+            at_ms for at_ms, _, method, _ in world.controllers.seen if method == "AllocateProducerIds"
+        ]
+        assert 20 <= len(asked_ms) <= 45, "once a second or less often, after a few quick attempts"
+        world.controllers.leader = TWO
+        await asyncio.sleep(0.1)
+        assert call.done(), "another node that leads is asked at once"
+        assert (await call).start == 5
 
     in_virtual_time(scenario)
 

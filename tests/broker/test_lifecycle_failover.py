@@ -190,7 +190,9 @@ class Cluster:
                 node_id=BROKER, cluster_id="c", log_dirs=("/d",), listeners=(), heartbeat_interval_ms=200
             ),
             self.lifecycle,
-            ControllerChannel(Link(self.network, BROKER), lambda: self.believed_leader, self.clock),
+            ControllerChannel(
+                Link(self.network, BROKER), lambda: self.believed_leader, self.clock, Random(seed)
+            ),
             self.clock,
             incarnation_id=Uuid(b"i" * 16),
             endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),

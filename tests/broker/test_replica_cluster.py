@@ -193,8 +193,14 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
             result = await client.produce(data_plane.batch(b"w"), timeout_ms=100)
             assert result.error_code == ErrorCode.REQUEST_TIMED_OUT  # 2 may be in the ISR for all we know
             cluster.controller.silent = False
-            result = await client.produce(data_plane.batch(b"x"), timeout_ms=5000)
-            assert result.error_code == 0  # settled by taking the proposal back
+            result = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
+
+            def settled() -> bool:
+                cluster.brokers[1].replicas.check_lag()
+                return result.done()
+
+            await data_plane.until(settled)
+            assert (await result).error_code == 0, "2 was taken in, and out again since it does not fetch"
 
     data_plane.run(body)
 

@@ -28,6 +28,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log import controller_driver, controller_rpc
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller import sweeps
+from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatRequest,
@@ -679,6 +680,44 @@ def test_every_call_travels_in_protobuf() -> None:
         ids = pb.AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
         block = await call("AllocateProducerIds", ids, pb.AllocateProducerIdsResponse)
         assert (block.start, block.length) == (0, 1000)
+
+    run(scenario)
+
+
+def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_one() -> None:
+    count = MAX_PARTITIONS_PER_REQUEST
+
+    async def scenario(world: World) -> None:
+        server = HandlerTable()
+        controller_rpc.register(server, world.driver)
+        epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
+        for broker_id, epoch in epochs.items():
+            beat = BrokerHeartbeatRequest(broker_id, epoch, world.quorum.end_offset)
+            await world.finish(world.driver.broker_heartbeat(beat))
+        await world.finish(world.create("t", partitions=2 * count + 2, replication_factor=2))
+        topic = world.driver.image.topic("t")
+        assert topic is not None
+        led = [index for index, partition in enumerate(topic.partitions) if partition.leader == 1]
+
+        async def leave_alone(*indexes: int) -> pb.AlterPartitionResponse:
+            """Broker 1 takes broker 2 out of the ISR."""
+            alone = [pb.IsrMember(broker_id=1, broker_epoch=epochs[1])]
+            changes = [pb.AlterPartitionPartition(index=index, new_isr=alone) for index in indexes]
+            asked = pb.AlterPartitionTopic(topic_id=topic.id, partitions=changes)
+            request = pb.AlterPartitionRequest(broker_id=1, broker_epoch=epochs[1], topics=[asked])
+            answer = await world.finish(server.call("AlterPartition", request))
+            return pb.AlterPartitionResponse.FromString(answer)
+
+        asked = [*led[: count - 1], 9999]
+        batches = len(world.quorum.batches)
+        results = (await leave_alone(*asked)).topics[0].partitions
+        assert len(world.quorum.batches) == batches + 1
+        assert [result.index for result in results] == asked
+        assert [list(result.isr) for result in results[:-1]] == [[1]] * (count - 1)
+        assert results[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = await leave_alone(*led[: count + 1])
+        assert (refused.error_code, list(refused.topics)) == (ErrorCode.INVALID_REQUEST, [])
+        assert world.driver.image.topic("t").partitions[led[count]].isr == (1, 2)
 
     run(scenario)
 

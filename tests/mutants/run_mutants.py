@@ -50,6 +50,11 @@ SERVER = (
     *("metadata_log", "node", "quorum", "runtime"),
 )
 
+REPLICATION_TESTS = (
+    *("isr_proposals", "partition", "strict_min_isr", "adversarial_partition", "partition_simulation"),
+    *("adversarial_simulation", "lifecycle_driver"),
+)
+
 SUITES = {
     "metadata": Suite(
         SERVER,
@@ -82,6 +87,17 @@ SUITES = {
         ),
         "FAILED ",
         seeds=("not codec", "codec"),
+    ),
+    # One replica, its ISR and what its leader asks the controller for.
+    "replication": Suite(
+        SERVER,
+        (
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *(str(ROOT / "tests" / "broker" / f"test_{name}.py") for name in REPLICATION_TESTS),
+            "-k",
+        ),
+        "FAILED ",
+        seeds=("test", "isr"),
     ),
     "quorum": Suite(
         SERVER,

@@ -47,6 +47,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
         ("metadata", "answer-before-commit"),
         ("metadata_units", "lease-without-proof"),
         ("groups", "commit-amid-a-sweep-forgotten"),
+        ("replication", "two-isr-requests-in-flight"),
     ],
 )
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:

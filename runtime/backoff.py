@@ -1,0 +1,32 @@
+"""How long to wait before something that failed is tried again: exponential, with jitter.
+
+Many that failed for one reason must not all come back at one moment, nor as often as before. Chance is an
+argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Chance(Protocol):
+    """The part of :class:`random.Random` that jitter needs."""
+
+    def random(self) -> float:
+        """A number in [0, 1), anew with every call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from ``initial_ms`` to ``longest_ms``, each shortened by up to a half."""
+
+    initial_ms: int
+    longest_ms: int
+
+    def delay_ms(self, failures: int, chance: Chance) -> int:
+        """The pause after so many failures in a row (at least one)."""
+        assert failures >= 1, "nothing has failed"
+        span_ms = min(self.longest_ms, self.initial_ms << min(failures - 1, 30))
+        return span_ms - int(chance.random() * span_ms / 2)

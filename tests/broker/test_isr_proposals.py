@@ -1,0 +1,313 @@
+"""The ISR proposals of many partitions against a scripted controller, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.isr_proposals import IsrProposals
+from pykraft.broker.partition import Partition
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.image import PartitionRegistration
+
+TOPIC_ID = Uuid(b"i" * 16)
+LAG_MS = 500
+ROUND_TRIP_S = 0.1
+MINUTE_S = 60
+
+
+class Events:
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+
+class Controller:
+    """Takes every proposal unless ``answer`` says otherwise: an error, or None for no answer."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[tuple[int, list[int]]] = []
+        self.in_flight = self.most_in_flight = 0
+        self.answer: Callable[[PartitionIsrChange], ErrorCode | None] = lambda change: ErrorCode.NONE
+
+    async def alter_partitions(self, changes: Sequence[PartitionIsrChange]) -> list[PartitionIsrResult]:
+        self.requests.append((self.world.now_ms, [change.index for change in changes]))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(ROUND_TRIP_S)
+        self.in_flight -= 1
+        errors = [self.answer(change) for change in changes]
+        if None in errors:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return [self._result(change, error) for change, error in zip(changes, errors, strict=True)]
+
+    def _result(self, change: PartitionIsrChange, error: ErrorCode | None) -> PartitionIsrResult:
+        assert error is not None
+        if error is not ErrorCode.NONE:
+            return PartitionIsrResult(change.topic_id, change.index, error)
+        return PartitionIsrResult(
+            change.topic_id,
+            change.index,
+            leader=1,
+            leader_epoch=change.leader_epoch,
+            isr=tuple(member.broker_id for member in change.new_isr),
+            partition_epoch=change.partition_epoch + 1,
+        )
+
+    def asked(self, index: int) -> list[int]:
+        """When partition ``index`` was asked for, in milliseconds."""
+        return [at_ms for at_ms, indexes in self.requests if index in indexes]
+
+
+class World:
+    """Broker 1 with partitions that it leads: it is alone in sync, and broker 2 has caught up.
+
+    It is the clock and the tasks of its own :class:`IsrProposals`, too.
+    """
+
+    def __init__(self, partitions: int, seed: int = 1) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.controller = Controller(self)
+        self.metadata = SimpleNamespace(
+            image=SimpleNamespace(
+                brokers={id: SimpleNamespace(is_active=True, epoch=100 + id) for id in (1, 2)}
+            )
+        )
+        self.proposals = IsrProposals(
+            1,
+            LAG_MS,
+            self.metadata,
+            SimpleNamespace(epoch=101),  # type: ignore[arg-type]
+            self.controller,
+            self,
+            random.Random(seed),
+            self,
+        )
+        disk = MemoryDisk()
+        self.partitions = []
+        for index in range(partitions):
+            log = Log.open(disk, f"t-{index}", LogConfig(), now_ms=0)
+            partition = Partition("t", TOPIC_ID, index, 1, log, Events())
+            partition.apply(PartitionRegistration((1, 2), (1,), 1, 0, 0), self.now_ms)
+            self.partitions.append(partition)
+
+    @property
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def sleep(self, duration_ms: int) -> None:
+        await asyncio.sleep(duration_ms / 1000)
+
+    def fetch(self, *indexes: int) -> None:
+        """Broker 2 fetches at the end of these partitions (of all)."""
+        for index in indexes or range(len(self.partitions)):
+            self.partitions[index].handle_follower_fetch(2, 0, 102, self.now_ms)
+            self.proposals.maybe_propose(self.partitions[index])
+
+    async def keep_fetching(self, duration_s: float) -> None:
+        """As followers do: every partition, all the time."""
+        for _ in range(int(duration_s / 0.1)):
+            self.fetch()
+            await asyncio.sleep(0.1)
+
+    def isr(self, index: int) -> tuple[int, ...]:
+        return self.partitions[index].isr.committed
+
+    async def stop(self) -> None:
+        for task in list(self.tasks):
+            task.cancel()
+        outcomes = await asyncio.gather(*self.tasks, return_exceptions=True)
+        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes), outcomes
+
+
+def in_virtual_time(partitions: int, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def body() -> None:
+        world = World(partitions)
+        await scenario(world)
+        await world.stop()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(body())
+
+
+def test_what_is_due_of_all_partitions_goes_into_one_request() -> None:
+    async def scenario(world: World) -> None:
+        world.fetch()
+        await asyncio.sleep(1)
+        assert [sorted(indexes) for _, indexes in world.controller.requests] == [list(range(40))]
+        assert all(world.isr(index) == (1, 2) for index in range(40))
+
+    in_virtual_time(40, scenario)
+
+
+def test_one_request_is_in_flight_and_what_becomes_due_meanwhile_goes_into_the_next() -> None:
+    async def scenario(world: World) -> None:
+        for index in range(20):
+            world.fetch(index)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert world.controller.most_in_flight == 1
+        assert len(world.controller.requests) <= 4
+        assert all(world.isr(index) == (1, 2) for index in range(20))
+
+    in_virtual_time(20, scenario)
+
+
+def test_request_is_bounded_and_the_rest_follows() -> None:
+    count = 2 * MAX_PARTITIONS_PER_REQUEST + 7
+
+    async def scenario(world: World) -> None:
+        world.fetch()
+        await asyncio.sleep(1)
+        sizes = [len(indexes) for _, indexes in world.controller.requests]
+        assert sizes == [MAX_PARTITIONS_PER_REQUEST, MAX_PARTITIONS_PER_REQUEST, 7]
+        assert world.controller.most_in_flight == 1
+        assert all(world.isr(index) == (1, 2) for index in range(count))
+
+    in_virtual_time(count, scenario)
+
+
+def test_proposal_is_of_the_moment_when_it_is_sent() -> None:
+    async def scenario(world: World) -> None:
+        world.fetch(0)
+        await asyncio.sleep(ROUND_TRIP_S / 2)
+        world.fetch(1)
+        world.partitions[1].apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 1), world.now_ms)
+        await asyncio.sleep(1)
+        assert world.controller.asked(1) == [], "the metadata log was faster"
+
+    in_virtual_time(2, scenario)
+
+
+def test_refused_partition_takes_nothing_from_the_others() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.answer = lambda change: (
+            ErrorCode.INELIGIBLE_REPLICA if change.index == 1 else ErrorCode.NONE
+        )
+        world.fetch()
+        await asyncio.sleep(0.2)
+        assert [world.isr(index) for index in range(3)] == [(1, 2), (1,), (1, 2)]
+        assert not world.partitions[1].isr.maybe_added, "it is known not to have been applied"
+        world.controller.answer = lambda change: ErrorCode.NONE
+        await asyncio.sleep(1)
+        assert world.isr(1) == (1, 2)
+        assert len(world.controller.asked(0)) == len(world.controller.asked(2)) == 1
+
+    in_virtual_time(3, scenario)
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_ID]
+)
+def test_refused_partition_is_asked_for_ever_more_seldom(error: ErrorCode) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.answer = lambda change: error
+        await world.keep_fetching(2 * MINUTE_S)
+        may_be_applied = error is not ErrorCode.INELIGIBLE_REPLICA
+        assert (2 in world.partitions[0].isr.maximal) is may_be_applied
+        asked_ms = world.controller.asked(0)
+        assert 10 <= len(asked_ms) <= 25
+        gaps = [later - earlier for earlier, later in pairwise(asked_ms)]
+        assert gaps[0] < 1000 and min(gaps[6:]) >= 5000
+        assert world.controller.most_in_flight == 1
+        world.controller.answer = lambda change: ErrorCode.NONE
+        await world.keep_fetching(11)
+        assert all(world.isr(index) == (1, 2) for index in range(100))
+
+    in_virtual_time(100, scenario)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NEW_LEADER_ELECTED],
+)
+def test_who_is_behind_asks_again_only_when_the_metadata_log_has_told_it_more(error: ErrorCode) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.answer = lambda change: error
+        await world.keep_fetching(MINUTE_S)
+        assert len(world.controller.requests) == 1
+        assert 2 in world.partitions[0].isr.maximal, "it may stand in the ISR by now"
+        world.controller.answer = lambda change: ErrorCode.NONE
+        world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), world.now_ms)
+        await world.keep_fetching(1)
+        assert (len(world.controller.asked(0)), world.isr(0)) == (2, (1, 2))
+        assert len(world.controller.asked(1)) == 1
+
+    in_virtual_time(2, scenario)
+
+
+def test_controller_that_does_not_answer_is_asked_ever_more_seldom_whatever_becomes_due() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.answer = lambda change: None
+        await world.keep_fetching(MINUTE_S)
+        at_ms = [at_ms for at_ms, _ in world.controller.requests]
+        assert 25 <= len(at_ms) <= 65
+        gaps = [later - earlier for earlier, later in pairwise(at_ms)]
+        assert gaps[0] < 200 and min(gaps[7:]) >= 1000
+        assert len(set(gaps[7:])) > 10, "jitter"
+        assert world.controller.most_in_flight == 1
+        assert all(2 in partition.isr.maximal for partition in world.partitions)
+        world.controller.answer = lambda change: ErrorCode.NONE
+        await world.keep_fetching(3)
+        assert all(world.isr(index) == (1, 2) for index in range(100))
+        requests = len(world.controller.requests)
+        world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 1, 9), world.now_ms)
+        world.fetch(0)
+        await asyncio.sleep(0.01)
+        assert len(world.controller.requests) == requests + 1, "an answer ends the pauses"
+
+    in_virtual_time(100, scenario)
+
+
+def test_brokers_that_failed_together_do_not_come_back_together() -> None:
+    def times(seed: int) -> list[int]:
+        async def body() -> list[int]:
+            world = World(1, seed)
+            world.controller.answer = lambda change: None
+            await world.keep_fetching(10)
+            await world.stop()
+            return [at_ms for at_ms, _ in world.controller.requests]
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(body())
+
+    first, second = times(1), times(2)
+    assert not set(first[4:]) & set(second[4:])
+
+
+def test_partition_that_is_no_longer_led_is_not_asked_for() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.answer = lambda change: ErrorCode.INELIGIBLE_REPLICA
+        world.fetch()
+        await asyncio.sleep(0.2)
+        world.partitions[0].apply(PartitionRegistration((1, 2), (1, 2), 2, 1, 1), world.now_ms)
+        world.controller.answer = lambda change: ErrorCode.NONE
+        await asyncio.sleep(2)
+        assert len(world.controller.asked(0)) == 1
+        assert world.isr(1) == (1, 2)
+
+    in_virtual_time(2, scenario)
