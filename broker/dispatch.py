@@ -7,7 +7,7 @@ a version is advertised exactly when it is answered. This is the first of the tw
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ ErrorResponse = Callable[[Message, int, KafkaError], Message]
 class Api:
     """One served API: the versions it answers and how.
 
+    ``partitions`` of a request are those that this broker has to lead to answer it, by topic name and index:
+    while it is about to, the request waits.
+
     ``advertised_min`` differs from ``min_version`` only for Produce: librdkafka takes the absence of version
     0 as the absence of compression codecs (KAFKA-18659), though nobody sends it.
     """
@@ -42,6 +45,7 @@ class Api:
     handle: Handler
     error_response: ErrorResponse
     advertised_min: int | None = None
+    partitions: Callable[[Message], Iterable[tuple[str, int]]] | None = None
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version

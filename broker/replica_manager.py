@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.isr_proposals import IsrProposals
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager, TopicPartition
+from pykraft.broker.openings import Openings
 from pykraft.broker.partition import Partition
 from pykraft.broker.ports import (
     AlterPartitionPort,
@@ -28,6 +30,7 @@ from pykraft.broker.ports import (
     OnFault,
 )
 from pykraft.broker.wakeups import Wakeups
+from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
@@ -108,6 +111,8 @@ class ReplicaManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.wakeups = Wakeups(clock)
+        self._openings = Openings(clock, self.wakeups)
+        self._urgent: dict[TopicPartition, None] = {}
         self._leadership_listeners: list[LeadershipListener] = []
 
     # -- life ------------------------------------------------------------------------------------------
@@ -203,6 +208,34 @@ class ReplicaManager:
         if not 0 <= index < len(image.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{image.name}-{index} does not exist")
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{image.name}-{index} is not here")
+
+    def hold_until_open(
+        self, connection: Connection, asked: Iterable[tuple[str | None, Uuid | None, int]]
+    ) -> bool:
+        """Hold a client's connection with its present frame if this broker is about to lead one of ``asked``.
+
+        ``asked``: (topic name, topic id, index), name or id. True if it is held: its frame is handed over
+        again when the log is open and the replica leads.
+        """
+        for name, topic_id, index in asked:
+            key = self._find_opening(name, topic_id, index)
+            if key is not None and self._openings.hold(connection, key):
+                if key in self._dirty:
+                    self._urgent[key] = None
+                return True
+        return False
+
+    def _find_opening(self, name: str | None, topic_id: Uuid | None, index: int) -> TopicPartition | None:
+        image = self.metadata.image
+        topic = image.topic(name or "") if topic_id is None else image.topic_by_id(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        registration = topic.partitions[index]
+        if registration.leader != self.node_id:
+            return None
+        partition = self._by_id.get(topic.id, {}).get(index)
+        is_there = partition is not None and partition.leader_epoch >= registration.leader_epoch
+        return None if is_there else (topic.name, index)
 
     def refuse_if_fenced(self) -> None:
         """A broker that knows it is fenced serves no client."""
@@ -322,6 +355,7 @@ class ReplicaManager:
         was_leader = partition.is_leader
         if not partition.apply(registration, self.clock.monotonic_ms()):
             return
+        self._openings.opened((partition.topic, partition.index))
         if partition.is_leader:
             self._unfollow(partition)
             self._tell_leadership(partition, partition.leader_epoch)
@@ -412,14 +446,13 @@ class ReplicaManager:
                 return
 
     async def _reconcile_some(self) -> None:
-        keys = list(self._dirty)[:OPENED_PER_STEP]
-        for key in keys:
-            del self._dirty[key]
+        keys = self._take_dirty()
         image = self.metadata.image
         wanted = []
         for topic_name, index in keys:
             topic = self._assigned(image, topic_name, index)
             if topic is None:
+                self._openings.opened((topic_name, index))  # it never will be
                 if (topic_name, index) not in self._partitions:
                     await self.logs.delete([(topic_name, index)])
             elif (topic_name, index) not in self._partitions:
@@ -446,6 +479,17 @@ class ReplicaManager:
             self._by_id.setdefault(topic.id, {})[index] = partition
             self._reconfigure(topic_name, self.metadata.image)
             self._change_role(partition, topic.partitions[index])
+
+    def _take_dirty(self) -> list[TopicPartition]:
+        """What to look at in one step; first what somebody waits for."""
+        keys = [key for key in self._urgent if key in self._dirty][:OPENED_PER_STEP]
+        for key in keys:
+            del self._dirty[key]
+        self._urgent = {key: None for key in self._urgent if key in self._dirty}
+        keys += islice(self._dirty, OPENED_PER_STEP - len(keys))
+        for key in keys:
+            self._dirty.pop(key, None)
+        return keys
 
     def _assigned(self, image: MetadataImage, topic_name: str, index: int) -> TopicImage | None:
         topic = image.topic(topic_name)

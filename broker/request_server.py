@@ -79,11 +79,20 @@ class RequestServer:
         except ProtocolError as error:
             connection.close(f"malformed request: {error.message}")
             return
+        if self._is_held(api, connection, request):
+            return
         task = asyncio.get_running_loop().create_task(
             self._answer(api, connection, context, header, request, slot)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _is_held(self, api: Api, connection: Connection, request: Message) -> bool:
+        """Whether the request waits, with its connection, for a log that this broker is about to lead."""
+        if api.partitions is None or self._services.replicas.is_settled:
+            return False
+        asked = ((name, None, index) for name, index in api.partitions(request))
+        return self._services.replicas.hold_until_open(connection, asked)
 
     def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
         """The caller of this request; remembered, since a client rarely changes its id."""

@@ -2,7 +2,8 @@
 
 Every complete frame gets a :class:`ResponseSlot`; slots form a queue, and an answer leaves when all before it
 have left, however late each is completed. Decides order, back pressure (a bounded number of open slots) and
-when a peer is beyond repair. Never blocks, never reads a clock, never looks inside a frame.
+when a peer is beyond repair. A frame that cannot be handled yet holds its connection: it is handed over again
+later, and nothing behind it before. Never blocks, never reads a clock, never looks inside a frame.
 """
 
 from __future__ import annotations
@@ -122,13 +123,17 @@ class Connection:
     """The session of one client. ``need_bytes`` tells the transport how much of the next frame is enough.
 
     ``need_bytes == 0`` after :meth:`receive` means it stopped early: either its share of the turn is used
-    (``stalled`` is False: call again in a later turn) or too many answers are open (``stalled`` is True: it
-    calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and no answer leaves.
+    (``stalled`` is False: call again in a later turn), or too many answers are open or it is held
+    (``stalled`` is True: it calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and
+    no answer leaves.
+
+    ``held_since_ms``: since when the present frame holds the connection, on the handler's clock; else None.
     """
 
     __slots__ = (
         "_close_callbacks",
         "_handler",
+        "_is_held",
         "_limit",
         "_link",
         "_max_pending",
@@ -136,6 +141,7 @@ class Connection:
         "_slots",
         "closed",
         "connection_id",
+        "held_since_ms",
         "listener_name",
         "need_bytes",
         "peer_address",
@@ -160,6 +166,8 @@ class Connection:
         self._max_pending = max_pending_responses
         self._slots: deque[ResponseSlot] = deque()
         self._receiving = False
+        self._is_held = False
+        self.held_since_ms: int | None = None
         self._close_callbacks: list[Callable[[], None]] | None = None
         self.connection_id = connection_id
         self.peer_address = peer_address
@@ -186,6 +194,21 @@ class Connection:
             self.closed = True
             logger.info("closing connection %d from %s: %s", self.connection_id, self.peer_address, reason)
             self._link.close()
+
+    def hold(self, now_ms: int) -> None:
+        """Called by the handler instead of answering: hand it this frame again after :meth:`resume`."""
+        assert self._receiving, "only the frame that is being handled can be held"
+        self._is_held = True
+        if self.held_since_ms is None:
+            self.held_since_ms = now_ms
+
+    def resume(self) -> None:
+        """The frame that holds the connection can be tried again."""
+        if self._is_held:
+            self._is_held = False
+            self.stalled = False
+            if not self.closed:
+                self._link.receive_more()
 
     # -- called by the transport -------------------------------------------------------------------------
 
@@ -215,6 +238,12 @@ class Connection:
                 slot = ResponseSlot(self)
                 self._slots.append(slot)
                 self._handler.handle_frame(self, data[position + SIZE_BYTES : following], slot)
+                if self._is_held:
+                    self._slots.pop()
+                    self.stalled = True
+                    self.need_bytes = 0
+                    break
+                self.held_since_ms = None
                 position = following
                 frames += 1
         except FramingError as error:
@@ -246,6 +275,6 @@ class Connection:
             chunks = slots.popleft()._chunks
             if chunks:
                 self._link.write(chunks)
-        if self.stalled and not self._receiving and len(slots) <= self._max_pending // 2:
+        if self.stalled and not (self._receiving or self._is_held) and len(slots) <= self._max_pending // 2:
             self.stalled = False
             self._link.receive_more()

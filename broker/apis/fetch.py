@@ -50,7 +50,10 @@ class FetchHandler:
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Read what is asked for; complete ``slot`` now, or when there is enough or time is up."""
+        """Read what is asked for; complete ``slot`` now, or when there is enough or time is up.
+
+        A consumer's connection is held while this broker is about to lead a partition that it asks for.
+        """
         version = header.api_version
         request = parse_fetch_request(body, 0, version)
         session_error = check_session(request.session_id, request.session_epoch)
@@ -60,6 +63,16 @@ class FetchHandler:
             return
         replicas = self.replicas
         is_replica = request.replica_id >= 0
+        # A follower is refused, and asks again soon: its other partitions must not wait.
+        if not (is_replica or replicas.is_settled) and replicas.hold_until_open(
+            connection,
+            (
+                (topic.name, topic.topic_id, asked.partition)
+                for topic in request.topics
+                for asked in topic.partitions
+            ),
+        ):
+            return
         if is_replica:
             # A follower that asks again while it waits wants more partitions: let it have its answer.
             waiting = self.parked_followers.pop(connection.connection_id, None)

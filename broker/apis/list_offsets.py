@@ -93,4 +93,13 @@ def error_response(request: Message, version: int, error: KafkaError) -> Message
     )
 
 
-API = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, error_response)
+API = Api(
+    ApiKey.LIST_OFFSETS,
+    1,
+    11,
+    handle,
+    error_response,
+    partitions=lambda request: (
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    ),
+)

@@ -61,4 +61,13 @@ def error_response(request: Message, version: int, error: KafkaError) -> Message
     )
 
 
-API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, error_response)
+API = Api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    2,
+    4,
+    handle,
+    error_response,
+    partitions=lambda request: (
+        (topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions
+    ),
+)

@@ -49,11 +49,23 @@ class ProduceHandler:
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Append what the request holds; complete ``slot`` now or once it is committed."""
+        """Append what the request holds; complete ``slot`` now or once it is committed.
+
+        Nothing is done yet, and the connection held, while this broker is about to lead a partition of it.
+        """
         version = header.api_version
         request = parse_produce_request(body, 0, version)
         acks = request.acks
         replicas = self._replicas
+        if not replicas.is_settled and replicas.hold_until_open(
+            connection,
+            (
+                (name, topic_id, asked.partition)
+                for name, topic_id, partitions in request.topics
+                for asked in partitions
+            ),
+        ):
+            return
         pending: _PendingProduce | None = None
         refusal = self._refusal(acks)
         now_ms = replicas.clock.wall_ms()

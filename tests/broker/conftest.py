@@ -95,7 +95,9 @@ class Controller:
     ) -> None:
         """Create topic ``topic`` with one partition, or change it; everyone is told."""
         known = self.image.topic(topic)
-        image = TopicImage(topic, known.id if known else TOPIC_ID, (registration,))  # type: ignore[arg-type]
+        # Topic ``t`` has the id that clients who ask by id name.
+        new_id = TOPIC_ID if topic == "t" else topic.encode().rjust(16, b"-")
+        image = TopicImage(topic, known.id if known else new_id, (registration,))  # type: ignore[arg-type]
         fields: dict[str, Any] = {
             "topics_by_id": self.image.topics_by_id.set(image.id, image),
             "topic_ids": self.image.topic_ids.set(topic, image.id),
@@ -113,6 +115,18 @@ class Controller:
             changed_partitions={image.id: frozenset([0])},
             created_topics=frozenset() if known else frozenset([image.id]),
         )
+        for broker in list(self.brokers.values()):
+            broker.replicas.publish(delta, self.image)
+
+    def delete_topic(self, topic: str) -> None:
+        """Everyone is told."""
+        image = self.image.topic(topic)
+        assert image is not None
+        old = self._change(
+            topics_by_id=self.image.topics_by_id.delete(image.id),
+            topic_ids=self.image.topic_ids.delete(topic),
+        )
+        delta = MetadataDelta(old, self.image, deleted_topics={image.id: image})
         for broker in list(self.brokers.values()):
             broker.replicas.publish(delta, self.image)
 

@@ -51,7 +51,14 @@ SERVER = (
 )
 
 REPLICATION_TESTS = (
-    *("isr_proposals", "partition", "strict_min_isr", "adversarial_partition", "partition_simulation"),
+    *(
+        "isr_proposals",
+        "openings",
+        "partition",
+        "strict_min_isr",
+        "adversarial_partition",
+        "partition_simulation",
+    ),
     *("adversarial_simulation", "lifecycle_driver"),
 )
 
