@@ -35,7 +35,7 @@ from pykraft.kafka_protocol.records import (
 )
 from pykraft.log_store.interface import EpochEnd, LogSlice
 from pykraft.log_store.log import Log
-from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
 
 NO_EPOCH = -1
 
@@ -67,6 +67,7 @@ class Partition:
 
     __slots__ = (
         "_events",
+        "_has_enough",
         "_may_commit",
         "_node_id",
         "_others",
@@ -122,6 +123,7 @@ class Partition:
         self.isr_refusals = 0
         self.followers: dict[int, FollowerProgress] = {}
         self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
+        self._has_enough = False  # as many are in sync as min.insync.replicas asks for
         self._may_commit = False
         self.committed_waiters = OffsetQueue()
         self.consumer_waiters: dict[FetchWaiter, None] = {}
@@ -222,10 +224,10 @@ class Partition:
         A duplicate of an idempotent producer is not appended and answered with the original's offsets.
         ``now_ms`` is the wall clock.
         """
-        if all_acks and len(self.isr.committed) < self.min_isr:
+        if all_acks and not self._has_enough:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self} has {len(self.isr.committed)} in sync, required are {self.min_isr}",
+                f"{self} has {len(self.isr.committed)} in sync, required are {self._required_in_sync}",
             )
         if header.producer_id >= 0:
             original = self.producers.check(header)
@@ -380,10 +382,14 @@ class Partition:
             self.isr = self.isr.unanswered()
             self._isr_changed()
 
+    @property
+    def _required_in_sync(self) -> int:
+        return required_in_sync(self.min_isr, self.replicas)
+
     def _isr_changed(self) -> None:
         self._others = tuple(sorted(self.isr.maximal - {self._node_id}))
-        required = min(self.min_isr, len(self.replicas)) if self.strict_min_isr else 0
-        self._may_commit = not self.isr.elr and len(self.isr.committed) >= required
+        self._has_enough = len(self.isr.committed) >= self._required_in_sync
+        self._may_commit = not self.isr.elr and (self._has_enough or not self.strict_min_isr)
         if self.is_leader:
             self._recount()
 
@@ -397,9 +403,8 @@ class Partition:
     def _move_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
         if self.committed_waiters:
-            enough = len(self.isr.committed) >= self.min_isr
             for waiter in self.committed_waiters.pop_reached(offset):
-                if enough:
+                if self._has_enough:
                     waiter.offset_committed()
                 else:
                     waiter.offset_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

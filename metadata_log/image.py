@@ -7,7 +7,7 @@ holder of an image may ask are answered here; decisions are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,11 @@ from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType, Endpoint, FeatureRange, LogsLost
 
 NO_CONFIGS: Final[Map[str, str]] = Map()
+
+
+def required_in_sync(min_isr: int, replicas: Sized) -> int:
+    """How many replicas must be in sync: ``min.insync.replicas``, but never more than there are (KIP-966)."""
+    return min(min_isr, len(replicas))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ the next controller. The rules:
   replicas are kept it does not take away who holds what is committed while fewer than ``min.insync.replicas``
   of those who stay are in sync.
 
+``min.insync.replicas`` never asks for more than a partition has replicas.
+
 There is no recovery state after an unclean election: followers cut their logs by leader epoch, and nothing
 else needs to be recovered.
 """
@@ -41,7 +43,12 @@ from pykraft.metadata_log.controller.election_rules import (
     find_rules,
     view_brokers,
 )
-from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.image import (
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    required_in_sync,
+)
 from pykraft.metadata_log.records import NO_LEADER, PartitionChangeRecord, PartitionRecord
 
 
@@ -146,7 +153,10 @@ class PartitionChangeBuilder:
             partition.leader in self._active
             and self._active.issuperset(partition.isr)
             and not (partition.elr or partition.last_known_elr or partition.adding or partition.removing)
-            and (not self._rules.elr_enabled or len(partition.isr) >= self._rules.min_isr)
+            and (
+                not self._rules.elr_enabled
+                or len(partition.isr) >= required_in_sync(self._rules.min_isr, partition.replicas)
+            )
         )
 
     def _may_complete(
@@ -161,7 +171,7 @@ class PartitionChangeBuilder:
         staying = _drop(in_sync, removing)
         if not staying or not frozenset(staying).issuperset(adding):
             return False
-        if not self._rules.elr_enabled or len(staying) >= min(self._rules.min_isr, len(remaining)):
+        if not self._rules.elr_enabled or len(staying) >= required_in_sync(self._rules.min_isr, remaining):
             return True
         return len(staying) == len(in_sync) and not self._holders(partition, removing)
 
@@ -208,7 +218,7 @@ class PartitionChangeBuilder:
         unclean: bool,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The eligible leader replicas, and the last known leader while there is none."""
-        required = min(self._rules.min_isr, len(replicas))
+        required = required_in_sync(self._rules.min_isr, replicas)
         if not self._rules.elr_enabled or unclean or len(in_sync) >= required:
             return (), ()
         elr = tuple(id for id in replicas if id in holders and id not in in_sync)

@@ -95,8 +95,8 @@ class Controller:
     ) -> None:
         """Create topic ``topic`` with one partition, or change it; everyone is told."""
         known = self.image.topic(topic)
-        # Topic ``t`` has the id that clients who ask by id name.
-        new_id = TOPIC_ID if topic == "t" else topic.encode().rjust(16, b"-")
+        # The first one has the id that clients name who ask by id.
+        new_id = topic.encode().rjust(16, b"-") if self.image.topics_by_id else TOPIC_ID
         image = TopicImage(topic, known.id if known else new_id, (registration,))  # type: ignore[arg-type]
         fields: dict[str, Any] = {
             "topics_by_id": self.image.topics_by_id.set(image.id, image),

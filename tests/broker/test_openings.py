@@ -139,7 +139,8 @@ def test_log_that_does_not_open_in_time_is_answered_as_one_that_is_not_here(
             for number in range(3):
                 client.send_produce(data_plane.batch(b"%d" % number), acks=1)
             for _ in range(3):  # each waits anew: the log may have been opened meanwhile
-                result = (await client.receive()).responses[0].partition_responses[0]
+                async with asyncio.timeout(15):
+                    result = (await client.receive()).responses[0].partition_responses[0]
                 assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert not cluster.brokers[1].replicas._openings._held
             slow.let()
@@ -226,7 +227,11 @@ def test_follower_that_was_elected_is_written_to_before_it_has_taken_over(
     data_plane.run(body)
 
 
-def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(data_plane: Any) -> None:
+def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openings, "MAX_HOLD_MS", 60_000)
+
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, topic="open")
@@ -238,8 +243,12 @@ def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(data_plane: A
                 for topic in ("new", "open")
             ]
             client.send(fetch.FetchRequest(replica_id=2, topics=topics), 12, fetch.FetchResponse)
-            answers = [topic.partitions[0].error_code for topic in (await client.receive()).responses]
-            assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+            async with asyncio.timeout(15):
+                answer = await client.receive()
+            assert [topic.partitions[0].error_code for topic in answer.responses] == [
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.NONE,
+            ]
             slow.let()
 
     data_plane.run(body)

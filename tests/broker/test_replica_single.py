@@ -295,6 +295,8 @@ def test_broker_wide_values_change_while_it_runs_and_a_topics_own_ones_win(data_
             assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.MESSAGE_TOO_LARGE
             cluster.controller.set_configs(TOPIC, "t", {})
             cluster.controller.set_configs(BROKER, "1", {})
+            alone = data_plane.Registration((1, 2), (1,), 1, 0, 1)
+            cluster.controller.set_partition(alone)
             cluster.controller.set_configs(BROKER, "", {"min.insync.replicas": "2"})
             await data_plane.until(lambda: cluster.partition(1).min_isr == 2)
             assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.NOT_ENOUGH_REPLICAS

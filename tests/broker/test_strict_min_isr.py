@@ -75,6 +75,34 @@ def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
     assert leader.high_watermark == end
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_acks_all_asks_for_no_more_than_there_are_replicas(strict: bool) -> None:
+    leader = make(1, min_isr=3, strict=strict)
+    leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
+    waiter = Waiter()
+    end = append(leader, all_acks=True)
+    leader.wait_for_commit(end, waiter)
+    leader.handle_follower_fetch(2, end, 7, 0)
+    assert waiter.outcome == "committed"
+    leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), 0)
+    with pytest.raises(KafkaError, match="1 in sync, required are 2") as refusal:
+        append(leader, all_acks=True)
+    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_partition_that_is_being_moved_has_more_replicas_and_asks_for_more(strict: bool) -> None:
+    leader = make(1, min_isr=2, strict=strict)
+    leader.apply(PartitionRegistration((1,), (1,), 1, 0, 0), 0)
+    append(leader, all_acks=True)
+    leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1, adding=(2,)), 0)
+    with pytest.raises(KafkaError) as refusal:
+        append(leader, all_acks=True)
+    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    leader.apply(PartitionRegistration((2, 1), (1, 2), 1, 0, 2), 0)
+    append(leader, all_acks=True)
+
+
 def test_nothing_is_committed_past_an_eligible_replica_whatever_the_leader_takes_for_the_minimum() -> None:
     # The controller knows of a larger minimum; this leader does not yet.
     leader = make(1, min_isr=1)
