@@ -437,9 +437,9 @@ class ReplicaManager:
                 while self._changed or self._dirty:
                     if self._changed:
                         self._apply_some()
-                        await asyncio.sleep(0)
                     else:
                         await self._reconcile_some()
+                    await asyncio.sleep(0)  # logs that are open already were not waited for
                 self._is_working = False
             except OSError as error:
                 self._on_fault("log directories", error)

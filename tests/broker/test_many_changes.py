@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -139,5 +140,30 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
             assert not broker.replicas.is_settled
             await settled(broker)
             assert led(broker) == TOPICS * PARTITIONS
+
+    data_plane.run(body)
+
+
+def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "OPENED_PER_STEP", 3)
+    count = TOPICS * PARTITIONS
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for number in range(TOPICS):
+                apply(cluster.controller, *creation(number, leader=1))
+            await settled(cluster.brokers[1])
+            await cluster.brokers[1].stop()
+            broker = await cluster.start(1)  # is told of the first partition of each topic
+            await settled(broker)
+            broker.replicas.publish(build_full_delta(cluster.controller.image), cluster.controller.image)
+            seen = [TOPICS]
+            async with asyncio.timeout(15):
+                while seen[-1] < count:
+                    await asyncio.sleep(0)
+                    seen.append(len(list(broker.replicas.partitions())))
+            assert max(later - earlier for earlier, later in pairwise(seen)) == 3
 
     data_plane.run(body)

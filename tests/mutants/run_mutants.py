@@ -59,7 +59,7 @@ REPLICATION_TESTS = (
         "adversarial_partition",
         "partition_simulation",
     ),
-    *("adversarial_simulation", "lifecycle_driver"),
+    *("adversarial_simulation", "lifecycle_driver", "many_changes"),
 )
 
 SUITES = {
