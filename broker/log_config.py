@@ -8,6 +8,11 @@ from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.topic_configs import effective_topic_config
 
 _NEVER = 2**63 - 1
+_LEVEL_OF_CODEC = {
+    "gzip": "compression.gzip.level",
+    "lz4": "compression.lz4.level",
+    "zstd": "compression.zstd.level",
+}
 
 
 def build_log_config(overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> LogConfig:
@@ -25,6 +30,7 @@ def build_log_config(overrides: Mapping[str, str], broker_defaults: Mapping[str,
 
     policies = values["cleanup.policy"]
     assert isinstance(policies, list)
+    codec = str(values["compression.type"])
     return LogConfig(
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
@@ -39,6 +45,7 @@ def build_log_config(overrides: Mapping[str, str], broker_defaults: Mapping[str,
         message_timestamp_type=str(values["message.timestamp.type"]),
         message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        compression_type=str(values["compression.type"]),
+        compression_type=codec,
+        compression_level=number(_LEVEL_OF_CODEC[codec]) if codec in _LEVEL_OF_CODEC else None,
         min_insync_replicas=number("min.insync.replicas"),
     )

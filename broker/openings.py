@@ -33,7 +33,7 @@ class Openings:
         since_ms = now_ms if connection.held_since_ms is None else connection.held_since_ms
         if now_ms >= since_ms + MAX_HOLD_MS:
             return False
-        connection.hold(now_ms)
+        connection.hold_frame(now_ms)
         held = _Held(self, connection, key)
         self._held.setdefault(key, {})[held] = None
         self._wakeups.wait_until(held, since_ms + MAX_HOLD_MS)
@@ -43,7 +43,7 @@ class Openings:
         """The log is open and has its role, or there is nothing to wait for any more."""
         for held in self._held.pop(key, ()):
             self._wakeups.deadlines.remove(held)
-            held.connection.resume()
+            held.connection.retry_frame()
 
     def forget(self, held: _Held) -> None:
         others = self._held.get(held.key, {})
@@ -65,4 +65,4 @@ class _Held:
 
     def expire(self) -> None:
         self._openings.forget(self)
-        self.connection.resume()
+        self.connection.retry_frame()

@@ -23,7 +23,9 @@ from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 _FIRST_BUFFER_BYTES = 64 << 10
 _EXPECTED_RATIO = 4
 _GROWTH = 4
+_GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
+_ZSTD_LEVEL = 3
 
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
@@ -41,19 +43,20 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Compression, data: Buffer) -> bytes:
-    """``data`` in the format of ``codec``."""
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` in the format of ``codec``; ``level`` as Kafka's topic configuration means it, None for a fast
+    one. For large data in a thread."""
     match codec:
         case Compression.NONE:
             return bytes(data)
         case Compression.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            return bytes(cramjam.gzip.compress(data, _GZIP_LEVEL if level in (None, -1) else level))
         case Compression.SNAPPY:
             return _snappy_compress(data)
         case Compression.LZ4:
-            return _lz4_compress(data)
+            return _lz4_compress(data, _LZ4_LEVEL if level is None else level)
         case Compression.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
@@ -61,12 +64,18 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
 
     :class:`ProtocolError` for bad data (CORRUPT_MESSAGE) and for more than the limit (MESSAGE_TOO_LARGE).
     """
-    if codec is Compression.NONE:
-        if len(data) > max_bytes:
-            raise _too_large(max_bytes)
-        return bytes(data)
+    if codec is Compression.NONE and len(data) > max_bytes:
+        raise _too_large(max_bytes)
+    return bytes(unfold(codec, data, max_bytes))
+
+
+def unfold(codec: Compression, data: Buffer, max_bytes: int) -> Buffer:
+    """As :func:`decompress`, without the copy that makes it ``bytes``; uncompressed data is given back as it
+    is. For large data in a thread: the libraries do not hold the interpreter while they work."""
     try:
         match codec:
+            case Compression.NONE:
+                return data
             case Compression.GZIP:
                 return _decompress_bounded(cramjam.gzip, data, max_bytes)
             case Compression.SNAPPY:
@@ -85,7 +94,7 @@ def _too_large(max_bytes: int) -> ProtocolError:
     return ProtocolError(f"data unfolds to more than {max_bytes} bytes", ErrorCode.MESSAGE_TOO_LARGE)
 
 
-def _decompress_bounded(library: Any, data: Buffer, max_bytes: int) -> bytes:
+def _decompress_bounded(library: Any, data: Buffer, max_bytes: int) -> bytearray:
     """Decompress into buffers of growing size; the last one tried has the limit's size."""
     size = min(max_bytes, max(_FIRST_BUFFER_BYTES, len(data) * _EXPECTED_RATIO))
     while True:
@@ -99,14 +108,14 @@ def _decompress_bounded(library: Any, data: Buffer, max_bytes: int) -> bytes:
                 raise _too_large(max_bytes) from None
             size = min(max_bytes, size * _GROWTH)
             continue
-        with memoryview(out) as view:
-            return bytes(view[:written])
+        del out[written:]
+        return out
 
 
-def _lz4_compress(data: Buffer) -> bytes:
+def _lz4_compress(data: Buffer, level: int) -> bytes:
     """A frame of independent blocks: Java clients refuse the linked blocks that are the library's default."""
-    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))  # it takes nothing else
     return bytes(compressor.finish())
 
 
@@ -120,10 +129,10 @@ def _snappy_compress(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _snappy_decompress(data: Buffer, max_bytes: int) -> Buffer:
     if bytes(data[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
         return _snappy_block(data, max_bytes)
-    parts: list[bytes] = []
+    parts: list[bytearray] = []
     position, left = len(_SNAPPY_HEADER), max_bytes
     if len(data) < position:
         raise ProtocolError("truncated snappy header", ErrorCode.CORRUPT_MESSAGE)
@@ -145,7 +154,7 @@ _SNAPPY_MAX_RATIO = 64
 """A snappy copy of at most 64 bytes takes two bytes or more, so a block cannot unfold further than this."""
 
 
-def _snappy_block(block: Buffer, max_bytes: int) -> bytes:
+def _snappy_block(block: Buffer, max_bytes: int) -> bytearray:
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > max_bytes:
         raise _too_large(max_bytes)
@@ -155,4 +164,4 @@ def _snappy_block(block: Buffer, max_bytes: int) -> bytes:
     written = cramjam.snappy.decompress_raw_into(block, out)
     if written != size:
         raise ProtocolError("snappy block shorter than it says", ErrorCode.CORRUPT_MESSAGE)
-    return bytes(out)
+    return out

@@ -123,16 +123,17 @@ class Connection:
     """The session of one client. ``need_bytes`` tells the transport how much of the next frame is enough.
 
     ``need_bytes == 0`` after :meth:`receive` means it stopped early: either its share of the turn is used
-    (``stalled`` is False: call again in a later turn), or too many answers are open or it is held
+    (``stalled`` is False: call again in a later turn), or too many answers are open or a handler holds it
     (``stalled`` is True: it calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and
     no answer leaves.
 
-    ``held_since_ms``: since when the present frame holds the connection, on the handler's clock; else None.
+    ``held_since_ms``: since when the present frame waits to be tried again, on the handler's clock; else None.
     """
 
     __slots__ = (
         "_close_callbacks",
         "_handler",
+        "_is_frame_held",
         "_is_held",
         "_limit",
         "_link",
@@ -167,6 +168,7 @@ class Connection:
         self._slots: deque[ResponseSlot] = deque()
         self._receiving = False
         self._is_held = False
+        self._is_frame_held = False
         self.held_since_ms: int | None = None
         self._close_callbacks: list[Callable[[], None]] | None = None
         self.connection_id = connection_id
@@ -195,20 +197,30 @@ class Connection:
             logger.info("closing connection %d from %s: %s", self.connection_id, self.peer_address, reason)
             self._link.close()
 
-    def hold(self, now_ms: int) -> None:
-        """Called by the handler instead of answering: hand it this frame again after :meth:`resume`."""
+    def hold_frame(self, now_ms: int) -> None:
+        """Called by the handler instead of answering: hand it this frame again after :meth:`retry_frame`."""
         assert self._receiving, "only the frame that is being handled can be held"
-        self._is_held = True
+        self._is_frame_held = True
         if self.held_since_ms is None:
             self.held_since_ms = now_ms
 
-    def resume(self) -> None:
-        """The frame that holds the connection can be tried again."""
-        if self._is_held:
-            self._is_held = False
+    def retry_frame(self) -> None:
+        """The frame that was held can be tried again."""
+        if self._is_frame_held:
+            self._is_frame_held = False
             self.stalled = False
             if not self.closed:
                 self._link.receive_more()
+
+    def hold(self) -> None:
+        """Handle no further frame before :meth:`release`: what was just begun comes before what follows."""
+        assert not self._is_held
+        self._is_held = True
+
+    def release(self) -> None:
+        """Go on with the next frame."""
+        self._is_held = False
+        self._maybe_receive_more()
 
     # -- called by the transport -------------------------------------------------------------------------
 
@@ -220,7 +232,7 @@ class Connection:
         self._receiving = True
         try:
             while not self.closed:
-                if len(self._slots) >= self._max_pending:
+                if len(self._slots) >= self._max_pending or self._is_held:
                     self.stalled = True
                     self.need_bytes = 0
                     break
@@ -238,7 +250,7 @@ class Connection:
                 slot = ResponseSlot(self)
                 self._slots.append(slot)
                 self._handler.handle_frame(self, data[position + SIZE_BYTES : following], slot)
-                if self._is_held:
+                if self._is_frame_held:
                     self._slots.pop()
                     self.stalled = True
                     self.need_bytes = 0
@@ -275,6 +287,12 @@ class Connection:
             chunks = slots.popleft()._chunks
             if chunks:
                 self._link.write(chunks)
-        if self.stalled and not (self._receiving or self._is_held) and len(slots) <= self._max_pending // 2:
+        if self.stalled:
+            self._maybe_receive_more()
+
+    def _maybe_receive_more(self) -> None:
+        if not self.stalled or self._receiving or self._is_held or self._is_frame_held or self.closed:
+            return
+        if len(self._slots) <= self._max_pending // 2:
             self.stalled = False
             self._link.receive_more()

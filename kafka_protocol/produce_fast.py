@@ -57,7 +57,8 @@ class ProduceRequestView(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """One partition's answer. ``leader`` is a (leader id, leader epoch) hint (KIP-951)."""
+    """One partition's answer. ``leader`` is a (leader id, leader epoch) hint (KIP-951); ``record_errors``
+    says which records of the batch (by index) were the reason (KIP-467)."""
 
     partition: int
     error_code: int
@@ -66,6 +67,7 @@ class ProduceResult(NamedTuple):
     log_start_offset: int = -1
     error_message: str | None = None
     leader: tuple[int, int] | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class NodeEndpoint(NamedTuple):
@@ -217,17 +219,15 @@ def _write_classic(
         out += raw
         out += _I32.pack(len(results))
         for result in results:
-            index, error_code, base_offset, append_time, log_start, message, _ = result
+            index, error_code, base_offset, append_time, log_start, message, _, record_errors = result
             if version >= 5:
                 out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
                 if version >= 8:
-                    out += b"\0\0\0\0"  # no per-record errors
-                    if message is None:
-                        out += b"\xff\xff"
-                    else:
-                        text = message.encode()
-                        out += _I16.pack(len(text))
-                        out += text
+                    out += _I32.pack(len(record_errors))
+                    for record_index, record_message in record_errors:
+                        out += _I32.pack(record_index)
+                        _write_classic_text(out, record_message)
+                    _write_classic_text(out, message)
             else:
                 out += _RESULT_V3.pack(index, error_code, base_offset, append_time)
     out += _I32.pack(throttle_time_ms)
@@ -251,15 +251,14 @@ def _write_flexible(
             out += topic
         write_uvarint(out, len(results) + 1)
         for result in results:
-            index, error_code, base_offset, append_time, log_start, message, leader = result
+            index, error_code, base_offset, append_time, log_start, message, leader, record_errors = result
             out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
-            out.append(1)  # no per-record errors
-            if message is None:
+            write_uvarint(out, len(record_errors) + 1)
+            for record_index, record_message in record_errors:
+                out += _I32.pack(record_index)
+                _write_compact_text(out, record_message)
                 out.append(0)
-            else:
-                text = message.encode()
-                write_uvarint(out, len(text) + 1)
-                out += text
+            _write_compact_text(out, message)
             if leader is not None and version >= 10:
                 out.append(1)
                 out += _LEADER_TAG.pack(0, 9, *leader, 0)
@@ -271,6 +270,24 @@ def _write_flexible(
         write_node_endpoints(out, endpoints)
     else:
         out.append(0)
+
+
+def _write_classic_text(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out += b"\xff\xff"
+        return
+    raw = text.encode()
+    out += _I16.pack(len(raw))
+    out += raw
+
+
+def _write_compact_text(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out.append(0)
+        return
+    raw = text.encode()
+    write_uvarint(out, len(raw) + 1)
+    out += raw
 
 
 def write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:

@@ -1,9 +1,9 @@
 """Writing and opening the records of a batch: for clients, coordinators and the metadata log.
 
-The broker's data path never comes here. Record layout (all numbers zigzag varints): length, attributes 1,
-timestamp delta, offset delta, key length and key (-1: null), value length and value, header count and
-headers. The count in the batch header and every length in a record are checked against the bytes left
-before they are used.
+The broker's data path never comes here: it only walks (``record_walk``). Record layout (all numbers zigzag
+varints): length, attributes 1, timestamp delta, offset delta, key length and key (-1: null), value length and
+value, header count and headers. The count in the batch header and every length in a record are checked
+against the bytes left before they are used.
 """
 
 from __future__ import annotations
@@ -148,8 +148,6 @@ def decode_batch(
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             raise
         raise _corrupt(error.message) from None
-    except UnicodeDecodeError:
-        raise _corrupt("a header name is not UTF-8") from None
 
 
 def _corrupt(what: str) -> ProtocolError:
@@ -244,5 +242,5 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
         if name is None:
             raise _corrupt("a header without a name")
         value, position = _read_bytes(body, position, end)
-        headers.append((str(name, "utf-8"), value))
+        headers.append((str(name, "utf-8", "replace"), value))  # brokers take any bytes, and so must a reader
     return tuple(headers), position

@@ -1,9 +1,10 @@
-"""RecordBatch v2: the 61-byte header that is all a broker ever looks at.
+"""RecordBatch v2: the 61-byte header, by which brokers know a batch once it is in a log.
 
 Brokers and followers move batches as opaque bytes. They read this header, check the CRC, and write the base
 offset and the leader epoch in place: both lie outside the CRC, which starts behind it. Stamping the append
-time changes the attributes and the maximum timestamp, and with them the CRC. Opening the records is the
-business of ``record_codec`` and never of the data path.
+time changes the attributes and the maximum timestamp, and with them the CRC. What a client sent is walked
+through once before it enters a log (``record_walk``); making records of it is the business of
+``record_codec`` and never of the data path.
 
 Layout, big endian: base offset 8, length 4, leader epoch 4, magic 1, CRC-32C 4, attributes 2, last offset
 delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4.
@@ -39,6 +40,8 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+CLIENT_BITS = COMPRESSION_MASK | TRANSACTIONAL_BIT
+"""The attributes that a producer may set."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -153,13 +156,29 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
     _EPOCH.pack_into(buffer, position + _EPOCH_OFFSET, leader_epoch)
 
 
-def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Stamp the batch at ``position`` with the time of its append, and make its CRC anew."""
+def set_max_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Write the maximum timestamp of the batch at ``position``, and make its CRC anew."""
     (length,) = _EPOCH.unpack_from(buffer, position + _LENGTH_OFFSET)
-    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_OFFSET)
-    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, attributes | TIMESTAMP_TYPE_BIT)
     _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, timestamp_ms)
     write_crc(buffer, position, length + LOG_OVERHEAD_BYTES)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Stamp the batch at ``position`` with the time of its append, and make its CRC anew."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_OFFSET)
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, attributes | TIMESTAMP_TYPE_BIT)
+    set_max_timestamp(buffer, position, timestamp_ms)
+
+
+def replace_records(header: BatchHeader, payload: Buffer, codec: Compression) -> bytearray:
+    """A batch with the same header but for codec, length and CRC, and ``payload`` behind it."""
+    out = bytearray(HEADER_BYTES + len(payload))
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    length = len(out) - LOG_OVERHEAD_BYTES
+    HEADER.pack_into(out, 0, *header._replace(batch_length=length, attributes=attributes))
+    out[HEADER_BYTES:] = payload
+    write_crc(out, 0, len(out))
+    return out
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:

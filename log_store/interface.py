@@ -30,6 +30,7 @@ class LogConfig:
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = 3_600_000
     compression_type: str = "producer"
+    compression_level: int | None = None
     min_insync_replicas: int = 1
 
 

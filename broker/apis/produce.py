@@ -3,26 +3,29 @@
 Hot path: parsed by hand, appended on the spot, answered by hand. acks=1 is answered at once, acks=all when
 the high watermark has passed the batch or the request's time is up, acks=0 never; where a request without an
 answer fails, the connection is closed so that the client looks for the leader anew. One batch per partition,
-judged by header and checksum. A duplicate of an idempotent batch is answered like the original, and no
-sooner. Past the broker's lease acks=0 and 1 are refused. Transactions are not served (INVALID_TXN_STATE).
+validated to its last record before it is appended. A duplicate of an idempotent batch is answered like the
+original, and no sooner. Past the broker's lease acks=0 and 1 are refused. Transactions are not served
+(INVALID_TXN_STATE).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.validate import validate_client_batch
+from pykraft.broker.turns import PARTITION_WORK, ValidationTurns
+from pykraft.broker.validate import ClientBatch, RejectedRecordsError
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.produce_fast import (
     NodeEndpoint,
-    ProducePartition,
+    ProduceRequestView,
     ProduceResult,
     build_produce_response,
     parse_produce_request,
@@ -30,6 +33,7 @@ from pykraft.kafka_protocol.produce_fast import (
 from pykraft.kafka_protocol.request_context import RequestContext
 
 ACKS_ALL = -1
+
 _NONE = int(ErrorCode.NONE)
 
 Results = list[tuple[str | Uuid, list[ProduceResult]]]
@@ -39,7 +43,8 @@ class ProduceHandler:
     """Answers Produce; one per broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
+        self.replicas = replicas
+        self.turns = ValidationTurns()
 
     def handle(
         self,
@@ -53,10 +58,8 @@ class ProduceHandler:
 
         Nothing is done yet, and the connection held, while this broker is about to lead a partition of it.
         """
-        version = header.api_version
-        request = parse_produce_request(body, 0, version)
-        acks = request.acks
-        replicas = self._replicas
+        request = parse_produce_request(body, 0, header.api_version)
+        replicas = self.replicas
         if not replicas.is_settled and replicas.hold_until_open(
             connection,
             (
@@ -66,99 +69,247 @@ class ProduceHandler:
             ),
         ):
             return
-        pending: _PendingProduce | None = None
-        refusal = self._refusal(acks)
-        now_ms = replicas.clock.wall_ms()
-        topics: Results = []
-        failed = False
-        replicas.wakeups.begin_request()
-        try:
-            for name, topic_id, partitions in request.topics:
-                results: list[ProduceResult] = []
-                key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
-                topics.append((key, results))
-                for asked in partitions:
-                    try:
-                        if refusal is not None:
-                            raise refusal
-                        if topic_id is None:
-                            assert name is not None
-                            partition = replicas.by_name(name, asked.partition)
-                        else:
-                            partition = replicas.by_id(topic_id, asked.partition)
-                        result, next_offset = self._append(partition, asked, acks, now_ms, version)
-                    except KafkaError as error:
-                        failed = True
-                        results.append(self._error(name, topic_id, asked.partition, error))
-                        continue
-                    if acks == ACKS_ALL and next_offset > partition.high_watermark:
-                        if pending is None:
-                            pending = _PendingProduce(replicas, slot, header, topics)
-                        pending.add(partition, next_offset, results)
-                    results.append(result)
-        finally:
-            replicas.wakeups.end_request()
-        if acks == 0:
-            if failed:
-                codes = {
-                    ErrorCode(r.error_code).name for _, results in topics for r in results if r.error_code
-                }
-                connection.close(f"a Produce request with acks=0 failed: {', '.join(sorted(codes))}")
-            slot.complete_without_response()
-            return
-        endpoints: Sequence[NodeEndpoint] = ()
-        if failed:
-            leaders = [r.leader[0] for _, results in topics for r in results if r.leader is not None]
-            endpoints = find_endpoints(replicas.metadata.image, leaders, connection.listener_name)
-        if pending is not None:
-            pending.park(request.timeout_ms, endpoints)
-        else:
-            slot.complete_framed(
-                [build_produce_response(version, header.correlation_id, topics, endpoints=endpoints)]
-            )
+        production = _Production(self, connection, header, request, slot)
+        if not production.run():
+            connection.hold()
+            replicas.spawn(production.run_in_slices())
 
-    def _refusal(self, acks: int) -> KafkaError | None:
-        """Why nothing of a request with these acks can be taken; None if it can."""
-        if acks not in (ACKS_ALL, 0, 1):
-            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; known are -1, 0 and 1")
+
+class _Asked(NamedTuple):
+    """One partition of a request, and where its answer goes."""
+
+    topic: str | None
+    topic_id: Uuid | None
+    partition: int
+    records: memoryview | None
+    results: list[ProduceResult]
+
+
+class _Production:
+    """One request: its batches one after the other, and then the answer.
+
+    What cannot be validated within the turn's allowance is taken up again in later turns. The connection is
+    held meanwhile, so that no later request of a producer overtakes this one.
+    """
+
+    __slots__ = (
+        "_acks",
+        "_asked",
+        "_connection",
+        "_failed",
+        "_header",
+        "_next",
+        "_now_ms",
+        "_pending",
+        "_replicas",
+        "_slot",
+        "_timeout_ms",
+        "_topics",
+        "_turns",
+    )
+
+    def __init__(
+        self,
+        handler: ProduceHandler,
+        connection: Connection,
+        header: RequestHeader,
+        request: ProduceRequestView,
+        slot: ResponseSlot,
+    ) -> None:
+        self._replicas = handler.replicas
+        self._turns = handler.turns
+        self._connection = connection
+        self._header = header
+        self._slot = slot
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._now_ms = handler.replicas.clock.wall_ms()
+        self._pending: _PendingProduce | None = None
+        self._failed = False
+        self._topics: Results = []
+        self._asked: list[_Asked] = []
+        self._next = 0
+        for name, topic_id, partitions in request.topics:
+            results: list[ProduceResult] = []
+            key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
+            self._topics.append((key, results))
+            for index, records in partitions:
+                self._asked.append(_Asked(name, topic_id, index, records, results))
+
+    def run(self) -> bool:
+        """Append and answer; False if a batch takes longer than this turn has time: the rest is kept for
+        :meth:`run_in_slices`."""
+        refusal = self._refusal()
+        asked = self._asked
+        self._replicas.wakeups.begin_request()
+        try:
+            while self._next < len(asked):
+                one = asked[self._next]
+                try:
+                    if refusal is not None:
+                        raise refusal
+                    batch = self._begin(one)
+                    if not self._validate_now(batch):
+                        self._keep_rest()
+                        return False
+                    self._append(one, batch)
+                except KafkaError as error:
+                    self._fail(one, error)
+                self._next += 1
+        finally:
+            self._replicas.wakeups.end_request()
+        self._answer()
+        return True
+
+    async def run_in_slices(self) -> None:
+        """As :meth:`run`, with a slice of the work in each turn of the loop."""
+        try:
+            for one in self._asked:
+                await self._append_in_slices(one)
+            self._answer()
+        finally:
+            self._connection.release()
+
+    async def _append_in_slices(self, one: _Asked) -> None:
+        try:
+            batch = self._begin(one)
+            await self._validate_in_slices(batch)
+            refusal = self._refusal()
+            if refusal is not None:
+                raise refusal
+        except KafkaError as error:
+            self._fail(one, error)
+            return
+        self._replicas.wakeups.begin_request()
+        try:
+            self._append(one, batch)
+        except KafkaError as error:
+            self._fail(one, error)
+        finally:
+            self._replicas.wakeups.end_request()
+
+    def _refusal(self) -> KafkaError | None:
+        """Why nothing of this request can be taken now; None if it can."""
+        if self._acks not in (ACKS_ALL, 0, 1):
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._acks}; known are -1, 0 and 1")
         try:
             self._replicas.refuse_if_fenced()
-            if acks != ACKS_ALL:
+            if self._acks != ACKS_ALL:
                 self._replicas.refuse_past_lease()
         except KafkaError as error:
             return error
         return None
 
-    def _error(self, name: str | None, topic_id: Uuid | None, index: int, error: KafkaError) -> ProduceResult:
-        leader = None
-        if error.code in HINTED:
-            image = self._replicas.metadata.image
-            leader = find_leader(image, name, topic_id, index, self._replicas.node_id)
-        return ProduceResult(index, int(error.code), error_message=error.message, leader=leader)
+    # -- validating ------------------------------------------------------------------------------------
 
-    def _append(
-        self, partition: Partition, asked: ProducePartition, acks: int, now_ms: int, version: int
-    ) -> tuple[ProduceResult, int]:
-        """Append one batch; the answer, and the offset that must be committed for acks=all."""
+    def _begin(self, one: _Asked) -> ClientBatch:
+        config = self._leader(one).log.config
+        return ClientBatch(one.records, config, self._now_ms, self._header.api_version)
+
+    def _leader(self, one: _Asked) -> Partition:
+        if one.topic_id is None:
+            assert one.topic is not None
+            partition = self._replicas.by_name(one.topic, one.partition)
+        else:
+            partition = self._replicas.by_id(one.topic_id, one.partition)
         if partition.topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {partition.topic}")
         if not partition.is_leader:
             partition.require_leader()
-        log = partition.log
-        header = validate_client_batch(asked.records, log.config, now_ms, version)
-        assert asked.records is not None
+        return partition
+
+    def _validate_now(self, batch: ClientBatch) -> bool:
+        """Whether the allowance of this turn is enough."""
+        turns = self._turns
+        if turns.allowance <= 0 or batch.needs_recompression:
+            return False
+        turns.spend(batch.advance(turns.allowance) + (PARTITION_WORK if self._next else 0))
+        if not batch.is_done:
+            return False
+        batch.finish()
+        return True
+
+    async def _validate_in_slices(self, batch: ClientBatch) -> None:
+        await self._turns.walk(batch)
+        if not batch.is_large and not batch.needs_recompression:
+            batch.finish()
+            return
+        async with self._turns.memory:
+            if batch.is_large:
+                await self._replicas.logs.run(batch.unfold)
+                await self._turns.walk(batch)
+            await self._replicas.logs.run(batch.finish)
+
+    def _keep_rest(self) -> None:
+        """The frame lives no longer than the call that handles it."""
+        self._asked = [
+            one._replace(records=None if one.records is None else memoryview(bytearray(one.records)))
+            for one in self._asked[self._next :]
+        ]
+
+    # -- appending and answering -------------------------------------------------------------------------
+
+    def _append(self, one: _Asked, batch: ClientBatch) -> None:
+        """Append one batch and note its answer, which may have to wait until it is committed."""
+        partition = self._leader(one)
         try:
             base_offset, next_offset, append_time_ms, _ = partition.append_as_leader(
-                asked.records, header, now_ms, all_acks=acks == ACKS_ALL
+                batch.records, batch.header, self._now_ms, all_acks=self._acks == ACKS_ALL
             )
         except OSError as error:
             self._replicas.storage_failed(partition, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if acks != ACKS_ALL:
+        if self._acks != ACKS_ALL:
             # The process may have stood still since it looked, in the disk or as a whole.
             self._replicas.refuse_past_lease()
-        result = ProduceResult(asked.partition, _NONE, base_offset, append_time_ms, log.log_start_offset)
-        return result, next_offset
+        elif next_offset > partition.high_watermark:
+            if self._pending is None:
+                self._pending = _PendingProduce(self._replicas, self._slot, self._header, self._topics)
+            self._pending.add(partition, next_offset, one.results)
+        log_start_offset = partition.log.log_start_offset
+        one.results.append(ProduceResult(one.partition, _NONE, base_offset, append_time_ms, log_start_offset))
+
+    def _fail(self, one: _Asked, error: KafkaError) -> None:
+        self._failed = True
+        leader = None
+        if error.code in HINTED:
+            image = self._replicas.metadata.image
+            leader = find_leader(image, one.topic, one.topic_id, one.partition, self._replicas.node_id)
+        record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
+        one.results.append(
+            ProduceResult(
+                one.partition,
+                int(error.code),
+                error_message=error.message,
+                leader=leader,
+                record_errors=record_errors,
+            )
+        )
+
+    def _answer(self) -> None:
+        if self._acks == 0:
+            self._end_without_answer()
+            return
+        endpoints: Sequence[NodeEndpoint] = ()
+        if self._failed:
+            leaders = [r.leader[0] for _, results in self._topics for r in results if r.leader is not None]
+            image = self._replicas.metadata.image
+            endpoints = find_endpoints(image, leaders, self._connection.listener_name)
+        if self._pending is not None:
+            self._pending.park(self._timeout_ms, endpoints)
+        elif not self._slot.abandoned:
+            version, correlation_id = self._header.api_version, self._header.correlation_id
+            self._slot.complete_framed(
+                [build_produce_response(version, correlation_id, self._topics, endpoints=endpoints)]
+            )
+
+    def _end_without_answer(self) -> None:
+        if self._failed:
+            codes = {
+                ErrorCode(r.error_code).name for _, results in self._topics for r in results if r.error_code
+            }
+            self._connection.close(f"a Produce request with acks=0 failed: {', '.join(sorted(codes))}")
+        self._slot.complete_without_response()
 
 
 class _PendingProduce:

@@ -85,6 +85,7 @@ def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> 
         log_start_offset=i64,
         error_message=maybe_text,
         leader=st.none() | st.tuples(i32, i32),
+        record_errors=st.lists(st.tuples(i32, names), max_size=3),
     )
     key = ids if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(key, st.lists(result, max_size=3)), max_size=3))
@@ -102,6 +103,8 @@ def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> 
             assert (got.index, got.error_code, got.base_offset, got.log_append_time_ms) == sent[:4]
             assert got.log_start_offset == (sent.log_start_offset if version >= 5 else -1)
             assert got.error_message == (sent.error_message if version >= 8 else None)
+            refused = [(error.batch_index, error.batch_index_error_message) for error in got.record_errors]
+            assert refused == (sent.record_errors if version >= 8 else [])
             if version >= 10 and sent.leader is not None:
                 assert (got.current_leader.leader_id, got.current_leader.leader_epoch) == sent.leader
 

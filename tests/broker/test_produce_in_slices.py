@@ -1,0 +1,335 @@
+"""Produce requests that take longer than a turn of the loop: in slices, in order, in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pykraft.broker.turns import SLICE_WORK, TURN_WORK, ValidationTurns
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.records import crc_is_valid, read_header
+
+LONG = 5 * SLICE_WORK
+"""Records of a batch that takes several slices, if no two neighbours are alike."""
+
+
+def long_batch(data_plane: Any, **fields: Any) -> bytes:
+    batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
+    return batch
+
+
+class Gate:
+    """Lets long batches be walked when a test says so, and counts them."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].turns
+        self.waiting = 0
+        self.is_open = asyncio.Event()
+        self._walk = self.turns.walk
+        self.turns.walk = self._gated  # type: ignore[method-assign]
+
+    async def _gated(self, batch: Any) -> None:
+        self.waiting += 1
+        await self.is_open.wait()
+        await self._walk(batch)
+
+
+def test_long_batch_is_appended_before_what_its_connection_sends_after_it(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            busy, other = await cluster.client(1), await cluster.client(1)
+            busy.send_produce(long_batch(data_plane), acks=1)
+            busy.send_produce(data_plane.batch(b"after"), acks=1)
+            await data_plane.until(lambda: gate.waiting)
+            assert (await other.produce(data_plane.batch(b"other"), acks=1)).base_offset == 0
+            assert cluster.partition(1).log.log_end_offset == 1
+            gate.is_open.set()
+            offsets = [
+                (await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)
+            ]
+            assert offsets == [1, 1 + LONG]
+
+    data_plane.run(body)
+
+
+def test_connection_goes_on_after_a_long_batch_with_all_that_was_sent_meanwhile(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for _ in range(3):
+                client.send_produce(long_batch(data_plane), acks=1)
+                for _ in range(200):
+                    client.send_produce(data_plane.batch(b"small"), acks=1)
+            offsets = [
+                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)
+            ]
+            expected, end = [], 0
+            for n in range(603):
+                expected.append(end)
+                end += 1 if n % 201 else LONG
+            assert offsets == expected
+
+    data_plane.run(body)
+
+
+def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            fields = {"producer_id": 9, "producer_epoch": 0}
+            client.send_produce(long_batch(data_plane, base_sequence=0, **fields))
+            client.send_produce(data_plane.batch(b"x", base_sequence=LONG, **fields))
+            client.send_produce(long_batch(data_plane, base_sequence=0, **fields))
+            results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
+            assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
+
+    data_plane.run(body)
+
+
+def test_leadership_that_goes_while_a_batch_is_walked_refuses_it(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            gate = Gate(cluster)
+            client = await cluster.client(1)
+            client.send_produce(long_batch(data_plane))
+            await data_plane.until(lambda: gate.waiting)
+            cluster.controller.elect(2)
+            gate.is_open.set()
+            result = (await client.receive()).responses[0].partition_responses[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
+def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            client = await cluster.client(1)
+            client.send_produce(long_batch(data_plane), acks=1)
+            await data_plane.until(lambda: gate.waiting)
+            cluster.brokers[1].lease.valid = False
+            gate.is_open.set()
+            result = (await client.receive()).responses[0].partition_responses[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
+def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            data = bytearray(long_batch(data_plane))
+            data[-1] = 0x7F
+            data[17:21] = _crc(data)
+            result = await client.produce(bytes(data))
+            assert result.error_code == ErrorCode.INVALID_RECORD
+            assert (await client.produce(data_plane.batch(b"x"))).base_offset == 0
+
+    data_plane.run(body)
+
+
+def _crc(data: bytearray) -> bytes:
+    from crc32c import crc32c
+
+    return int(crc32c(bytes(data[21:]))).to_bytes(4, "big")
+
+
+def test_long_batch_without_acks_is_appended_though_nobody_is_told(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            client.send_produce(long_batch(data_plane), acks=0)
+            client._asked.pop()
+            assert (await client.produce(data_plane.batch(b"x"), acks=1)).base_offset == LONG
+
+    data_plane.run(body)
+
+
+def test_broker_stops_with_long_batches_under_way(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            for _ in range(3):
+                client = await cluster.client(1)
+                client.send_produce(long_batch(data_plane))
+            await data_plane.until(lambda: gate.waiting == 3)
+
+    data_plane.run(body)
+
+
+def test_compressed_batch_that_unfolds_far_is_unfolded_and_appended_as_it_came(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            clients = [await cluster.client(1) for _ in range(4)]
+            batches = [
+                data_plane.batch(bytes(3 << 20), b"%d" % n, compression=codec)
+                for n, codec in enumerate(codec for codec in Compression if codec)
+            ]
+            results = await asyncio.gather(
+                *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
+            )
+            assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
+            assert cluster.brokers[1]._hot[0].turns.memory._value == 2
+
+    data_plane.run(body)
+
+
+def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"compression.type": "zstd"})
+            client = await cluster.client(1)
+            assert (await client.produce(long_batch(data_plane))).base_offset == 0
+            stored = bytes((await client.fetch(0)).records)
+            header = read_header(stored)
+            assert header.compression is Compression.ZSTD
+            assert crc_is_valid(stored, 0, header)
+            assert len(data_plane.values(stored)) == LONG
+
+    data_plane.run(body)
+
+
+def test_answer_names_the_records_that_were_refused(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"cleanup.policy": "compact"})
+            client = await cluster.client(1)
+            for version in (8, 9, 12):
+                result = await client.produce(data_plane.batch(b"a", b"b"), version=version)
+                assert result.error_code == ErrorCode.INVALID_RECORD
+                assert [error.batch_index for error in result.record_errors] == [0, 1]
+                assert "key" in result.record_errors[0].batch_index_error_message
+            assert not (await client.produce(data_plane.batch(b"a"), version=7)).record_errors
+
+    data_plane.run(body)
+
+
+def test_header_that_lies_about_its_time_is_stored_with_the_truth(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            data = bytearray(data_plane.batch(b"v", timestamp_ms=1_000_000))
+            data[35:43] = (1 << 40).to_bytes(8, "big")
+            data[17:21] = _crc(data)
+            assert (await client.produce(bytes(data))).error_code == 0
+            stored = bytes((await client.fetch(0)).records)
+            header = read_header(stored)
+            assert header.max_timestamp == 1_000_000
+            assert crc_is_valid(stored, 0, header)
+
+    data_plane.run(body)
+
+
+class Work:
+    """A batch that takes so much to walk."""
+
+    def __init__(self, work: int, *, fails: bool = False) -> None:
+        self.left = work
+        self.fails = fails
+        self.is_large = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.left <= 0
+
+    def advance(self, work: int) -> int:
+        if self.fails:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "bad")
+        done = min(work, self.left)
+        self.left -= done
+        return done
+
+
+def test_turn_walks_one_slice_for_all_who_wait_and_each_has_its_turn() -> None:
+    async def body() -> None:
+        turns = ValidationTurns()
+        batches = [Work(10 * SLICE_WORK), Work(3 * SLICE_WORK), Work(5), Work(5)]
+        ended: list[int] = []
+
+        async def walk(index: int) -> None:
+            await turns.walk(batches[index])
+            ended.append(index)
+
+        tasks = [asyncio.create_task(walk(index)) for index in range(4)]
+        left = [sum(batch.left for batch in batches)]
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            left.append(sum(batch.left for batch in batches))
+        assert ended == [2, 3, 1, 0]
+        assert max(before - after for before, after in pairwise(left)) <= SLICE_WORK
+
+    asyncio.run(body())
+
+
+def test_small_batches_that_wait_are_walked_many_a_turn() -> None:
+    async def body() -> None:
+        turns = ValidationTurns()
+        tasks = [asyncio.create_task(turns.walk(Work(5))) for _ in range(40)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert all(task.done() for task in tasks)
+
+    asyncio.run(body())
+
+
+def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting() -> None:
+    async def body() -> None:
+        turns = ValidationTurns()
+        works = [Work(5), Work(5, fails=True), Work(5)]
+        first, second, third = (asyncio.create_task(turns.walk(work)) for work in works)
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(KafkaError):
+            await second
+        await third
+        assert works[0].left == 5
+
+    asyncio.run(body())
+
+
+def test_turn_does_no_more_on_the_spot_than_its_allowance(data_plane: Any) -> None:
+    """However many small batches arrive at once: beyond the allowance they wait for a later turn."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            turns: ValidationTurns = cluster.brokers[1]._hot[0].turns
+            least: list[int] = []
+            spend = turns.spend
+
+            def watched(work: int) -> None:
+                spend(work)
+                least.append(turns.allowance)
+
+            turns.spend = watched  # type: ignore[method-assign]
+            client = await cluster.client(1)
+            batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
+            for _ in range(40):
+                client.send_produce(batch, acks=1)
+            offsets = [
+                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(40)
+            ]
+            assert offsets == list(range(0, 40_000, 1000))
+            assert min(least) > -300
+            assert TURN_WORK < 40_000
+
+    data_plane.run(body)
