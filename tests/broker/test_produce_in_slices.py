@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.turns import SLICE_WORK, TURN_WORK, ValidationTurns
+from pykraft.broker.turns import SLICE_WORK, ValidationTurns
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import produce
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
 
 LONG = 5 * SLICE_WORK
@@ -306,21 +307,28 @@ def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting() -> No
     asyncio.run(body())
 
 
+def watch_allowance(turns: ValidationTurns) -> list[int]:
+    """What was left of the allowance, each time some of it was spent."""
+    left: list[int] = []
+    spend = turns.spend
+
+    def watched(work: int) -> None:
+        spend(work)
+        left.append(turns.allowance)
+
+    turns.spend = watched  # type: ignore[method-assign]
+    return left
+
+
 def test_turn_does_no_more_on_the_spot_than_its_allowance(data_plane: Any) -> None:
     """However many small batches arrive at once: beyond the allowance they wait for a later turn."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            turns: ValidationTurns = cluster.brokers[1]._hot[0].turns
-            least: list[int] = []
-            spend = turns.spend
-
-            def watched(work: int) -> None:
-                spend(work)
-                least.append(turns.allowance)
-
-            turns.spend = watched  # type: ignore[method-assign]
+            gate = Gate(cluster)
+            gate.is_open.set()
+            left = watch_allowance(gate.turns)
             client = await cluster.client(1)
             batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
             for _ in range(40):
@@ -329,7 +337,41 @@ def test_turn_does_no_more_on_the_spot_than_its_allowance(data_plane: Any) -> No
                 (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(40)
             ]
             assert offsets == list(range(0, 40_000, 1000))
-            assert min(least) > -300
-            assert TURN_WORK < 40_000
+            assert gate.waiting and min(left) > -300
+
+    data_plane.run(body)
+
+
+def test_turn_unfolds_no_more_than_its_allowance(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            left = watch_allowance(cluster.brokers[1]._hot[0].turns)
+            clients = [await cluster.client(1) for _ in range(40)]
+            bomb = data_plane.batch(bytes(2 << 20), compression=Compression.ZSTD)
+            for client in clients:
+                client.send_produce(bomb, acks=1)
+            for client in clients:
+                assert not (await client.receive()).responses[0].partition_responses[0].error_code
+            assert min(left) > -2000
+
+    data_plane.run(body)
+
+
+def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            client = await cluster.client(1)
+            batch = data_plane.batch(b"v")
+            data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(1000)]
+            topics = [produce.TopicProduceData(name="t", partition_data=data)]
+            client.send(produce.ProduceRequest(acks=1, topic_data=topics), 9, produce.ProduceResponse)
+            await data_plane.until(lambda: gate.waiting)
+            assert 0 < cluster.partition(1).log.log_end_offset < 300
+            gate.is_open.set()
+            results = (await client.receive()).responses[0].partition_responses
+            assert [result.base_offset for result in results] == list(range(1000))
 
     data_plane.run(body)

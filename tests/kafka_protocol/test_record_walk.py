@@ -129,7 +129,7 @@ runs = st.lists(
 rules = st.builds(
     RecordRules,
     requires_keys=st.booleans(),
-    least_delta=st.sampled_from([-(1 << 63), -100, 0]),
+    least_delta=st.sampled_from([-(1 << 63), -100, 0, 2, 100, 8192]),
     greatest_delta=st.sampled_from([1 << 63, 8191, 63, 2]),
     exempt_delta=st.sampled_from([-1, 1, 64, 8200]),
 )
@@ -176,17 +176,30 @@ def test_long_runs_are_accepted_across_every_width_of_offset_deltas(count: int, 
     assert check(body, count, work=100)
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2, 30, 63, 64, 65, 100, 8191, 8192, 8193, 8999])
-@pytest.mark.parametrize("wrong", [-1, 1, 64, 8192])
+@pytest.mark.parametrize(
+    ("victim", "wrong"),
+    [
+        (victim, victim + by)
+        for victim in (0, 1, 2, 30, 63, 64, 65, 100, 8191, 8192, 8193, 8999)
+        for by in (-8192, -1, 1, 64, 8192)
+        if victim + by >= -1 and len(varint(victim + by)) <= len(varint(victim))
+    ],
+)
 def test_one_wrong_offset_delta_in_a_long_run_is_found(victim: int, wrong: int) -> None:
     count = 9000
-    width = len(varint(victim))
-    if len(varint(victim + wrong)) > width:
-        pytest.skip("would not be of the same width, which other tests cover")
     parts = [encode(Shape(), index) for index in range(count)]
-    parts[victim] = encode(Shape(), victim + wrong, delta_width=width)
-    with pytest.raises(ProtocolError, match=f"record {victim} has the offset delta {victim + wrong}"):
+    parts[victim] = encode(Shape(), wrong, delta_width=len(varint(victim)))
+    with pytest.raises(ProtocolError, match=f"record {victim} has the offset delta {wrong}"):
         walk(b"".join(parts), count)
+
+
+@pytest.mark.parametrize("stamp", [0, 63, 64, 100, 8191, 8192])
+@pytest.mark.parametrize("victim", [0, 1, 10, 69])
+@pytest.mark.parametrize("early", [True, False])
+def test_one_timestamp_out_of_range_in_a_run_is_found(stamp: int, victim: int, early: bool) -> None:
+    batch = [Shape(timestamp_delta=stamp)] * 70
+    batch[victim] = Shape(timestamp_delta=stamp - 1 if early else stamp + 1)
+    assert check(body_of(batch), 70, RecordRules(False, stamp, stamp, -1))
 
 
 def test_a_run_of_needlessly_wide_offset_deltas_is_what_it_says() -> None:
@@ -235,7 +248,9 @@ def test_walk_stops_when_its_work_is_done_and_goes_on_where_it_was() -> None:
 
 def test_records_of_one_length_cost_little_work_and_others_one_each() -> None:
     same = RecordWalk(body_of([Shape()] * 5000), 5000, ANYTHING)
-    assert same.advance(1 << 30) < 500
+    assert 300 < same.advance(1 << 30) < 500
+    long = RecordWalk(body_of([Shape(value=bytes(60_000))] * 100), 100, ANYTHING)
+    assert 300 < long.advance(1 << 30) < 500
     mixed = RecordWalk(body_of([Shape(value=bytes(n % 60)) for n in range(5000)]), 5000, ANYTHING)
     assert 5000 <= mixed.advance(1 << 30) < 5500
 

@@ -106,6 +106,19 @@ SUITES = {
         "FAILED ",
         seeds=("test", "isr"),
     ),
+    # What a client writes, and how long that may take: by unit tests of the broker.
+    "records": Suite(
+        SERVER,
+        (
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"),
+            str(ROOT / "tests" / "broker" / "test_client_batches.py"),
+            str(ROOT / "tests" / "broker" / "test_produce_in_slices.py"),
+            str(ROOT / "tests" / "kafka_protocol" / "test_record_walk.py"),
+            "-k",
+        ),
+        "FAILED ",
+        seeds=("not damaged_body", "batch"),
+    ),
     "quorum": Suite(
         SERVER,
         (

@@ -48,6 +48,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
         ("metadata_units", "lease-without-proof"),
         ("groups", "commit-amid-a-sweep-forgotten"),
         ("replication", "two-isr-requests-in-flight"),
+        ("records", "base-offset-is-ignored"),
     ],
 )
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:
