@@ -193,6 +193,13 @@ def test_one_wrong_offset_delta_in_a_long_run_is_found(victim: int, wrong: int) 
         walk(b"".join(parts), count)
 
 
+def test_offset_deltas_that_begin_anew_in_the_middle_of_a_run_are_found() -> None:
+    parts = [encode(Shape(), index) for index in range(9000)]
+    parts[8193:] = [encode(Shape(), index - 8192, delta_width=3) for index in range(8193, 9000)]
+    with pytest.raises(ProtocolError, match="record 8193 has the offset delta 1"):
+        walk(b"".join(parts), 9000)
+
+
 @pytest.mark.parametrize("stamp", [0, 63, 64, 100, 8191, 8192])
 @pytest.mark.parametrize("victim", [0, 1, 10, 69])
 @pytest.mark.parametrize("early", [True, False])
