@@ -127,7 +127,7 @@ class Connection:
     (``stalled`` is True: it calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and
     no answer leaves.
 
-    ``held_since_ms``: since when the present frame waits to be tried again, on the handler's clock; else None.
+    ``held_since_ms``: since when the present frame waits to be tried again, by the handler; None if it does not.
     """
 
     __slots__ = (

@@ -110,7 +110,7 @@ SUITES = {
     "records": Suite(
         SERVER,
         (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"),
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
             str(ROOT / "tests" / "broker" / "test_client_batches.py"),
             str(ROOT / "tests" / "broker" / "test_produce_in_slices.py"),
             str(ROOT / "tests" / "kafka_protocol" / "test_record_walk.py"),
