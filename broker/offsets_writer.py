@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter"]
 
+_READ_BYTES = 64 * 1024
+"""Decoded in one piece, on the event loop; some hundred records."""
+
 
 class OffsetsTopicWriter:
     """The group coordinator's :class:`~pykraft.group_coordinator.shard.PartitionWriter`."""
@@ -40,7 +43,7 @@ class OffsetsTopicWriter:
         A batch whose records make no sense is stepped over, as a record is that makes none: the groups of a
         partition must not be out of reach for ever because of it.
         """
-        data, _ = await self._replicas.read(OFFSETS_TOPIC, partition, start_offset)
+        data, _ = await self._replicas.read(OFFSETS_TOPIC, partition, start_offset, _READ_BYTES)
         records: list[Record] = []
         next_offset = start_offset
         for position, header in iter_headers(data):

@@ -8,6 +8,7 @@ completes an operation; never reads a clock.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -55,16 +56,23 @@ class Deadlines:
             del self._buckets[heappop(self._order)]
         return self._order[0] * BUCKET_MS if self._order else None
 
-    def expire(self, now_ms: int) -> None:
-        """Call ``expire`` of every operation whose time has run out, in order of deadline."""
+    def expire(self, now_ms: int, has_room: Callable[[], bool] = lambda: True) -> bool:
+        """Call ``expire`` of every operation whose time has run out, in order of deadline.
+
+        As long as there is room; whether that was enough. What is left over stays due.
+        """
         while self._order and self._order[0] * BUCKET_MS <= now_ms:
             bucket = self._buckets[self._order[0]]
-            for operation in list(bucket):
+            while bucket:
+                if not has_room():
+                    return False
+                operation = next(iter(bucket))
                 # Before, so that if it fails the others are still here to be expired.
-                if bucket.pop(operation, self) is not self:
-                    operation.expire()
-            if not bucket:
+                del bucket[operation]
+                operation.expire()
+            if self._order and self._buckets.get(self._order[0]) is bucket:
                 del self._buckets[heappop(self._order)]
+        return True
 
 
 class OffsetWaiter(Protocol):

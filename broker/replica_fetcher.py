@@ -311,6 +311,7 @@ class _FetchSession:
         self._correlation_id = 0
         self.need_bytes = SIZE_BYTES
         self.stalled = False
+        self.lane: object = None
         self.answers = 0
         self.lost = asyncio.Event()
 
@@ -335,7 +336,8 @@ class _FetchSession:
                     max_bytes=config.replica_fetch_response_max_bytes,
                     topics=list(topics.items()),
                 )
-            ]
+            ],
+            urgent=True,
         )
 
     def receive(self, data: memoryview) -> int:

@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,16 @@ class RequestServer:
     """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a broker's listeners."""
 
     def __init__(
-        self, services: BrokerServices, apis: Iterable[Api], hot: Mapping[ApiKey, HotHandler]
+        self,
+        services: BrokerServices,
+        apis: Iterable[Api],
+        hot: Mapping[ApiKey, HotHandler],
+        turns: Turns,
     ) -> None:
         self._services = services
         self._apis = {int(api.key): api for api in apis}
         self._hot = {int(key): handler for key, handler in hot.items()}
+        self._turns = turns
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -86,6 +92,7 @@ class RequestServer:
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._turns.spend(steps=1)
 
     def _is_held(self, api: Api, connection: Connection, request: Message) -> bool:
         """Whether the request waits, with its connection, for a log that this broker is about to lead."""

@@ -1,8 +1,9 @@
 """Waking whoever waits, but never from within the change that woke them.
 
 Fetches that wait for data and listeners of high watermarks are collected while a request is handled and run
-when it is done, or in the next turn of the loop if no request caused them; many causes, one evaluation.
-Deadlines share one timer. Decides when; what a woken fetch does is its own business.
+when it is done, or in the next turn of the loop if no request caused them; many causes, one evaluation. A
+turn that has had enough leaves the rest to later ones. Deadlines share one timer. Decides when; what a
+woken fetch does is its own business.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from pykraft.broker.partition import Partition
 from pykraft.broker.ports import HighWatermarkListener
 from pykraft.broker.purgatory import Deadlines, Waiting
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.turns import EndlessTurn, Turns
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
+
+_LANE = "wakeups"
 
 
 class Wakeable(Protocol):
@@ -36,11 +40,17 @@ class Wakeups:
         self._moved: dict[Partition, None] = {}
         self._in_request = False
         self._is_scheduled = False
+        self._expires_later = False
+        self._turns: Turns = EndlessTurn()
         self._listeners: dict[str, list[HighWatermarkListener]] = {}
         self.deadlines = Deadlines()
 
     def attach(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+
+    def share(self, turns: Turns) -> None:
+        """From now on, work for clients within what a turn of the loop allows."""
+        self._turns = turns
 
     def close(self) -> None:
         """No deadline fires any more; what was woken is still run by :meth:`run`."""
@@ -76,24 +86,32 @@ class Wakeups:
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Evaluate what was woken and tell listeners of moved high watermarks."""
+        """Tell listeners of moved high watermarks and evaluate what was woken.
+
+        Evaluates as many as this turn has room for; with the rest it goes on in the next.
+        """
         self._is_scheduled = False
-        while self._woken or self._moved:
-            woken, self._woken = self._woken, {}
-            moved, self._moved = self._moved, {}
+        while self._moved or self._woken:
             try:
-                for waiting in list(woken):
-                    del woken[waiting]
+                if self._moved:
+                    self._tell_listeners()
+                elif self._turns.has_room():
+                    waiting = next(iter(self._woken))
+                    del self._woken[waiting]
                     waiting.evaluate()
-                for partition in list(moved):
-                    del moved[partition]
-                    for listener in self._listeners[partition.topic]:
-                        listener(partition.topic, partition.index, partition.high_watermark)
+                else:
+                    self._is_scheduled = True
+                    self._turns.defer(self.run, _LANE)
+                    return
             except BaseException:
-                self._woken.update(woken)
-                self._moved.update(moved)
                 self._schedule()
                 raise
+
+    def _tell_listeners(self) -> None:
+        partition = next(iter(self._moved))
+        del self._moved[partition]
+        for listener in self._listeners[partition.topic]:
+            listener(partition.topic, partition.index, partition.high_watermark)
 
     def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
         """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
@@ -102,7 +120,7 @@ class Wakeups:
 
     def _arm_timer(self) -> None:
         due_ms = self.deadlines.next_ms
-        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+        if due_ms is None or self._expires_later or (self._timer is not None and self._timer_ms <= due_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -113,7 +131,14 @@ class Wakeups:
 
     def _expire(self) -> None:
         self._timer = None
+        self._expires_later = False
         try:
-            self.deadlines.expire(self._clock.monotonic_ms())
-        finally:
+            is_done = self.deadlines.expire(self._clock.monotonic_ms(), self._turns.has_room)
+        except BaseException:
             self._arm_timer()
+            raise
+        if is_done:
+            self._arm_timer()
+        else:
+            self._expires_later = True
+            self._turns.defer(self._expire, _LANE)

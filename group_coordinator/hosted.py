@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from pykraft.group_coordinator.answers import Answers
 from pykraft.group_coordinator.housekeeping import Sweep
 from pykraft.group_coordinator.result import Parked
 from pykraft.group_coordinator.shard import Shard
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 
 _NEVER_MS = 2**63
 
@@ -29,8 +30,9 @@ class Waiting:
 
 
 class HostedShard:
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, answers: Answers) -> None:
         self.shard = shard
+        self._answers = answers
         self.load_task: asyncio.Task[None] | None = None
         self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[Waiting] = deque()
@@ -50,25 +52,19 @@ class HostedShard:
     def release(self, high_watermark: int) -> None:
         while self.waiting and self.waiting[0].offset <= high_watermark:
             waiting = self.waiting.popleft()
-            if not waiting.future.done():
-                waiting.future.set_result(waiting.answer)
+            self._answers.give(waiting.future, waiting.answer)
 
     def give_up_waiting(self, now_ms: int) -> None:
         """The replicas take too long. What was decided stands, but the client must ask again."""
         while self.waiting and self.waiting[0].deadline_ms <= now_ms:
-            _fail(self.waiting.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._answers.fail(self.waiting.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def drop(self) -> None:
         if self.load_task is not None:
             self.load_task.cancel()
         for future in self.parked.values():
-            _fail(future, ErrorCode.NOT_COORDINATOR)
+            self._answers.fail(future, ErrorCode.NOT_COORDINATOR)
         for waiting in self.waiting:
-            _fail(waiting.future, ErrorCode.NOT_COORDINATOR)
+            self._answers.fail(waiting.future, ErrorCode.NOT_COORDINATOR)
         self.parked.clear()
         self.waiting.clear()
-
-
-def _fail(future: asyncio.Future[object], code: ErrorCode) -> None:
-    if not future.done():
-        future.set_exception(KafkaError(code))

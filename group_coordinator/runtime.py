@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from pykraft.group_coordinator.answers import Answers
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.hosted import HostedShard, Waiting
 from pykraft.group_coordinator.housekeeping import (
@@ -34,19 +36,20 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.turns import EndlessTurn, Turns
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LOAD_SLICE_RECORDS = 500
+_LOAD_SLICE_RECORDS = 200
 _GROWTH_RECORDS = 5_000
 _LOAD_RETRY_S = 0.2
 _LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
 _WAITING_CHECK_MS = 500
 _SESSIONS_PER_TICK = 500
-_EXPIRED_PER_TICK = 20
+_EXPIRED_PER_TICK = 5
 
 FaultHandler = Callable[[str, BaseException], None]
 
@@ -66,6 +69,14 @@ class _NoLease:
         return True
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """What the timers of all shards together may still do in this turn."""
+
+    sessions: int = field(default_factory=lambda: _SESSIONS_PER_TICK)
+    expired: int = field(default_factory=lambda: _EXPIRED_PER_TICK)
+
+
 class CoordinatorRuntime:
     def __init__(
         self,
@@ -75,6 +86,7 @@ class CoordinatorRuntime:
         lease: Lease | None = None,
         on_fault: FaultHandler | None = None,
         on_growth: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
         self.topics = TopicsView()
@@ -85,6 +97,8 @@ class CoordinatorRuntime:
         self._on_fault = on_fault
         self._on_growth = on_growth or (lambda: None)
         self._grown_records = 0
+        self._answers = Answers(EndlessTurn() if turns is None else turns)
+        self._load_slice = asyncio.Lock()
         self._lapsed = False
         self._hosted: dict[int, HostedShard] = {}
         self._timer_task: asyncio.Task[None] | None = None
@@ -103,6 +117,7 @@ class CoordinatorRuntime:
             self._timer_task.cancel()
             await asyncio.gather(self._timer_task, return_exceptions=True)
             self._timer_task = None
+        self._answers.flush()
 
     # ---- leadership
 
@@ -113,7 +128,7 @@ class CoordinatorRuntime:
             if hosted.shard.leader_epoch >= leader_epoch:
                 return
             self.resign(partition)
-        hosted = HostedShard(Shard(partition, leader_epoch, self._writer))
+        hosted = HostedShard(Shard(partition, leader_epoch, self._writer), self._answers)
         self._hosted[partition] = hosted
         hosted.load_task = asyncio.create_task(
             self._load(hosted), name=f"load-__consumer_offsets-{partition}"
@@ -149,12 +164,13 @@ class CoordinatorRuntime:
     async def _replay_in_slices(self, shard: Shard, records: Sequence[Record]) -> None:
         """Fold without holding the event loop for long."""
         for start in range(0, len(records), _LOAD_SLICE_RECORDS):
-            shard.load(records[start : start + _LOAD_SLICE_RECORDS])
-            self._grown_records += _LOAD_SLICE_RECORDS
-            if self._grown_records >= _GROWTH_RECORDS:
-                self._grown_records = 0
-                self._on_growth()
-            await asyncio.sleep(0)
+            async with self._load_slice:  # many partitions may come at once
+                shard.load(records[start : start + _LOAD_SLICE_RECORDS])
+                self._grown_records += _LOAD_SLICE_RECORDS
+                if self._grown_records >= _GROWTH_RECORDS:
+                    self._grown_records = 0
+                    self._on_growth()
+                await asyncio.sleep(0)
 
     # ---- events of the broker
 
@@ -240,7 +256,7 @@ class CoordinatorRuntime:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         older = hosted.parked.get(key)
         if older is not None and not older.done():
-            older.set_result(build_superseded(key))
+            self._answers.give(older, build_superseded(key))
         hosted.parked[key] = future
         return future
 
@@ -266,8 +282,8 @@ class CoordinatorRuntime:
             hosted.waiting.append(Waiting(offset, deadline_ms, future, answer))
             if deadline_ms < self._sleeping_until_ms:
                 self._wake.set()
-        elif not future.done():
-            future.set_result(answer)
+        else:
+            self._answers.give(future, answer)
 
     # ---- time
 
@@ -287,26 +303,28 @@ class CoordinatorRuntime:
         """Let what is due at this moment happen: as much of it as a turn of the event loop allows."""
         now_ms = self._clock.monotonic_ms()
         leads = self._lease.lease_valid(now_ms)
+        left = _Allowance()
         for partition in sorted(self._hosted):
             hosted = self._hosted[partition]
             if not hosted.shard.loaded:
                 continue
             hosted.give_up_waiting(now_ms)
             if leads:
-                self._run_timers_of(hosted, now_ms)
+                self._run_timers_of(hosted, now_ms, left)
         if leads:
             self._sweep(now_ms)
         self._lapsed = not leads
 
-    def _run_timers_of(self, hosted: HostedShard, now_ms: int) -> None:
+    def _run_timers_of(self, hosted: HostedShard, now_ms: int, left: _Allowance) -> None:
         shard = hosted.shard
         if self._lapsed:
             shard.restart_sessions(self.config_of)
         if shard.starts_sessions:
-            shard.start_sessions(now_ms, _SESSIONS_PER_TICK)
+            left.sessions -= shard.start_sessions(now_ms, left.sessions)
         if not shard.starts_sessions:
-            for outcome in shard.expire(self._timer_call(), now_ms=now_ms, limit=_EXPIRED_PER_TICK):
+            for outcome in shard.expire(self._timer_call(), now_ms=now_ms, limit=left.expired):
                 self._settle(hosted, outcome)
+                left.expired -= 1
         if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
             hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
             self._start_sweep(hosted, sweep_expired_offsets(shard.state), sweep_expired_groups(shard.state))

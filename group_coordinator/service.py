@@ -7,7 +7,7 @@ them. :meth:`GroupCoordinatorService.handle` never raises :class:`KafkaError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
@@ -62,14 +62,18 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from random import Random
 
 R = TypeVar("R", bound=Message)
+A = TypeVar("A")
+B = TypeVar("B")
 
 _JOIN_NULL_PROTOCOL_VERSION = 7
 _MEMBER_ID_PREFIX_CHARS = 255
+_GROUPS_AT_ONCE = 20
 
 
 class GroupCoordinatorService:
@@ -84,10 +88,11 @@ class GroupCoordinatorService:
         lease: Lease | None = None,
         on_fault: FaultHandler | None = None,
         on_growth: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """``on_growth`` is called now and then while much is loaded that will stay."""
         self.config = config
-        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth)
+        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth, turns)
         self._clock = clock
         self._rng = rng
 
@@ -236,7 +241,7 @@ class GroupCoordinatorService:
                 return offset_fetch.build_group_error(group, error.code, call.version)
 
         groups = offset_fetch.groups_of(request, call.version)
-        answers = await asyncio.gather(*(fetch(group) for group in groups))
+        answers = await _gather_in_slices(fetch, groups)
         return offset_fetch.build_response(answers, call.version)
 
     async def _list_groups(self, request: ListGroupsRequest) -> Message:
@@ -267,7 +272,7 @@ class GroupCoordinatorService:
             except KafkaError as error:
                 return describe.describe_error(group_id, error.code)
 
-        described = await asyncio.gather(*(view(group_id) for group_id in request.groups))
+        described = await _gather_in_slices(view, request.groups)
         return DescribeGroupsResponse(groups=described)
 
     async def _describe_consumer_groups(
@@ -284,7 +289,7 @@ class GroupCoordinatorService:
             except KafkaError as error:
                 return describe.consumer_describe_error(group_id, error.code)
 
-        described = await asyncio.gather(*(view(group_id) for group_id in request.group_ids))
+        described = await _gather_in_slices(view, request.group_ids)
         return consumer_messages.ConsumerGroupDescribeResponse(groups=described)
 
     async def _delete_groups(self, request: DeleteGroupsRequest) -> Message:
@@ -306,3 +311,11 @@ class GroupCoordinatorService:
 
         deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
         return DeleteGroupsResponse(results=[result for results in deleted for result in results])
+
+
+async def _gather_in_slices(look_up: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:
+    """``look_up`` of each item, in order. One request may name as many groups as fit into it."""
+    found: list[B] = []
+    for start in range(0, len(items), _GROUPS_AT_ONCE):
+        found += await asyncio.gather(*(look_up(item) for item in items[start : start + _GROUPS_AT_ONCE]))
+    return found

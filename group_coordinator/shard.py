@@ -125,10 +125,10 @@ class Shard:
         """Members still wait for their new sessions; until all have one nothing expires."""
         return self._new_sessions is not None
 
-    def start_sessions(self, now_ms: int, limit: int) -> None:
-        """Take up to ``limit`` steps of what :meth:`restart_sessions` began."""
+    def start_sessions(self, now_ms: int, limit: int) -> int:
+        """Take up to ``limit`` steps of what :meth:`restart_sessions` began; returns how many it took."""
         if self._new_sessions is None:
-            return
+            return 0
         steps = 0
         for changes in islice(self._new_sessions, limit):
             steps += 1
@@ -136,6 +136,7 @@ class Shard:
                 self.deadlines.apply(change, now_ms)
         if steps < limit:
             self._new_sessions = None
+        return steps
 
     def advance(self, high_watermark: int) -> None:
         self._timeline.commit(high_watermark)

@@ -2,8 +2,9 @@
 
 Every complete frame gets a :class:`ResponseSlot`; slots form a queue, and an answer leaves when all before it
 have left, however late each is completed. Decides order, back pressure (a bounded number of open slots) and
-when a peer is beyond repair. A frame that cannot be handled yet holds its connection: it is handed over again
-later, and nothing behind it before. Never blocks, never reads a clock, never looks inside a frame.
+when a peer is beyond repair. A frame that cannot be handled yet is handed over again later, and nothing
+behind it before. Never blocks, never reads a clock, never looks further into a frame than to the number of
+its API.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 MAX_PENDING_RESPONSES = 128
 #: Frames handled in one callback before other connections get their turn.
 FRAMES_PER_CALLBACK = 64
+#: A request begins with the number of its API.
+_API_KEY_BYTES = 2
 
 
 class PositionedFile(Protocol):
@@ -65,6 +68,10 @@ class Link(Protocol):
 
     def write(self, chunks: Sequence[Chunk]) -> None: ...
     def close(self) -> None: ...
+    def has_turn(self) -> bool:
+        """Whether one more frame may be handled in this turn of the event loop."""
+        ...
+
     def receive_more(self) -> None:
         """The session can take frames again; hand it what is buffered, then read on."""
         ...
@@ -123,11 +130,12 @@ class Connection:
     """The session of one client. ``need_bytes`` tells the transport how much of the next frame is enough.
 
     ``need_bytes == 0`` after :meth:`receive` means it stopped early: either its share of the turn is used
-    (``stalled`` is False: call again in a later turn), or too many answers are open or a handler holds it
+    (``stalled`` is False: call again in a later turn, among those who wait in ``lane``: there the next
+    frame of everybody asks for the same API), or too many answers are open or a handler holds it
     (``stalled`` is True: it calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and
     no answer leaves.
 
-    ``held_since_ms``: since when the present frame waits to be tried again, by the handler; None if it does not.
+    ``held_since_ms``: since when the present frame waits to be tried again, by the handler's clock, or None.
     """
 
     __slots__ = (
@@ -143,6 +151,7 @@ class Connection:
         "closed",
         "connection_id",
         "held_since_ms",
+        "lane",
         "listener_name",
         "need_bytes",
         "peer_address",
@@ -176,6 +185,7 @@ class Connection:
         self.listener_name = listener_name
         self.need_bytes = SIZE_BYTES
         self.stalled = False
+        self.lane: object = None
         self.closed = False
         #: Free for the handler: what it wants to remember about this client between requests.
         self.state: object = None
@@ -236,9 +246,6 @@ class Connection:
                     self.stalled = True
                     self.need_bytes = 0
                     break
-                if frames == FRAMES_PER_CALLBACK:
-                    self.need_bytes = 0
-                    break
                 if end - position < SIZE_BYTES:
                     self.need_bytes = SIZE_BYTES
                     break
@@ -246,6 +253,11 @@ class Connection:
                 following = position + SIZE_BYTES + size
                 if following > end:
                     self.need_bytes = SIZE_BYTES + size
+                    break
+                if frames == FRAMES_PER_CALLBACK or not self._link.has_turn():
+                    self.need_bytes = 0
+                    at = position + SIZE_BYTES
+                    self.lane = self.listener_name, bytes(data[at : at + _API_KEY_BYTES])
                     break
                 slot = ResponseSlot(self)
                 self._slots.append(slot)

@@ -108,6 +108,7 @@ class BrokerNode:
             self._fault,
         )
         runtime = StreamRuntime(asyncio.get_running_loop())
+        self._replicas.wakeups.share(runtime.budget)
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
         self._groups = GroupCoordinatorService(
@@ -118,6 +119,7 @@ class BrokerNode:
             lease=self._lifecycle,
             on_fault=self._fault,
             on_growth=keep_out_of_collection,
+            turns=runtime.budget,
         )
         self._join_groups_to_replicas(self._replicas, self._groups)
         services = BrokerServices(
@@ -132,7 +134,7 @@ class BrokerNode:
             server_properties=server_properties(self._server_config),
             kraft_version=lambda: quorum.voters.kraft_version,
         )
-        self._requests = RequestServer(services, make_apis(), make_hot_handlers(services))
+        self._requests = RequestServer(services, make_apis(), make_hot_handlers(services), runtime.budget)
         await self._bind_listeners(runtime, self._requests)
         self._driver = LifecycleDriver(
             config,

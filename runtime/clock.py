@@ -26,6 +26,11 @@ _MONOTONIC: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """On Linux the other one stands still while the machine is suspended, and a lease would with it."""
 
 
+def monotonic_us() -> int:
+    """Microseconds of running: for how long a piece of work has taken, never for leases or sessions."""
+    return time.perf_counter_ns() // 1_000
+
+
 class SystemClock:
     """The operating system's clocks."""
 

@@ -1,15 +1,15 @@
-"""Byte streams without sockets: the ports, the output queue and the budget that all connections share.
+"""Byte streams without sockets: the ports and the output queue.
 
 Output is a queue of memory and file ranges. A sink takes what it can and says how much; a file range is read
 into one scratch buffer that every connection shares, and is read again if the sink took only part of it, so a
-slow reader costs a position in a file and no memory. Decides what to send and when to yield; never touches a
+slow reader costs a position in a file and no memory. Decides what to send; never touches a
 socket, so it runs unmodified in simulation.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from pykraft.runtime.disk import Buffer, DiskFile
@@ -17,11 +17,7 @@ from pykraft.runtime.disk import Buffer, DiskFile
 SCRATCH_BYTES = 256 * 1024
 #: Chunks of memory at least this large are sent as they are; smaller ones are gathered in the scratch buffer.
 DIRECT_BYTES = 64 * 1024
-TURN_BYTES = 1024 * 1024
 CALLBACK_BYTES = 256 * 1024
-RESUMED_PER_TURN = 2
-#: The end of a turn is only watched for once this much has been spent: small requests pay nothing.
-_ARM_BYTES = 64 * 1024
 
 
 @runtime_checkable
@@ -164,54 +160,3 @@ def _read_fully(chunk: FileSlice, offset: int, into: memoryview) -> int:
             break
         done += count
     return done
-
-
-class TurnBudget:
-    """One byte budget per turn of the event loop, shared by all connections of a process.
-
-    Without it bulk produce keeps the loop so busy that a heartbeat beside it waits long enough to start an
-    election. Past the budget, connections stop and queue here; at most two continue per turn, in order.
-    """
-
-    __slots__ = ("_armed", "_call_soon", "_spent", "_waiting", "turn_bytes")
-
-    def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], turn_bytes: int = TURN_BYTES
-    ) -> None:
-        self._call_soon = call_soon
-        self._spent = 0
-        self._armed = False
-        self._waiting: deque[Callable[[], None]] = deque()
-        self.turn_bytes = turn_bytes
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def spend(self, count_bytes: int) -> bool:
-        """Account for bytes moved in this turn; False once the turn has had enough."""
-        self._spent += count_bytes
-        if self._spent < _ARM_BYTES:
-            return True
-        if not self._armed:
-            self._armed = True
-            self._call_soon(self._end_turn)
-        return self._spent < self.turn_bytes
-
-    def defer(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` in a later turn, after those who already wait."""
-        self._waiting.append(resume)
-        if not self._armed:
-            self._armed = True
-            self._call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._armed = False
-        self._spent = 0
-        try:
-            for _ in range(min(RESUMED_PER_TURN, len(self._waiting))):
-                self._waiting.popleft()()
-        finally:  # also if one fails: the others wait for nobody else to come by
-            if self._waiting and not self._armed:
-                self._armed = True
-                self._call_soon(self._end_turn)

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from pykraft.runtime.clock import monotonic_us
 from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.streams import (
     CALLBACK_BYTES,
@@ -23,8 +24,8 @@ from pykraft.runtime.streams import (
     ByteSink,
     Chunk,
     OutputQueue,
-    TurnBudget,
 )
+from pykraft.runtime.turns import BULK, OUTPUT, TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +45,12 @@ class StreamSession(Protocol):
     """The meaning of one connection's bytes.
 
     ``need_bytes``: how many bytes make the next call worthwhile, 0 after stopping early; ``stalled``: it
-    stopped until it calls ``receive_more`` (else: continue in a later turn).
+    stopped until it calls ``receive_more`` (else: continue in a later turn, queueing in ``lane``).
     """
 
     need_bytes: int
     stalled: bool
+    lane: object
 
     def receive(self, data: memoryview) -> int: ...
     def connection_lost(self) -> None: ...
@@ -64,7 +66,7 @@ class StreamRuntime:
         self.loop = loop
         self.shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.budget = TurnBudget(loop.call_soon)
+        self.budget = TurnBudget(loop.call_soon, monotonic_us)
         self.sendfile = sendfile
         self.retained_bytes = 0
         self.tick = 0  # moved by servers' sweeps; a connection remembers when it last heard something
@@ -253,8 +255,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         name = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (str(name[0]), int(name[1])) if isinstance(name, tuple) else (str(name or ""), 0)
 
-    def write(self, chunks: Sequence[Chunk]) -> None:
-        """Queue output; it leaves at once, or when the callback that receives is done."""
+    def write(self, chunks: Sequence[Chunk], *, urgent: bool = False) -> None:
+        """Queue output; it leaves at once, or when the callback that receives is done.
+
+        If the turn has had enough it leaves in a later one, unless it is ``urgent``: of replication.
+        """
         if self.closed:
             return
         output = self._output
@@ -264,8 +269,17 @@ class StreamConnection(asyncio.BufferedProtocol):
         if output.pending_chunks > OUTPUT_CHUNKS_MAX or output.memory_bytes > OUTPUT_MEMORY_BYTES_MAX:
             self._paused |= _CONGESTED
             self._sync_reading()
-        if not (self._corked or self._blocked or self._pump_scheduled):
+        if self._corked or self._blocked or self._pump_scheduled:
+            return
+        if urgent or self._runtime.budget.has_time():
             self._pump()
+        else:  # one of many answers that something has completed all at once
+            self._pump_scheduled = True
+            self._runtime.budget.defer(self._pump_again, OUTPUT)
+
+    def has_turn(self) -> bool:
+        """Whether the session may handle one more frame in this turn."""
+        return self._runtime.budget.has_room()
 
     def receive_more(self) -> None:
         """The stalled session can go on."""
@@ -315,7 +329,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._paused |= _STALLED
                 self._sync_reading()
             else:
-                self._defer()
+                self._defer(session.lane)
         if self._output is not None and not (self._blocked or self._pump_scheduled):
             self._pump()
 
@@ -364,10 +378,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _defer(self) -> None:
+    def _defer(self, lane: object = BULK) -> None:
         if not self._paused & _DEFERRED:
             self._paused |= _DEFERRED
-            self._runtime.budget.defer(self._continue)
+            self._runtime.budget.defer(self._continue, lane)
         self._sync_reading()
 
     def _unpause(self, why: int) -> None:

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pykraft.runtime.tcp import SessionFactory, StreamConnection, StreamRuntime, StreamSession
+from pykraft.runtime.turns import BULK
 
 if TYPE_CHECKING:
     from asyncio import Future, Server, TimerHandle
@@ -143,6 +144,7 @@ class _RefusedSession:
 
     need_bytes = 1
     stalled = False
+    lane: object = BULK
 
     def receive(self, data: memoryview) -> int:
         return len(data)

@@ -43,6 +43,7 @@ ADAPTERS = {
     "broker/replica_manager.py": EVENT_LOOP,
     "broker/request_server.py": EVENT_LOOP,
     "broker/turns.py": EVENT_LOOP,
+    "group_coordinator/answers.py": EVENT_LOOP,
     "group_coordinator/hosted.py": EVENT_LOOP,
     "group_coordinator/runtime.py": EVENT_LOOP,
     "group_coordinator/service.py": EVENT_LOOP,

@@ -15,8 +15,8 @@ from pykraft.broker.apis.produce import _PendingProduce
 from pykraft.broker.listener import KafkaListener
 from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.runtime.streams import RESUMED_PER_TURN, TurnBudget
 from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.turns import RESUMED_PER_TURN, TurnBudget
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -32,7 +32,7 @@ class Failing:
 
 def test_resumption_that_fails_leaves_the_others_their_turns() -> None:
     soon: list[Callable[[], None]] = []
-    budget = TurnBudget(soon.append)
+    budget = TurnBudget(soon.append, lambda: 0)
     resumed: list[int] = []
 
     def fail() -> None:

@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.runtime.turns import EndlessTurn
 
 
 class _Link:
@@ -34,6 +35,9 @@ class _Link:
 
     def close(self) -> None:
         self.closed = True
+
+    def has_turn(self) -> bool:
+        return True
 
     def receive_more(self) -> None: ...
 
@@ -66,7 +70,7 @@ APIS = (
 
 async def _send(*frames: bytes) -> _Link:
     """Play frames to a server and wait until it has dealt with all of them."""
-    server = RequestServer(cast(BrokerServices, None), APIS, {})
+    server = RequestServer(cast(BrokerServices, None), APIS, {}, EndlessTurn())
     link = _Link()
     connection = Connection(link, server, connection_id=1, peer_address="::1", listener_name="PLAINTEXT")
     data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)

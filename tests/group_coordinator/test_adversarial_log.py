@@ -16,7 +16,7 @@ class Replicas:
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    async def read(self, topic: str, index: int, offset: int) -> tuple[bytes, int]:
+    async def read(self, topic: str, index: int, offset: int, max_bytes: int) -> tuple[bytes, int]:
         return self.data, 0
 
 

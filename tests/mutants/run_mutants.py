@@ -89,8 +89,8 @@ SUITES = {
         SERVER,
         (
             *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            str(ROOT / "tests" / "group_coordinator"),
-            "-k",
+            *(str(ROOT / "tests" / "group_coordinator"), str(ROOT / "tests" / "runtime" / "test_turns.py")),
+            *(str(ROOT / "tests" / "broker" / "test_turn_budget.py"), "-k"),
         ),
         "FAILED ",
         seeds=("not codec", "codec"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, TurnBudget
+from pykraft.runtime.streams import OutputQueue, TruncatedSliceError
 
 
 @dataclass(frozen=True)
@@ -88,19 +87,3 @@ def test_file_that_became_shorter_is_an_error_and_never_sends_other_bytes() -> N
     file.truncate(80)
     with pytest.raises(TruncatedSliceError):
         queue.pump(Sink([], False))
-
-
-def test_at_most_two_continue_per_turn_in_the_order_they_came() -> None:
-    scheduled: list[Callable[[], None]] = []
-    budget = TurnBudget(scheduled.append, turn_bytes=1000)
-    resumed: list[int] = []
-    assert budget.spend(999)
-    assert not budget.spend(100_000)
-    for number in range(5):
-        budget.defer(lambda number=number: resumed.append(number))  # type: ignore[misc]
-    turns = []
-    while scheduled:
-        scheduled.pop(0)()
-        turns.append(list(resumed))
-    assert turns == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert budget.spend(1)

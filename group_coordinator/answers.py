@@ -1,0 +1,58 @@
+"""Giving answers to those who wait for them, not more in a turn of the event loop than it can take.
+
+Whoever is answered goes on in a task of its own in the next turn: to encode and to send. A thousand who are
+answered at once, because the replicas have caught up or the leadership is lost, would fill a turn for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.runtime.turns import Turns
+
+_LANE = "group answers"
+
+
+class Answers:
+    """A queue in front of the futures of those who wait; empty most of the time."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._queue: deque[tuple[asyncio.Future[object], object]] = deque()
+
+    def give(self, future: asyncio.Future[object], answer: object) -> None:
+        """Complete ``future``; with an exception if ``answer`` is one."""
+        if self._queue:
+            self._queue.append((future, answer))
+        elif self._turns.has_room():
+            self._complete(future, answer)
+        else:
+            self._queue.append((future, answer))
+            self._turns.defer(self._go_on, _LANE)
+
+    def fail(self, future: asyncio.Future[object], code: ErrorCode) -> None:
+        self.give(future, KafkaError(code))
+
+    def flush(self) -> None:
+        """Complete all of them now: the coordinator goes down."""
+        while self._queue:
+            self._complete(*self._queue.popleft())
+
+    def _go_on(self) -> None:
+        while self._queue:
+            self._complete(*self._queue.popleft())
+            if not self._turns.has_room():
+                break
+        if self._queue:
+            self._turns.defer(self._go_on, _LANE)
+
+    def _complete(self, future: asyncio.Future[object], answer: object) -> None:
+        if future.done():
+            return
+        self._turns.spend(steps=1)
+        if isinstance(answer, BaseException):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

@@ -1,0 +1,201 @@
+"""What a broker does for its clients in one turn of the event loop, by a clock that only work moves."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from pykraft.broker.listener import KafkaListener
+from pykraft.broker.purgatory import Waiting
+from pykraft.broker.wakeups import Wakeups
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.turns import BULK, TurnBudget
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+WORK_US = 1_000
+COMMIT, METADATA = 8, 3
+
+
+class Turn:
+    """Numbers the turns of the running loop, and is the clock of the budget."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.number = 0
+        self.now_us = 0
+        self._count()
+
+    def _count(self) -> None:
+        self.number += 1
+        self._handle = self._loop.call_soon(self._count)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+class Handler:
+    """Every request takes a millisecond, and is answered with its own bytes."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.handled: list[tuple[int, int]] = []
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        self._turn.now_us += WORK_US
+        self.handled.append((self._turn.number, int.from_bytes(frame[:2], "big")))
+        slot.complete([bytes(frame)])
+
+
+def frame(api_key: int) -> bytes:
+    return struct.pack(">ih", 6, api_key) + b"body"
+
+
+@LOOPS
+def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_another_kind(
+    new_loop: Any,
+) -> None:
+    async def body() -> None:
+        turn = Turn()
+        runtime = StreamRuntime(asyncio.get_running_loop())
+        runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+        handler = Handler(turn)
+        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler)
+        await listener.start()
+        clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
+        side = await asyncio.open_connection("127.0.0.1", listener.port)
+        for _, writer in clients:
+            writer.write(frame(COMMIT) * 3)
+        side[1].write(frame(METADATA))
+        async with asyncio.timeout(30):
+            assert await side[0].readexactly(10) == frame(METADATA)
+            before = [kind for _, kind in handler.handled].index(METADATA)
+            for reader, _ in clients:
+                assert await reader.readexactly(30) == frame(COMMIT) * 3
+        per_turn = Counter(number for number, _ in handler.handled)
+        assert max(per_turn.values()) <= runtime.budget.turn_us // WORK_US + 1
+        assert before < 100, "not behind all commits"
+        assert len(handler.handled) == 301
+        turn.stop()
+        for _, writer in [*clients, side]:
+            writer.close()
+        await listener.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(body())
+
+
+class Loop:
+    """As much of an event loop as wake-ups and a budget need."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[Callable[[], None]] = []
+        self.now_us = 0
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.scheduled.append(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        self.scheduled.append(callback)
+
+        class Handle:
+            def cancel(self) -> None: ...
+
+        return Handle()
+
+    def turns(self, done: list[Any]) -> list[int]:
+        """How much was done in each turn."""
+        counts = []
+        while self.scheduled:
+            due, self.scheduled = self.scheduled, []
+            before = len(done)
+            for callback in due:
+                callback()
+            counts.append(len(done) - before)
+        return counts
+
+
+class ParkedFetch:
+    def __init__(self, loop: Loop, done: list[Any]) -> None:
+        self._loop, self._done = loop, done
+        self.bucket = -1
+
+    def evaluate(self) -> None:
+        self._loop.now_us += WORK_US
+        self._done.append(self)
+
+    def expire(self) -> None:
+        self.evaluate()
+
+
+class StandingClock:
+    def monotonic_ms(self) -> int:
+        return 1_000
+
+    def wall_ms(self) -> int:
+        return 1_000
+
+
+def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
+    loop = Loop()
+    budget = TurnBudget(loop.call_soon, lambda: loop.now_us)
+    wakeups = Wakeups(cast(Clock, StandingClock()))
+    wakeups.attach(cast(asyncio.AbstractEventLoop, loop))
+    wakeups.share(budget)
+    return loop, budget, wakeups
+
+
+def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
+    loop, budget, wakeups = make_wakeups()
+    done: list[Any] = []
+    fetches = [ParkedFetch(loop, done) for _ in range(1_000)]
+    wakeups.begin_request()
+    for fetch in fetches:
+        wakeups.wake(fetch)
+    wakeups.end_request()
+    at_once = len(done)
+    counts = loop.turns(done)
+    assert done == fetches
+    assert max(at_once, *counts) <= budget.turn_us // WORK_US
+
+
+def test_fetches_whose_time_is_up_together_are_answered_over_several_turns() -> None:
+    loop, budget, wakeups = make_wakeups()
+    done: list[Any] = []
+    for _ in range(1_000):
+        wakeups.wait_until(cast(Waiting, ParkedFetch(loop, done)), 500)
+    counts = loop.turns(done)
+    assert len(done) == 1_000
+    assert max(counts) <= budget.turn_us // WORK_US
+
+
+def test_time_runs_out_though_every_turn_is_full_of_requests() -> None:
+    loop, budget, wakeups = make_wakeups()
+    done: list[Any] = []
+    requests: list[Any] = []
+
+    def request() -> None:
+        loop.now_us += WORK_US
+        requests.append(None)
+        if len(requests) < 1_000:
+            budget.defer(request, lane="requests")
+
+    for _ in range(50):
+        budget.defer(request, lane="requests")
+        budget.defer(lambda: None, lane=BULK)
+    for _ in range(10):
+        wakeups.wait_until(cast(Waiting, ParkedFetch(loop, done)), 500)
+    turns = 0
+    while len(done) < 10:
+        turns += 1
+        due, loop.scheduled = loop.scheduled, []
+        for callback in due:
+            callback()
+    assert turns < 30

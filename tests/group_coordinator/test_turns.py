@@ -1,0 +1,163 @@
+"""How much a coordinator does in one turn of the event loop: answers, loading, looking up many groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator import runtime
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.shard import Shard
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.runtime.turns import TURN_STEPS, TurnBudget
+
+CONFIG = GroupConfig(offsets_topic_num_partitions=1)
+CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
+MANY = 500
+
+
+class World:
+    """A coordinator that shares its loop with a counter of turns."""
+
+    def __init__(self, tools: SimpleNamespace) -> None:
+        loop = asyncio.get_running_loop()
+        self.turn = 0
+        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.budget = TurnBudget(loop.call_soon, lambda: 0)
+        self.service = GroupCoordinatorService(
+            CONFIG, self.writer, self.clock, tools.random(1), turns=self.budget
+        )
+        image = tools.make_image({"t": 4})
+        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        self._count()
+
+    def _count(self) -> None:
+        self.turn += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._count)
+
+    async def lead(self) -> None:
+        self.service.on_elected(0, 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def commit(self, group_id: str, answered: list[tuple[int, int]]) -> None:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+        request = OffsetCommitRequest(group_id=group_id, topics=[topic])
+        response: Any = await self.service.handle(CONTEXT, request, 8)
+        answered.append((self.turn, response.topics[0].partitions[0].error_code))
+
+    async def park(self) -> tuple[list[asyncio.Task[None]], list[tuple[int, int]]]:
+        answered: list[tuple[int, int]] = []
+        self.writer.hold = True
+        waiting = [asyncio.create_task(self.commit(f"g{n}", answered)) for n in range(MANY)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not answered
+        return waiting, answered
+
+    async def stop(self) -> None:
+        await self.service.stop()
+        self._handle.cancel()
+
+
+def most_in_a_turn(answered: list[tuple[int, int]]) -> int:
+    return max(Counter(turn for turn, _ in answered).values())
+
+
+def test_answers_that_the_replicas_release_together_leave_over_several_turns(tools: SimpleNamespace) -> None:
+    async def main() -> None:
+        w = World(tools)
+        await w.lead()
+        waiting, answered = await w.park()
+        w.writer.watermarks[0] = len(w.writer.logs[0])
+        w.service.on_high_watermark(0, w.writer.watermarks[0])
+        await asyncio.gather(*waiting)
+        assert {code for _, code in answered} == {0}
+        assert len(answered) == MANY
+        assert most_in_a_turn(answered) <= TURN_STEPS
+        await w.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("by", ["resignation", "deadline"])
+def test_those_who_waited_in_vain_are_told_over_several_turns(tools: SimpleNamespace, by: str) -> None:
+    async def main() -> None:
+        w = World(tools)
+        await w.lead()
+        waiting, answered = await w.park()
+        if by == "resignation":
+            w.service.on_resigned(0)
+        else:
+            w.clock.now_ms += CONFIG.offset_commit_timeout_ms
+            w.service.tick()
+        await asyncio.gather(*waiting)
+        codes = {"resignation": ErrorCode.NOT_COORDINATOR, "deadline": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert {code for _, code in answered} == {codes[by]}
+        assert most_in_a_turn(answered) <= TURN_STEPS
+        await w.stop()
+
+    asyncio.run(main())
+
+
+def test_one_request_about_many_groups_looks_them_up_over_several_turns(tools: SimpleNamespace) -> None:
+    async def main() -> None:
+        w = World(tools)
+        await w.lead()
+        looked_up: list[tuple[int, int]] = []
+        read = w.service._runtime.read
+
+        async def counted(partition: int, view: Any) -> Any:
+            looked_up.append((w.turn, 0))
+            return await read(partition, view)
+
+        w.service._runtime.read = counted  # type: ignore[method-assign]
+        names = [f"g{n}" for n in range(MANY)]
+        response: Any = await w.service.handle(CONTEXT, DescribeGroupsRequest(groups=names), 5)
+        assert [group.group_id for group in response.groups] == names
+        assert most_in_a_turn(looked_up) <= 20
+        await w.stop()
+
+    asyncio.run(main())
+
+
+def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
+    tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        w = World(tools)
+        slices: list[tuple[int, int]] = []
+        load = Shard.load
+
+        def counted(shard: Shard, records: Any) -> None:
+            slices.append((w.turn, len(records)))
+            load(shard, records)
+
+        monkeypatch.setattr(Shard, "load", counted)
+        for partition in range(20):
+            w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 90, 0)
+        for partition in range(20):
+            w.service.on_elected(partition, 1)
+        while not all(hosted.shard.loaded for hosted in w.service._runtime._hosted.values()):
+            await asyncio.sleep(0)
+        assert len(slices) == 20
+        assert most_in_a_turn(slices) == 1
+        assert max(count for _, count in slices) <= runtime._LOAD_SLICE_RECORDS
+        await w.stop()
+
+    asyncio.run(main())

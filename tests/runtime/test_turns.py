@@ -1,0 +1,149 @@
+"""The budget of a turn: what is done in one, and who comes next. The clock is a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykraft.runtime.turns import OUTPUT, TURN_STEPS, TurnBudget
+
+
+class Loop:
+    """Callbacks in the order they were scheduled, and a clock that work moves."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[Callable[[], None]] = []
+        self.now_us = 0
+        self.turn = 0
+
+    def turns(self, budget: TurnBudget, limit: int = 10_000) -> None:
+        while self.scheduled and self.turn < limit:
+            self.turn += 1
+            due, self.scheduled = self.scheduled, []
+            began_us = self.now_us
+            for callback in due:
+                callback()
+            assert self.now_us - began_us <= budget.turn_us + 1_000, "one piece of work too much at most"
+
+
+def make_budget(**limits: int) -> tuple[Loop, TurnBudget]:
+    loop = Loop()
+    return loop, TurnBudget(lambda callback: loop.scheduled.append(callback), lambda: loop.now_us, **limits)
+
+
+def test_at_most_two_connections_with_bulk_data_continue_per_turn_in_the_order_they_came() -> None:
+    loop, budget = make_budget(turn_bytes=1000)
+    resumed: list[int] = []
+    assert budget.spend(999)
+    assert not budget.spend(100_000)
+    for number in range(5):
+        budget.defer(lambda number=number: resumed.append(number))  # type: ignore[misc]
+    turns = []
+    while loop.scheduled:
+        loop.scheduled.pop(0)()
+        turns.append(list(resumed))
+    assert turns[:3] == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert budget.spend(1)
+    assert budget.waiting == 0
+
+
+def test_a_turn_ends_when_its_time_is_up_and_the_others_wait() -> None:
+    loop, budget = make_budget()
+    done: list[int] = []
+
+    def work() -> None:
+        loop.now_us += 1_000
+        done.append(loop.turn)
+
+    for number in range(1_000):
+        if number < 4:
+            assert budget.has_room()
+            work()
+        else:
+            assert not budget.has_room()
+            budget.defer(work, lane="commits")
+    loop.turns(budget)
+    assert len(done) == 1_000
+    assert max(done.count(turn) for turn in range(loop.turn)) == 4
+
+
+def test_request_of_another_kind_waits_for_one_commit_and_not_for_a_thousand() -> None:
+    loop, budget = make_budget()
+    order: list[str] = []
+
+    def work(kind: str) -> None:
+        loop.now_us += 1_000
+        order.append(kind)
+
+    for _ in range(1_000):
+        budget.defer(lambda: work("commit"), lane="commits")
+    for _ in range(2):
+        budget.defer(lambda: work("metadata"), lane="metadata")
+    loop.turns(budget)
+    assert [place for place, kind in enumerate(order) if kind == "metadata"] == [1, 3]
+    assert len(order) == 1_002
+
+
+def test_tasks_that_are_only_started_are_counted() -> None:
+    """They run in the next turn, where no clock stands beside them."""
+    loop, budget = make_budget()
+    started: list[int] = []
+
+    def start() -> None:
+        budget.spend(steps=1)
+        started.append(loop.turn)
+
+    for _ in range(100):
+        budget.defer(start, lane="commits")
+    loop.turns(budget)
+    assert max(started.count(turn) for turn in range(loop.turn)) == TURN_STEPS
+    assert len(started) == 100
+
+
+def test_answers_leave_before_new_requests_are_begun_but_do_not_take_the_whole_turn() -> None:
+    loop, budget = make_budget()
+    order: list[tuple[int, str]] = []
+
+    def work(kind: str) -> None:
+        loop.now_us += 500
+        order.append((loop.turn, kind))
+
+    for _ in range(100):
+        budget.defer(lambda: work("request"), lane="requests")
+    for _ in range(100):
+        budget.defer(lambda: work("answer"), lane=OUTPUT)
+    loop.turns(budget)
+    first = [kind for turn, kind in order if turn == 1]
+    assert first == ["answer"] * 4 + ["request", "answer"] * 2
+    assert len(order) == 200
+
+
+def test_an_answer_has_time_though_the_turn_has_begun_enough() -> None:
+    loop, budget = make_budget()
+    budget.spend(steps=TURN_STEPS)
+    assert not budget.has_room()
+    assert budget.has_time()
+    loop.now_us += budget.turn_us
+    assert not budget.has_time()
+
+
+def test_who_waits_behind_one_that_queues_again_is_not_forgotten() -> None:
+    loop, budget = make_budget()
+    seen: list[str] = []
+
+    def again() -> None:
+        if len(seen) < 5:
+            seen.append("again")
+            budget.defer(again, lane=OUTPUT)
+
+    budget.defer(again, lane=OUTPUT)
+    budget.defer(lambda: seen.append("other"), lane=OUTPUT)
+    loop.turns(budget)
+    assert seen == ["again", "other", *["again"] * 3]
+
+
+def test_nothing_is_scheduled_while_nothing_happens() -> None:
+    loop, budget = make_budget()
+    assert budget.has_room()
+    loop.turns(budget)
+    assert not loop.scheduled
+    assert loop.turn == 1
