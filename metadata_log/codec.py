@@ -81,7 +81,7 @@ _SPECS: Final = (
     _spec(15, r.ProducerIdsRecord, 3),
     _spec(17, r.BrokerRegistrationChangeRecord, 4),
     _spec(20, r.NoOpRecord, 0),
-    _spec(27, r.RegisterControllerRecord, 2, nested={"features": r.FeatureRange}),
+    _spec(27, r.RegisterControllerRecord, 2, 3, nested={"features": r.FeatureRange, "endpoints": r.Endpoint}),
     _spec(200, r.SessionTimeoutRecord, 1),
 )
 _BY_TYPE: Final = {spec.type_id: spec for spec in _SPECS}

@@ -58,6 +58,7 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.loader import CommittedBatch
 from pykraft.metadata_log.records import (
     BrokerRegistrationChangeRecord,
+    Endpoint,
     NoOpRecord,
     PartitionChangeRecord,
     Record,
@@ -122,6 +123,7 @@ class ControllerDriver:
         self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
         self._quorum_or_none = quorum
         self._register: Registrar | None = None
+        self._registration = RegisterControllerRecord(node_id, SUPPORTED_RANGES)
         self._epoch: int | None = None
         self._proof = LeadershipProof()
         self._waiters: deque[_Waiter] = deque()
@@ -129,13 +131,17 @@ class ControllerDriver:
         self._tasks = TaskSupervisor(self._on_fatal)
         self._sweeping: asyncio.Task[None] | None = None
 
-    def attach(self, quorum: QuorumPort, register: Registrar | None = None) -> None:
+    def attach(
+        self, quorum: QuorumPort, register: Registrar | None = None, endpoints: tuple[Endpoint, ...] = ()
+    ) -> None:
         """Name the quorum, where it could not be given yet: it takes this driver as a listener.
 
-        ``register`` tells the active controller, wherever it is, which feature levels this one can run.
+        ``register`` tells the active controller, wherever it is, which feature levels this one can run and
+        that clients reach it at ``endpoints``.
         """
         self._quorum_or_none = quorum
         self._register = register
+        self._registration = replace(self._registration, endpoints=endpoints)
 
     @property
     def _quorum(self) -> QuorumPort:
@@ -405,9 +411,8 @@ class ControllerDriver:
         self._maybe_sweep()
 
     def _own_registration(self) -> list[Record]:
-        if self._core.image.controllers.get(self._node_id) == SUPPORTED_RANGES:
-            return []
-        return [RegisterControllerRecord(self._node_id, SUPPORTED_RANGES)]
+        known = self._core.image.controllers.get(self._node_id)
+        return [] if known == self._registration else [self._registration]
 
     def _append_own(self, records: Sequence[Record]) -> None:
         """Append what nobody waits for. A leadership that is gone already ends the controller's as well."""
@@ -433,12 +438,12 @@ class ControllerDriver:
                 )
 
     async def _stay_registered(self, register: Registrar) -> None:
-        """Until the log says which levels this controller can run; while it is active, it says so itself.
+        """Until the log says what this controller is; while it is active, it says so itself.
 
         Once in any case: the active controller compares what is not in the log.
         """
         told = False
-        while not told or self._core.committed_image.controllers.get(self._node_id) != SUPPORTED_RANGES:
+        while not told or self._core.committed_image.controllers.get(self._node_id) != self._registration:
             if self._epoch is not None:
                 told = True
             elif self._quorum.leader.leader_id is not None:

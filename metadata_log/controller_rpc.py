@@ -6,7 +6,7 @@ other). Every answer names the leader as this node knows it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -79,15 +79,23 @@ async def _register_broker(
         cluster_id=message.cluster_id,
         broker_id=message.broker_id,
         incarnation_id=_uuid(message.incarnation_id, "the incarnation id"),
-        endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in message.endpoints),
+        endpoints=_endpoints(message.endpoints),
         log_dirs=tuple(_uuid(directory, "a log directory id") for directory in message.log_dirs),
-        features=tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
+        features=_features(message.features),
         rack=message.rack if message.HasField("rack") else None,
         previous_broker_epoch=message.previous_broker_epoch,
         dead_incarnation_secrets=tuple(message.dead_incarnation_secrets),
     )
     response = await driver.register_broker(request)
     return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
+
+
+def _endpoints(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in messages)
+
+
+def _features(messages: Iterable[pb.Feature]) -> tuple[FeatureRange, ...]:
+    return tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in messages)
 
 
 async def _register_controller(
@@ -97,8 +105,9 @@ async def _register_controller(
         r.RegisterControllerRequest(
             message.cluster_id,
             message.controller_id,
-            tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in message.features),
+            _features(message.features),
             message.session_timeout_ms,
+            _endpoints(message.endpoints),
         )
     )
     return pb.RegisterControllerResponse()

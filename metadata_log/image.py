@@ -14,7 +14,14 @@ from typing import Final
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType, Endpoint, FeatureRange, LogsLost
+from pykraft.metadata_log.records import (
+    NO_LEADER,
+    ConfigResourceType,
+    Endpoint,
+    FeatureRange,
+    LogsLost,
+    RegisterControllerRecord,
+)
 
 NO_CONFIGS: Final[Map[str, str]] = Map()
 
@@ -105,8 +112,8 @@ class MetadataImage:
     topic_ids: Map[str, Uuid] = field(default_factory=Map)
     configs: Map[tuple[int, str], Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
-    controllers: Map[int, tuple[FeatureRange, ...]] = field(default_factory=Map)
-    """The feature levels that each controller has said it can run."""
+    controllers: Map[int, RegisterControllerRecord] = field(default_factory=Map)
+    """What each controller last said of itself."""
     next_producer_id: int = 0
     longest_session_ms: int = 0
     """The longest session timeout that a lease may still rest on; 0 before the first active controller."""

@@ -42,7 +42,7 @@ class LogsLost(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker's listener can be reached."""
+    """Where a listener of a broker or a controller can be reached."""
 
     name: str
     host: str
@@ -52,7 +52,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class FeatureRange:
-    """The levels of a feature that a broker can run."""
+    """The levels of a feature that a broker or a controller can run."""
 
     name: str
     min_level: int
@@ -177,10 +177,15 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRecord:
-    """A controller says which feature levels it can run; again when it runs other software."""
+    """A controller says which feature levels it can run and where clients reach it; again when that changes.
+
+    ``endpoints`` are the listeners on which it answers Kafka's protocol (KIP-919); the quorum's own addresses
+    are the voters'.
+    """
 
     controller_id: int
     features: tuple[FeatureRange, ...]
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ class Fold:
                 assert record.next_producer_id >= self._next_producer_id, f"producer ids go back: {record}"
                 self._next_producer_id = record.next_producer_id
             case RegisterControllerRecord():
-                self._controllers[record.controller_id] = record.features
+                self._controllers[record.controller_id] = record
             case SessionTimeoutRecord():
                 self._longest_session_ms = record.longest_ms
             case NoOpRecord():

@@ -71,7 +71,7 @@ def _iter_records(image: MetadataImage) -> Iterator[Record | None]:
     for broker_id in sorted(image.brokers):
         yield _broker_record(image.brokers[broker_id])
     for controller_id in sorted(image.controllers):
-        yield RegisterControllerRecord(controller_id, image.controllers[controller_id])
+        yield image.controllers[controller_id]
     for topic in _iter_topics(image):
         if topic is None:
             yield None
@@ -190,7 +190,7 @@ class ImageBuilder:
                 case FeatureLevelRecord():
                     self._features[record.name] = record.feature_level
                 case RegisterControllerRecord():
-                    self._controllers[record.controller_id] = record.features
+                    self._controllers[record.controller_id] = record
                 case ProducerIdsRecord():
                     self._next_producer_id = record.next_producer_id
                 case SessionTimeoutRecord():

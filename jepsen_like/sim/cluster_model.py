@@ -54,7 +54,7 @@ class Model:
         self.topics: dict[Uuid, ModelTopic] = {}
         self.configs: dict[tuple[int, str, str], str] = {}
         self.features: dict[str, int] = {}
-        self.controllers: dict[int, tuple[r.FeatureRange, ...]] = {}
+        self.controllers: dict[int, r.RegisterControllerRecord] = {}
         self.longest_session_ms = 0
         self.next_producer_id = 0
         self.ever_topics: dict[Uuid, str] = {}
@@ -111,7 +111,7 @@ class Model:
                 if record.feature_level:
                     self.features[record.name] = record.feature_level
             case r.RegisterControllerRecord():
-                self.controllers[record.controller_id] = record.features
+                self.controllers[record.controller_id] = record
             case r.SessionTimeoutRecord():
                 self.longest_session_ms = record.longest_ms
             case r.ProducerIdsRecord():

@@ -204,16 +204,16 @@ def handle_unregister_broker(
 def handle_register_controller(
     image: MetadataImage, cluster_id: str, request: RegisterControllerRequest
 ) -> ControllerResult[None]:
-    """Note which levels another controller can run. UNSUPPORTED_VERSION if it cannot run the cluster's."""
+    """Note what another controller says of itself. UNSUPPORTED_VERSION if it cannot run the cluster's."""
     if request.cluster_id != cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"this is cluster {cluster_id}, controller {request.controller_id} is of {request.cluster_id}",
         )
     _check_features(image, f"controller {request.controller_id}", request.features)
-    if image.controllers.get(request.controller_id) == request.features:
-        return ControllerResult((), None)
-    return ControllerResult((RegisterControllerRecord(request.controller_id, request.features),), None)
+    record = RegisterControllerRecord(request.controller_id, request.features, request.endpoints)
+    known = image.controllers.get(request.controller_id)
+    return ControllerResult(() if known == record else (record,), None)
 
 
 def handle_broker_heartbeat(

@@ -135,7 +135,7 @@ def _check_supported(image: MetadataImage, voters: Iterable[int], name: str, lev
         known = image.controllers.get(voter)
         if known is None:
             raise _refuse(f"controller {voter} has not said yet which levels it can run")
-        _check_range(f"controller {voter}", _range(known, name), level)
+        _check_range(f"controller {voter}", _range(known.features, name), level)
     for broker_id in sorted(image.brokers):
         _check_range(f"broker {broker_id}", _range(image.brokers[broker_id].features, name), level)
 

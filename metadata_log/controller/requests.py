@@ -35,7 +35,8 @@ class RegisterBrokerResponse:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRequest:
-    """A controller says which feature levels it can run, and for how long its brokers' sessions would last.
+    """A controller says which feature levels it can run, for how long its brokers' sessions would last, and
+    where clients reach it.
 
     ``session_timeout_ms`` 0: it does not say.
     """
@@ -44,6 +45,7 @@ class RegisterControllerRequest:
     controller_id: int
     features: tuple[FeatureRange, ...]
     session_timeout_ms: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

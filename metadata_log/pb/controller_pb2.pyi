@@ -65,16 +65,18 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class RegisterControllerRequest(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "features", "session_timeout_ms")
+    __slots__ = ("cluster_id", "controller_id", "features", "session_timeout_ms", "endpoints")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     features: _containers.RepeatedCompositeFieldContainer[Feature]
     session_timeout_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+    endpoints: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class RegisterControllerResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch")

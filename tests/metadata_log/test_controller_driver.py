@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -39,7 +40,7 @@ from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
-from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord
+from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, RegisterControllerRecord
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.quorum.log_shape import SnapshotId
@@ -744,17 +745,41 @@ def test_errors_travel_as_codes_with_a_leader_hint() -> None:
 
 def test_active_controller_says_itself_which_levels_it_can_run() -> None:
     async def scenario(world: World) -> None:
-        assert dict(world.driver.committed_image.controllers) == {NODE: SUPPORTED_RANGES}
+        own = RegisterControllerRecord(NODE, SUPPORTED_RANGES)
+        assert dict(world.driver.committed_image.controllers) == {NODE: own}
         world.quorum.elect(2, 2)
         world.quorum.commit()
         assert dict(world.standby.committed_image.controllers) == {
-            NODE: SUPPORTED_RANGES,
-            2: SUPPORTED_RANGES,
+            NODE: own,
+            2: RegisterControllerRecord(2, SUPPORTED_RANGES),
         }
         offset = world.standby.committed_image.offset
         world.quorum.elect(NODE, 3)
         world.quorum.commit()
         assert world.driver.committed_image.offset == offset + 1, "only the change of leaders is new"
+
+    run(scenario)
+
+
+def test_controller_that_listens_elsewhere_says_so_anew() -> None:
+    async def scenario(world: World) -> None:
+        endpoint = Endpoint("KAFKA", "host", 9094)
+        world.standby.attach(world.quorum, endpoints=(endpoint,))
+        world.quorum.elect(2, 2)
+        world.quorum.commit()
+        assert world.standby.committed_image.controllers[2].endpoints == (endpoint,)
+        request = RegisterControllerRequest(
+            "c", NODE, SUPPORTED_RANGES, endpoints=(replace(endpoint, port=9095),)
+        )
+        offsets = []
+        for _ in range(2):
+            telling = asyncio.ensure_future(world.standby.register_controller(request))
+            await settle()
+            world.quorum.commit()
+            await telling
+            offsets.append(world.standby.committed_image.offset)
+        assert world.standby.committed_image.controllers[NODE].endpoints == request.endpoints
+        assert offsets[0] == offsets[1], "said twice, written once"
 
     run(scenario)
 

@@ -59,7 +59,10 @@ GOLDEN: list[tuple[Record, str]] = [
     (ProducerIdsRecord(7, 300, 2000), "950f0007cd012ccd07d0"),
     (BrokerRegistrationChangeRecord(7, 300, fenced=True), "96110007cd012cc3c0"),
     (NoOpRecord(), "921400"),
-    (RegisterControllerRecord(100, (FeatureRange("f", 1, 30),)), "941b00649193a166011e"),
+    (
+        RegisterControllerRecord(100, (FeatureRange("f", 1, 30),), (Endpoint("K", "h", 9094, "PLAINTEXT"),)),
+        "951b01649193a166011e9194a14ba168cd2386a9504c41494e54455854",
+    ),
     (SessionTimeoutRecord(9000), "93ccc800cd2328"),
 ]
 
@@ -82,6 +85,7 @@ GOLDEN_OLD: list[tuple[Record, str]] = [
         GOLDEN[0][0],
         f"9c000107{HEX_ID}ff9194a150a168cd2384a9504c41494e544558549193a166011ea27231c3c291{HEX_ID}01",
     ),
+    (RegisterControllerRecord(100, (FeatureRange("f", 1, 30),)), "941b00649193a166011e"),
 ]
 
 

@@ -28,6 +28,7 @@ from pykraft.metadata_log.records import (
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     SessionTimeoutRecord,
     TopicRecord,
@@ -54,7 +55,7 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
     """A batch that fits the image, of any kind of record that a log may hold."""
     topics = sorted(image.topics_by_id.values(), key=lambda topic: topic.id)
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
-    match rng.randrange(12):
+    match rng.randrange(13):
         case 0 | 1:
             name = f"t{rng.randrange(12)}"
             topic_id = Uuid(bytes([rng.randrange(256)]) + image.offset.to_bytes(15, "big", signed=True))
@@ -101,6 +102,10 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
             return [ProducerIdsRecord(1, 2, image.next_producer_id + 1000)]
         case 10:
             return [SessionTimeoutRecord(rng.randrange(3) * 1000)]
+        case 11:
+            features = (FeatureRange("f", 1, rng.randrange(1, 5)),)
+            endpoint = Endpoint("K", "h", rng.randrange(9))
+            return [RegisterControllerRecord(rng.randint(1, 3), features, (endpoint,))]
         case _:
             return [NoOpRecord()]
 
