@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pykraft.metadata_log.records import Endpoint
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """One socket the broker listens on: where it binds and what it tells clients.
+    """One socket a node listens on: where it binds and what it tells clients.
 
     ``port`` 0 binds a free port, which is then advertised when ``advertised_port`` is 0 as well.
     """
@@ -19,6 +21,11 @@ class ListenerConfig:
     advertised_host: str
     advertised_port: int
     security_protocol: str = "PLAINTEXT"
+
+    def endpoint(self, bound_port: int) -> Endpoint:
+        """What clients are told once the socket is bound."""
+        port = self.advertised_port or bound_port
+        return Endpoint(self.name, self.advertised_host, port, self.security_protocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,6 @@ class BrokerConfig:
     initial_registration_timeout_ms: int = 60_000
     controlled_shutdown_enable: bool = True
     controlled_shutdown_timeout_ms: int = 15_000
-    controller_request_timeout_ms: int = 30_000
 
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
@@ -58,9 +64,7 @@ class BrokerConfig:
     file_delete_delay_ms: int = 60_000
 
     fetch_max_bytes: int = 57_671_680
-    socket_request_max_bytes: int = 104_857_600
     max_connections: int = 2_147_483_647
-    connections_max_idle_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

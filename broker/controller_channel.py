@@ -11,11 +11,12 @@ paused or cut-off process breaks no connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.backoff import Backoff, Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
@@ -39,6 +40,14 @@ class _Request(Protocol):
 
 
 R = TypeVar("R", bound=_Response)
+
+
+def endpoint_messages(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
+    """Endpoints as a registration carries them."""
+    return [
+        pb.Endpoint(name=item.name, host=item.host, port=item.port, security_protocol=item.security_protocol)
+        for item in endpoints
+    ]
 
 
 class ControllerChannel:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 
-if TYPE_CHECKING:
-    from pykraft.broker.services import BrokerServices
+S = TypeVar("S", contravariant=True)
+"""What a handler may reach: the parts of a broker, of a controller, or what both have."""
 
 Message = Any
 """A request or response of :mod:`pykraft.kafka_protocol.messages`."""
 
-Handler = Callable[["BrokerServices", RequestContext, Message, int], Awaitable[Message]]
+Handler = Callable[[S, RequestContext, Message, int], Awaitable[Message]]
 """``(services, context, request, version) → response``; raises :class:`KafkaError` for the whole request."""
 
 ErrorResponse = Callable[[Message, int, KafkaError], Message]
@@ -29,7 +29,7 @@ ErrorResponse = Callable[[Message, int, KafkaError], Message]
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class Api(Generic[S]):
     """One served API: the versions it answers and how.
 
     ``partitions`` of a request are those that this broker has to lead to answer it, by topic name and index:
@@ -42,7 +42,7 @@ class Api:
     key: ApiKey
     min_version: int
     max_version: int
-    handle: Handler
+    handle: Handler[S]
     error_response: ErrorResponse
     advertised_min: int | None = None
     partitions: Callable[[Message], Iterable[tuple[str, int]]] | None = None

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.controller_channel import ControllerChannel, endpoint_messages
 from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -129,12 +129,7 @@ class LifecycleDriver:
             cluster_id=self._config.cluster_id,
             broker_id=self._config.node_id,
             incarnation_id=self._incarnation_id,
-            endpoints=[
-                pb.Endpoint(
-                    name=item.name, host=item.host, port=item.port, security_protocol=item.security_protocol
-                )
-                for item in self._endpoints()
-            ],
+            endpoints=endpoint_messages(self._endpoints()),
             features=[
                 pb.Feature(name=name, min_level=low, max_level=high)
                 for name, (low, high) in sorted(self._features.items())

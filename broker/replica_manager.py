@@ -217,6 +217,8 @@ class ReplicaManager:
         ``asked``: (topic name, topic id, index), name or id. True if it is held: its frame is handed over
         again when the log is open and the replica leads.
         """
+        if self.is_settled:
+            return False
         for name, topic_id, index in asked:
             key = self._find_opening(name, topic_id, index)
             if key is not None and self._openings.hold(connection, key):

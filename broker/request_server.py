@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.dispatch import Api, Message, S
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import Turns
@@ -45,20 +45,31 @@ class HotHandler(Protocol):
         ...
 
 
-class RequestServer:
-    """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a broker's listeners."""
+HoldUntilOpen = Callable[[Connection, Iterable[tuple[str | None, Uuid | None, int]]], bool]
+"""Whether a connection, with its present frame, waits for one of these logs, by topic name or id and index
+(:meth:`~pykraft.broker.replica_manager.ReplicaManager.hold_until_open`)."""
+
+
+class RequestServer(Generic[S]):
+    """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a node's listeners for clients.
+
+    ``hold_until_open`` is asked before a request whose :attr:`Api.partitions` the node has to lead; None
+    where it leads none.
+    """
 
     def __init__(
         self,
-        services: BrokerServices,
-        apis: Iterable[Api],
+        services: S,
+        apis: Iterable[Api[S]],
         hot: Mapping[ApiKey, HotHandler],
         turns: Turns,
+        hold_until_open: HoldUntilOpen | None = None,
     ) -> None:
         self._services = services
         self._apis = {int(api.key): api for api in apis}
         self._hot = {int(key): handler for key, handler in hot.items()}
         self._turns = turns
+        self._hold_until_open = hold_until_open
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -94,12 +105,13 @@ class RequestServer:
         task.add_done_callback(self._tasks.discard)
         self._turns.spend(steps=1)
 
-    def _is_held(self, api: Api, connection: Connection, request: Message) -> bool:
+    def _is_held(self, api: Api[S], connection: Connection, request: Message) -> bool:
         """Whether the request waits, with its connection, for a log that this broker is about to lead."""
-        if api.partitions is None or self._services.replicas.is_settled:
+        if api.partitions is None or self._hold_until_open is None:
             return False
-        asked = ((name, None, index) for name, index in api.partitions(request))
-        return self._services.replicas.hold_until_open(connection, asked)
+        return self._hold_until_open(
+            connection, ((name, None, index) for name, index in api.partitions(request))
+        )
 
     def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
         """The caller of this request; remembered, since a client rarely changes its id."""
@@ -117,7 +129,7 @@ class RequestServer:
         return context
 
     def _refuse_version(
-        self, api: Api, connection: Connection, header: RequestHeader, slot: ResponseSlot
+        self, api: Api[S], connection: Connection, header: RequestHeader, slot: ResponseSlot
     ) -> None:
         if api.key is not ApiKey.API_VERSIONS:
             connection.close(f"{api.key.name} version {header.api_version} is not served")
@@ -130,7 +142,7 @@ class RequestServer:
 
     async def _answer(
         self,
-        api: Api,
+        api: Api[S],
         connection: Connection,
         context: RequestContext,
         header: RequestHeader,
@@ -148,7 +160,7 @@ class RequestServer:
         if not slot.abandoned:
             slot.complete([encode_response_header(api.key, version, header.correlation_id), body])
 
-    async def _respond(self, api: Api, context: RequestContext, request: Message, version: int) -> Message:
+    async def _respond(self, api: Api[S], context: RequestContext, request: Message, version: int) -> Message:
         try:
             return await api.handle(self._services, context, request, version)
         except KafkaError as error:

@@ -44,9 +44,13 @@ class ProcessCluster:
     def __init__(self, directory: Path, nodes: int = 3, properties: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         ids = range(1, nodes + 1)
-        ports = free_ports(2 * nodes)
+        ports = free_ports(3 * nodes)
         self.addresses = {i: Address(HOST, port) for i, port in zip(ids, ports[:nodes], strict=True)}
-        self._controller_ports = dict(zip(ids, ports[nodes:], strict=True))
+        self.controllers = {
+            i: Address(HOST, port) for i, port in zip(ids, ports[nodes : 2 * nodes], strict=True)
+        }
+        """Where each controller answers Kafka's protocol."""
+        self._controller_ports = dict(zip(ids, ports[2 * nodes :], strict=True))
         self._properties = dict(properties or {})
         self._admin: AdminClient | None = None
         self.nodes = {
@@ -57,6 +61,10 @@ class ProcessCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(str(address) for address in self.addresses.values())
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        return ",".join(str(address) for address in self.controllers.values())
 
     @property
     def session_timeout_ms(self) -> int:
@@ -245,10 +253,12 @@ class ProcessCluster:
             "node.id": str(node_id),
             "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://{self.addresses[node_id]},"
-            f"CONTROLLER://{HOST}:{self._controller_ports[node_id]}",
-            "controller.listener.names": "CONTROLLER",
+            f"CONTROLLER://{HOST}:{self._controller_ports[node_id]},"
+            f"KAFKA_CONTROLLER://{self.controllers[node_id]}",
+            "controller.listener.names": "CONTROLLER,KAFKA_CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+            "KAFKA_CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.log_dir(node_id)),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": replicas,

@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 from pykraft.broker.alter_partition import ControllerAlterPartition
 from pykraft.broker.apis.table import make_apis, make_hot_handlers
-from pykraft.broker.config import ListenerConfig
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.lifecycle_driver import LifecycleDriver
-from pykraft.broker.listener import KafkaListener, ListenerLimits
+from pykraft.broker.listener import KafkaListener
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_maintenance import LogMaintenance
 from pykraft.broker.log_manager import LogManager
@@ -29,6 +28,7 @@ from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.request_server import RequestServer
 from pykraft.broker.services import BrokerServices
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.connection import RequestHandler
 from pykraft.metadata_log.broker_configs import MAX_CONNECTIONS, concerns_broker, dynamic_broker_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
@@ -36,7 +36,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
-from pykraft.node.broker_settings import broker_config, group_config, server_properties
+from pykraft.node.broker_settings import broker_config, group_config, listener_limits, server_properties
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import NodeIdentity
 from pykraft.node.incarnation import Incarnation
@@ -77,7 +77,7 @@ class BrokerNode:
         self._publisher = _Publisher(self._metadata, self._lifecycle, self._metadata_changed)
         self._listeners: list[KafkaListener] = []
         self._driver: LifecycleDriver | None = None
-        self._requests: RequestServer | None = None
+        self._requests: RequestServer[BrokerServices] | None = None
         self._groups: GroupCoordinatorService | None = None
         self._fetchers: ReplicaFetchers | None = None
         self._replicas: ReplicaManager | None = None
@@ -88,7 +88,9 @@ class BrokerNode:
     def publisher(self) -> MetadataPublisher:
         return self._publisher
 
-    async def start(self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader) -> None:
+    async def start(
+        self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader, runtime: StreamRuntime
+    ) -> None:
         """Register and serve; returns once the controller has unfenced this broker."""
         config, clock = self._config, self._clock
         chance = random.Random()
@@ -107,7 +109,6 @@ class BrokerNode:
             chance,
             self._fault,
         )
-        runtime = StreamRuntime(asyncio.get_running_loop())
         self._replicas.wakeups.share(runtime.budget)
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
@@ -134,7 +135,13 @@ class BrokerNode:
             server_properties=server_properties(self._server_config),
             kraft_version=lambda: quorum.voters.kraft_version,
         )
-        self._requests = RequestServer(services, make_apis(), make_hot_handlers(services), runtime.budget)
+        self._requests = RequestServer(
+            services,
+            make_apis(),
+            make_hot_handlers(services),
+            runtime.budget,
+            self._replicas.hold_until_open,
+        )
         await self._bind_listeners(runtime, self._requests)
         self._driver = LifecycleDriver(
             config,
@@ -185,12 +192,8 @@ class BrokerNode:
         replicas.add_leadership_listener(leadership)
         replicas.add_high_watermark_listener(high_watermark, OFFSETS_TOPIC)
 
-    async def _bind_listeners(self, runtime: StreamRuntime, requests: RequestServer) -> None:
-        limits = ListenerLimits(
-            max_request_bytes=self._config.socket_request_max_bytes,
-            max_connections=self._config.max_connections,
-            idle_timeout_ms=self._config.connections_max_idle_ms,
-        )
+    async def _bind_listeners(self, runtime: StreamRuntime, requests: RequestHandler) -> None:
+        limits = listener_limits(self._server_config)
         for listener in self._config.listeners:
             bound = KafkaListener(
                 runtime, listener.host or None, listener.port, listener.name, requests, limits
@@ -219,7 +222,7 @@ class BrokerNode:
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(
-            _endpoint(configured, bound.port)
+            configured.endpoint(bound.port)
             for configured, bound in zip(self._config.listeners, self._listeners, strict=True)
         )
 
@@ -316,12 +319,3 @@ class _Publisher:
             replicas, groups = self._rest
             replicas.publish(delta, image)
             groups.on_metadata(delta, image)
-
-
-def _endpoint(configured: ListenerConfig, bound_port: int) -> Endpoint:
-    return Endpoint(
-        name=configured.name,
-        host=configured.advertised_host,
-        port=configured.advertised_port or bound_port,
-        security_protocol=configured.security_protocol,
-    )

@@ -1,8 +1,9 @@
-"""From server properties to the settings of the broker and of the group coordinator."""
+"""From server properties to the settings of the broker, of its listeners and of the group coordinator."""
 
 from __future__ import annotations
 
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.listener import ListenerLimits
 from pykraft.broker.services import ServerProperty
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
@@ -42,11 +43,18 @@ def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
         flush_offset_checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         fetch_max_bytes=config.integer("fetch.max.bytes"),
-        socket_request_max_bytes=config.integer("socket.request.max.bytes"),
         max_connections=config.integer("max.connections"),
-        connections_max_idle_ms=config.integer("connections.max.idle.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         topic_defaults=config.topic_defaults,
+    )
+
+
+def listener_limits(config: ServerConfig) -> ListenerLimits:
+    """What every listener for clients is bounded by."""
+    return ListenerLimits(
+        max_request_bytes=config.integer("socket.request.max.bytes"),
+        max_connections=config.integer("max.connections"),
+        idle_timeout_ms=config.integer("connections.max.idle.ms"),
     )
 
 

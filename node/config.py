@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from pykraft.broker.config import ListenerConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
@@ -49,6 +49,9 @@ class ServerConfig:
     metadata_log_dir: str
     broker_listeners: tuple[ListenerConfig, ...]
     controller_listener: ListenerConfig | None
+    """The quorum's own: gRPC, the first of controller.listener.names."""
+    controller_client_listeners: tuple[ListenerConfig, ...]
+    """The others of controller.listener.names, where clients speak Kafka's protocol with the controller."""
     inter_broker_listener_name: str
     static_voters: VoterSet | None
     bootstrap_servers: tuple[RpcAddress, ...]
@@ -103,7 +106,7 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     log_dirs = tuple(_list(values, "log.dirs")) or (str(values["log.dir"]),)
     if len({path.rstrip("/") for path in log_dirs}) != len(log_dirs):
         raise ConfigError("log.dirs names a directory twice")
-    brokers, controller, inter_broker = _listeners(values, roles)
+    listeners = _listeners(values, roles)
     voters = _static_voters(_list(values, "controller.quorum.voters"))
     _check_voters(voters, node_id, roles)
     _check_session(values, roles)
@@ -113,9 +116,10 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         roles=roles,
         log_dirs=log_dirs,
         metadata_log_dir=str(values["metadata.log.dir"] or log_dirs[0]),
-        broker_listeners=brokers,
-        controller_listener=controller,
-        inter_broker_listener_name=inter_broker,
+        broker_listeners=listeners.brokers,
+        controller_listener=listeners.controller,
+        controller_client_listeners=listeners.controller_clients,
+        inter_broker_listener_name=listeners.inter_broker,
         static_voters=voters,
         bootstrap_servers=_bootstrap_servers(_list(values, "controller.quorum.bootstrap.servers")),
         topic_defaults=_topic_defaults(given),
@@ -178,9 +182,16 @@ def parse_listener(text: str) -> tuple[str, str, int]:
     return name.upper(), host.strip("[]"), int(port)
 
 
-def _listeners(
-    values: Mapping[str, ConfigValue], roles: frozenset[str]
-) -> tuple[tuple[ListenerConfig, ...], ListenerConfig | None, str]:
+class _Listeners(NamedTuple):
+    """As the fields of :class:`ServerConfig`."""
+
+    brokers: tuple[ListenerConfig, ...]
+    controller: ListenerConfig | None
+    controller_clients: tuple[ListenerConfig, ...]
+    inter_broker: str
+
+
+def _listeners(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> _Listeners:
     controller_names = [name.upper() for name in _list(values, "controller.listener.names")]
     if not controller_names:
         raise ConfigError("controller.listener.names is required (usually CONTROLLER)")
@@ -209,14 +220,17 @@ def _listeners(
         raise ConfigError(f"advertised.listeners names {unknown[0]}, which is not in listeners")
     brokers = tuple(item for item in listeners.values() if item.name not in controller_names)
     controller = listeners.get(controller_names[0])
+    others = [name for name in dict.fromkeys(controller_names) if name != controller_names[0]]
+    clients = tuple(listeners[name] for name in others if name in listeners)
     if "controller" in roles and controller is None:
         raise ConfigError(f"listeners has no {controller_names[0]}, which controller.listener.names asks for")
     if "broker" not in roles:
         if brokers:
             raise ConfigError(f"listener {brokers[0].name} is for a broker, but process.roles is controller")
-        return (), controller, ""
-    if "controller" not in roles and controller is not None:
-        raise ConfigError(f"listeners has {controller.name}, but process.roles is broker")
+        return _Listeners((), controller, clients, "")
+    if "controller" not in roles and (controller is not None or clients):
+        name = clients[0].name if controller is None else controller.name
+        raise ConfigError(f"listeners has {name}, but process.roles is broker")
     if not brokers:
         raise ConfigError("listeners needs at least one listener for clients")
     inter_broker = str(values["inter.broker.listener.name"] or brokers[0].name).upper()
@@ -224,7 +238,7 @@ def _listeners(
         raise ConfigError(
             f"inter.broker.listener.name is {inter_broker}, which is not a listener of this broker"
         )
-    return brokers, controller, inter_broker
+    return _Listeners(brokers, controller, clients, inter_broker)
 
 
 def _static_voters(items: Sequence[str]) -> VoterSet | None:

@@ -27,7 +27,7 @@ NODE_KEYS = _table(
     ConfigKey("node.id", _INT, None, "The id of this node, unique in the cluster.", at_least(0)),
     ConfigKey("listeners", _LIST, None, "NAME://host:port of every socket this node opens."),
     ConfigKey("advertised.listeners", _LIST, None, "What clients are told instead of the listeners."),
-    ConfigKey("controller.listener.names", _LIST, None, "Which listeners belong to the controller; the first is used to reach it."),
+    ConfigKey("controller.listener.names", _LIST, None, "Which listeners belong to the controller: the first is the quorum's own (gRPC), the others are for clients (Kafka's protocol)."),
     ConfigKey("inter.broker.listener.name", _STRING, None, "The listener brokers use among themselves."),
     ConfigKey("listener.security.protocol.map", _LIST, None, "NAME:PROTOCOL pairs; only PLAINTEXT is served so far."),
     ConfigKey("controller.quorum.voters", _LIST, None, "id@host:port of every voter, where the voters are fixed."),

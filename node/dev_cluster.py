@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ class DevCluster:
     configs: tuple[ServerConfig, ...]
     properties: tuple[str, ...]
     bootstrap_servers: str
+    bootstrap_controllers: str
 
 
 def free_ports(host: str, count: int) -> list[int]:
@@ -56,18 +57,19 @@ def prepare_dev_cluster(
     """
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
-    drawn = free_ports(host, 2 * nodes)
-    controller_ports, ports = drawn[:nodes], drawn[nodes:]
+    drawn = free_ports(host, 3 * nodes)
+    quorum_ports, controller_ports, ports = drawn[:nodes], drawn[nodes : 2 * nodes], drawn[2 * nodes :]
     if port:
         ports = list(range(port, port + nodes))
-    voters = ",".join(f"{n + 1}@{host}:{controller_ports[n]}" for n in range(nodes))
+    voters = ",".join(f"{n + 1}@{host}:{quorum_ports[n]}" for n in range(nodes))
     texts = []
     for n in range(nodes):
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(n + 1),
-            "listeners": f"PLAINTEXT://{host}:{ports[n]},CONTROLLER://{host}:{controller_ports[n]}",
-            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{host}:{ports[n]},CONTROLLER://{host}:{quorum_ports[n]},"
+            f"KAFKA_CONTROLLER://{host}:{controller_ports[n]}",
+            "controller.listener.names": "CONTROLLER,KAFKA_CONTROLLER",
             "controller.quorum.voters": voters,
             "log.dirs": f"{directory}/{wanted[n]}",
             "offsets.topic.replication.factor": str(min(3, nodes)),
@@ -84,7 +86,11 @@ def prepare_dev_cluster(
         format_directories(
             disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
         )
-    return DevCluster(configs, tuple(texts), ",".join(f"{host}:{item}" for item in ports))
+    return DevCluster(configs, tuple(texts), _addresses(host, ports), _addresses(host, controller_ports))
+
+
+def _addresses(host: str, ports: Sequence[int]) -> str:
+    return ",".join(f"{host}:{port}" for port in ports)
 
 
 def _check_present(disk: Disk, directory: str, wanted: list[str]) -> None:

@@ -1,18 +1,20 @@
 """One node: the composition root. Here, and only here, are the parts made and joined.
 
-Order of a start: check the directories; open and recover the metadata log; take the CONTROLLER address (if a
-controller); join the quorum; then the broker. The way down is the reverse: the broker hands over first, while
-there is still a quorum to tell.
+Order of a start: check the directories; open and recover the metadata log; take the controller's addresses
+(if a controller); join the quorum; then the broker. The way down is the reverse: the broker hands over first,
+while there is still a quorum to tell.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.controller_channel import ControllerChannel, endpoint_messages
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
@@ -23,11 +25,13 @@ from pykraft.metadata_log.controller_driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
 from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.broker_settings import known_properties
 from pykraft.node.config import ServerConfig
+from pykraft.node.controller_listeners import ControllerListeners
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
 from pykraft.node.incarnation import Incarnation, new_uuid
@@ -43,6 +47,7 @@ from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.tasks import FatalHandler
+from pykraft.runtime.tcp import StreamRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +89,7 @@ class Node:
         self.broker: BrokerNode | None = None
         self.loader: MetadataLoader | None = None
         self._snapshots: SnapshotGenerator | None = None
+        self._controller_listeners: ControllerListeners | None = None
 
     async def start(self) -> None:
         """Come up; returns once the node serves (a broker: once it is unfenced).
@@ -127,15 +133,23 @@ class Node:
         )
         quorum = self._quorum = self._make_quorum(identity, voters, [loader])
         loader.attach(lambda: quorum.high_watermark)
+        runtime = StreamRuntime(asyncio.get_running_loop())
         if self._controller is not None:
-            self._controller.attach(quorum, self._make_registrar(identity.cluster_id, quorum))
+            self._controller_listeners = ControllerListeners(
+                config, identity.cluster_id, self._controller, quorum, runtime
+            )
+            endpoints = await self._controller_listeners.bind()
+            self._controller.attach(
+                quorum, self._make_registrar(identity.cluster_id, quorum, endpoints), endpoints
+            )
             await self._start_server(self._quorum, self._controller)
         await self._quorum.start()
         self._snapshots.start(self._quorum)
-        if self._controller is not None:
+        if self._controller is not None and self._controller_listeners is not None:
             await self._controller.start()
+            await self._controller_listeners.start_serving()
         if self.broker is not None:
-            await self.broker.start(self._transport, self._quorum, loader)
+            await self.broker.start(self._transport, self._quorum, loader, runtime)
         logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
 
     async def hand_over(self) -> None:
@@ -159,6 +173,8 @@ class Node:
                 last_to_first.push_async_callback(self._snapshots.stop)
             if self._controller is not None:
                 last_to_first.push_async_callback(self._controller.stop)
+            if self._controller_listeners is not None:
+                last_to_first.push_async_callback(self._controller_listeners.stop)
             if self.broker is not None:
                 last_to_first.push_async_callback(self.broker.stop)
 
@@ -248,7 +264,9 @@ class Node:
             on_fatal=self._on_fatal,
         )
 
-    def _make_registrar(self, cluster_id: str, quorum: QuorumNode) -> Registrar:
+    def _make_registrar(
+        self, cluster_id: str, quorum: QuorumNode, endpoints: Sequence[Endpoint]
+    ) -> Registrar:
         assert self._transport is not None
         channel = ControllerChannel(self._transport, quorum.leader_address, self._clock, random.Random())
         request = pb.RegisterControllerRequest(
@@ -259,6 +277,7 @@ class Node:
                 for feature in SUPPORTED_RANGES
             ],
             session_timeout_ms=self.config.integer("broker.session.timeout.ms"),
+            endpoints=endpoint_messages(endpoints),
         )
 
         async def register() -> None:

@@ -14,11 +14,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
-from pykraft.broker.apis.table import make_apis
+from pykraft.broker.apis.table import make_apis, make_controller_apis
 from pykraft.broker.dispatch import Api
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -51,8 +52,9 @@ version 0, since librdkafka reads its absence as the absence of compression. The
 
 - An API or a version that is not served closes the connection, with one line in the log; only ApiVersions
   answers any version, in the encoding of version 0.
-- Client listeners speak `PLAINTEXT` only. The `CONTROLLER` listener speaks gRPC: what a controller must do
-  reaches it through any broker, which forwards it.
+- Client listeners speak `PLAINTEXT` only. The first of `controller.listener.names` speaks gRPC, for the
+  quorum: what a controller must do reaches it through any broker, which forwards it, or through a further
+  listener of the controllers, which is one for clients with a table of its own.
 - The codec is table-driven, one class for all versions of a message. The broker parses and answers Produce
   and Fetch by hand.
 """
@@ -64,7 +66,7 @@ def module_doc(name: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-def module_of(api: Api) -> str:
+def module_of(api: Api[Any]) -> str:
     return HOT_MODULES.get(api.key) or api.handle.__module__.rpartition(".")[2]
 
 
@@ -95,9 +97,25 @@ def build_protocol_page() -> str:
         title, _, text = to_markdown(module_doc(module)).partition("\n\n")
         lines += [f"### {title.rstrip('.:')}", "", text, ""]
     served_keys = {api.key for api in apis}
+    lines += ["## On a controller's listener", "", *describe_controller_table(), ""]
     missing = ", ".join(api_name(key) for key in sorted(ApiKey) if key not in served_keys)
     lines += ["## Not served", "", *textwrap.wrap(f"{missing}.", 110), ""]
     return "\n".join(lines)
+
+
+def describe_controller_table() -> list[str]:
+    as_on_brokers = {(api.key, api.min_version, api.max_version) for api in make_apis()}
+    controllers = sorted(make_controller_apis(), key=lambda api: api.key)
+    assert as_on_brokers.issuperset((api.key, api.min_version, api.max_version) for api in controllers)
+    served = ", ".join(api_name(api.key) for api in controllers)
+    return [
+        *textwrap.wrap(f"In the versions that brokers serve: {served}.", 110),
+        "",
+        "The active controller decides; any other answers NOT_CONTROLLER, or NOT_LEADER_OR_FOLLOWER where",
+        "the quorum is asked. DescribeCluster is a controller's own:",
+        "",
+        to_markdown(module_doc("describe_controllers")).partition("\n\n")[2],
+    ]
 
 
 def test_api_docstrings_name_the_versions_of_the_table() -> None:

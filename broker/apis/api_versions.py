@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.services import NodeServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.api_versions import (
@@ -26,12 +27,12 @@ from pykraft.metadata_log.features import KRAFT_VERSION, SUPPORTED_FEATURES
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def make_api(served: Iterable[Api]) -> Api:
+def make_api(served: Iterable[Api[Any]]) -> Api[NodeServices]:
     """The ApiVersions entry for a table of ``served`` APIs; it lists itself too."""
     others = tuple(served)
 
     async def handle(
-        services: BrokerServices, context: RequestContext, request: Message, version: int
+        services: NodeServices, context: RequestContext, request: Message, version: int
     ) -> Message:
         if version >= 3:
             for text in (request.client_software_name, request.client_software_version):
@@ -62,7 +63,7 @@ def make_api(served: Iterable[Api]) -> Api:
     return api
 
 
-def _ranges(apis: Iterable[Api]) -> list[ApiVersion]:
+def _ranges(apis: Iterable[Api[Any]]) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=api.key,

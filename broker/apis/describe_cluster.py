@@ -2,8 +2,7 @@
 
 Brokers as the caller's listener sees them; fenced ones only when asked for (version 2). The answering broker
 names itself as controller, as in Metadata. Endpoint type 2 (controllers) is refused with
-MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does: the controller listener speaks gRPC, so Kafka's tools reach
-the quorum through a broker.
+MISMATCHED_ENDPOINT_TYPE: controllers describe themselves, on listeners of their own.
 """
 
 from __future__ import annotations
@@ -15,18 +14,30 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 
-_BROKERS, _CONTROLLERS = 1, 2
+_BROKERS = 1
+_ENDPOINT_TYPES = {_BROKERS: "brokers", 2: "controllers"}
+
+
+def refuse_endpoint_type(request: Message, version: int, served: int) -> None:
+    """:class:`KafkaError` unless the ``served`` endpoint type is asked for."""
+    wanted = request.endpoint_type
+    if wanted == served:
+        return
+    code = ErrorCode.INVALID_REQUEST  # version 0 knows neither endpoint types nor their errors
+    if version >= 1:
+        known = wanted in _ENDPOINT_TYPES
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    raise KafkaError(
+        code,
+        f"this listener describes {_ENDPOINT_TYPES[served]} (endpoint type {served}),"
+        f" not endpoint type {wanted}",
+    )
 
 
 async def handle(
     services: BrokerServices, context: RequestContext, request: Message, version: int
 ) -> Message:
-    if version >= 1 and request.endpoint_type != _BROKERS:
-        is_known = request.endpoint_type == _CONTROLLERS
-        raise KafkaError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            f"this listener describes brokers (endpoint type 1), not endpoint type {request.endpoint_type}",
-        )
+    refuse_endpoint_type(request, version, served=_BROKERS)
     cache = services.metadata
     listed = []
     for broker in cache.brokers():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.services import NodeServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_configs import (
@@ -34,9 +34,7 @@ Layer = tuple[str, str | None, ConfigSource]
 """(name, value, source): one place where a value is given."""
 
 
-async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+async def handle(services: NodeServices, context: RequestContext, request: Message, version: int) -> Message:
     results = []
     for resource in request.resources:
         try:
@@ -58,7 +56,7 @@ async def handle(
 
 
 def _describe(
-    services: BrokerServices, resource: DescribeConfigsResource
+    services: NodeServices, resource: DescribeConfigsResource
 ) -> list[DescribeConfigsResourceResult]:
     image, name, wanted = services.metadata.image, resource.resource_name, resource.configuration_keys
     match resource.resource_type:
@@ -79,13 +77,13 @@ def _describe(
     return [config for config in described if wanted is None or config.name in wanted]
 
 
-def _require_this_broker(services: BrokerServices, name: str) -> None:
-    if name != str(services.config.node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.config.node_id}, not {name}")
+def _require_this_broker(services: NodeServices, name: str) -> None:
+    if name != str(services.metadata.node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.metadata.node_id}, not {name}")
 
 
 def _topic_configs(
-    services: BrokerServices, image: MetadataImage, topic: str
+    services: NodeServices, image: MetadataImage, topic: str
 ) -> list[DescribeConfigsResourceResult]:
     if image.topic(topic) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
@@ -103,9 +101,9 @@ def _topic_configs(
     return results
 
 
-def _broker_layers(services: BrokerServices, image: MetadataImage, name: str) -> Iterable[Layer]:
+def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> Iterable[Layer]:
     """Where this broker has a property from, the place that wins first."""
-    own = image.resource_config(ConfigResourceType.BROKER, str(services.config.node_id))
+    own = image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id))
     for_all = image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS)
     if name in own:
         yield name, own[name], ConfigSource.DYNAMIC_BROKER
@@ -127,7 +125,7 @@ def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourc
     ]
 
 
-def _properties(services: BrokerServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+def _properties(services: NodeServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
     return [
         _result(
             item.key,
@@ -139,7 +137,7 @@ def _properties(services: BrokerServices, image: MetadataImage) -> list[Describe
 
 
 def _group_configs(
-    services: BrokerServices, image: MetadataImage, group: str
+    services: NodeServices, image: MetadataImage, group: str
 ) -> list[DescribeConfigsResourceResult]:
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name is empty")

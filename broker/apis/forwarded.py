@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.services import NodeServices
 from pykraft.kafka_protocol.api_keys import ApiKey, response_class
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages import alter_configs, incremental_alter_configs
@@ -45,9 +45,7 @@ _MIN_WAIT_MS = 1000
 """A client that gives no time means "do not wait for me": the controller is asked all the same."""
 
 
-async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+async def handle(services: NodeServices, context: RequestContext, request: Message, version: int) -> Message:
     timeout_ms = getattr(request, "timeout_ms", _MAX_WAIT_MS)
     body = await services.controller.forward(
         request.API_KEY,
@@ -57,7 +55,7 @@ async def handle(
         client_id=context.client_id,
         client_address=context.client_address,
         listener=context.listener,
-        timeout_ms=min(max(timeout_ms, _MIN_WAIT_MS), services.config.controller_request_timeout_ms),
+        timeout_ms=min(max(timeout_ms, _MIN_WAIT_MS), _MAX_WAIT_MS),
     )
     return response_class(ApiKey(request.API_KEY)).decode(body, version)
 
@@ -184,7 +182,7 @@ def _remove_raft_voter_error(request: Message, version: int, error: KafkaError) 
 
 def _forwarded(
     key: ApiKey, low: int, high: int, error_response: Callable[[Message, int, KafkaError], Message]
-) -> Api:
+) -> Api[NodeServices]:
     return Api(key, low, high, handle, error_response)
 
 

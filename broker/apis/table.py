@@ -1,4 +1,4 @@
-"""Everything a broker serves: the one list from which ApiVersions is answered."""
+"""Everything that brokers and controllers serve: the lists from which ApiVersions is answered."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pykraft.broker.apis import (
     api_versions,
     describe_cluster,
     describe_configs,
+    describe_controllers,
     describe_log_dirs,
     describe_topic_partitions,
     fetch,
@@ -23,7 +24,7 @@ from pykraft.broker.apis import (
 )
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.request_server import HotHandler
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.services import BrokerServices, ControllerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -45,7 +46,7 @@ _HOT = (
     Api(ApiKey.FETCH, 4, 18, _never_handled, _never_refused),
 )
 
-_TABLE = (
+_TABLE: tuple[Api[BrokerServices], ...] = (
     list_offsets.API,
     metadata.API,
     find_coordinator.API,
@@ -61,10 +62,22 @@ _TABLE = (
 )
 
 
-def make_apis() -> tuple[Api, ...]:
-    """The served APIs, ApiVersions among them."""
+_CONTROLLER_TABLE: tuple[Api[ControllerServices], ...] = (
+    describe_configs.API,
+    describe_controllers.API,
+    *forwarded.APIS,
+)
+
+
+def make_apis() -> tuple[Api[BrokerServices], ...]:
+    """What a broker serves, ApiVersions among them."""
     served = (*_HOT, *_TABLE)
     return (*served, api_versions.make_api(served))
+
+
+def make_controller_apis() -> tuple[Api[ControllerServices], ...]:
+    """What a controller serves to clients that talk to it directly (KIP-919), ApiVersions among them."""
+    return (*_CONTROLLER_TABLE, api_versions.make_api(_CONTROLLER_TABLE))
 
 
 def make_hot_handlers(services: BrokerServices) -> Mapping[ApiKey, HotHandler]:

@@ -123,4 +123,5 @@ def _server_command(file: str, supervisor_fd: int) -> Sequence[str]:
 
 def _announce(cluster: DevCluster, directory: str) -> None:
     click.echo(f"Bootstrap servers: {cluster.bootstrap_servers}")
+    click.echo(f"Bootstrap controllers: {cluster.bootstrap_controllers}")
     click.echo(f"Data: {directory}. Ctrl-C stops the cluster.")

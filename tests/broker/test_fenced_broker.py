@@ -90,7 +90,7 @@ def test_what_every_api_does_on_a_fenced_broker_has_been_decided() -> None:
 
 
 @pytest.mark.parametrize("api", [APIS[key] for key in sorted(REFUSES)], ids=lambda api: api.key.name)
-def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api) -> None:
+def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api[Any]) -> None:
     for version in range(api.min_version, api.max_version + 1):
         request = request_class(api.key)()
         if api.key is ApiKey.LIST_OFFSETS:

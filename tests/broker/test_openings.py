@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
+from pykraft.runtime.turns import EndlessTurn
 
 
 class SlowLogs:
@@ -45,7 +46,8 @@ def name_leader(cluster: Any, data_plane: Any, topic: str, *replicas: int) -> No
 def serve_others(broker: Any) -> None:
     """ListOffsets and OffsetForLeaderEpoch, as the whole broker answers them, beside Produce and Fetch."""
     apis = (list_offsets.API, offset_for_leader_epoch.API)
-    server = RequestServer(SimpleNamespace(replicas=broker.replicas), apis, {})  # type: ignore[arg-type]
+    services: Any = SimpleNamespace(replicas=broker.replicas)
+    server = RequestServer(services, apis, {}, EndlessTurn(), broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
     def handle_frame(connection: Any, frame: memoryview, slot: Any) -> None:

@@ -58,6 +58,8 @@ def test_signal_stops_the_cluster_cleanly_and_removes_its_directory(
     with start_pykraft("dev", "--port", "0", *options, TMPDIR=str(tmp_path)) as running:
         bootstrap = bootstrap_servers(running)
         assert len(bootstrap.split(",")) == nodes
+        controllers = running.wait_for("Bootstrap controllers:").split(": ")[1].split(",")
+        assert len({*controllers, *bootstrap.split(",")}) == 2 * nodes
         directory = Path(running.wait_for("Data: ").removeprefix("Data: ").split(". ")[0])
         assert directory.parent == tmp_path and len(list(directory.glob("node-*/"))) == nodes
         created = pykraft("topics", "--bootstrap-server", bootstrap, "--create", "--topic", "t")

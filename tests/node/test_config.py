@@ -29,6 +29,27 @@ def test_a_combined_node_is_read() -> None:
     assert config.controller_listener is not None
     assert config.controller_listener.port == 9093
     assert config.topic_defaults == {"retention.ms": "7200000", "segment.bytes": "2000000"}
+    assert config.controller_client_listeners == ()
+
+
+@pytest.mark.parametrize("roles", ["broker,controller", "controller"])
+def test_further_controller_listeners_are_for_clients(roles: str) -> None:
+    clients = "PLAINTEXT://:9092," if "broker" in roles else ""
+    config = load_server_config(
+        COMBINED,
+        {
+            "process.roles": roles,
+            "listeners": f"{clients}KAFKA://host1:9094,CONTROLLER://localhost:9093,ALSO://host1:9095",
+            "controller.listener.names": "CONTROLLER,KAFKA,ELSEWHERE,KAFKA,ALSO",
+        },
+    )
+    assert config.controller_listener is not None and config.controller_listener.port == 9093
+    found = config.controller_client_listeners
+    assert [(one.name, one.host, one.port) for one in found] == [
+        ("KAFKA", "host1", 9094),
+        ("ALSO", "host1", 9095),
+    ]
+    assert all(one.name == "PLAINTEXT" for one in config.broker_listeners)
 
 
 def test_an_override_wins_over_the_file() -> None:
@@ -69,6 +90,15 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "host that clients can reach"),
         ({"log.segment.bytes": "ten"}, "not a number"),
         ({"log.dirs": "/a,/b,/a/"}, "log.dirs names a directory twice"),
+        (
+            {
+                "process.roles": "broker",
+                "node.id": "2",
+                "listeners": "PLAINTEXT://:9092,KAFKA://:9094",
+                "controller.listener.names": "CONTROLLER,KAFKA",
+            },
+            "listeners has KAFKA, but process.roles is broker",
+        ),
         ({"broker.session.timeout.ms": "1500"}, "must be less than broker.session.timeout.ms"),
     ],
 )

@@ -1,0 +1,40 @@
+"""DescribeCluster (60), versions 0-2, on a controller's listener (KIP-919).
+
+The controllers that have said that they listen under the name of the caller's listener, and which of them is
+active; -1 while nobody is, or while it has not said so. It describes controllers (endpoint type 2) only, so
+version 0, which cannot ask for them, is refused.
+"""
+
+from __future__ import annotations
+
+from pykraft.broker.apis.describe_cluster import error_response, refuse_endpoint_type
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.services import ControllerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from pykraft.kafka_protocol.request_context import RequestContext
+
+_CONTROLLERS = 2
+
+
+async def handle(
+    services: ControllerServices, context: RequestContext, request: Message, version: int
+) -> Message:
+    refuse_endpoint_type(request, version, served=_CONTROLLERS)
+    listed = [
+        DescribeClusterBroker(broker_id=registration.controller_id, host=endpoint.host, port=endpoint.port)
+        for _, registration in sorted(services.metadata.image.controllers.items())
+        for endpoint in registration.endpoints
+        if endpoint.name == context.listener
+    ]
+    leader_id = services.leader_id()
+    active = [controller.broker_id for controller in listed if controller.broker_id == leader_id]
+    return DescribeClusterResponse(
+        endpoint_type=_CONTROLLERS,
+        cluster_id=services.metadata.cluster_id,
+        controller_id=active[0] if active else -1,
+        brokers=listed,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, error_response)

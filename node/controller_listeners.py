@@ -1,0 +1,120 @@
+"""A controller's listeners for clients: Kafka's protocol, beside the gRPC of the quorum (KIP-919).
+
+``controller.listener.names`` names them behind its first, which is the quorum's. Tools that are given
+``--bootstrap-controller`` ask here what they could as well ask through a broker. The active controller
+decides itself; any other answers NOT_CONTROLLER (what asks the quorum: NOT_LEADER_OR_FOLLOWER) and tells in
+DescribeCluster who is active, as Kafka's controllers do.
+
+One port for both protocols would need an acceptor of our own in front of gRPC, which takes no socket that
+somebody else has accepted: every byte of the quorum would pass through this process once more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pykraft.broker.apis.table import make_controller_apis
+from pykraft.broker.listener import KafkaListener
+from pykraft.broker.request_server import RequestServer
+from pykraft.broker.services import ControllerServices
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.forwarding import QUORUM_REQUESTS
+from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import Endpoint
+from pykraft.node.broker_settings import listener_limits, server_properties
+from pykraft.node.config import ServerConfig
+from pykraft.quorum.driver import QuorumNode
+from pykraft.runtime.tcp import StreamRuntime
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerListeners:
+    """All of one controller's; possibly none."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        cluster_id: str,
+        controller: ControllerDriver,
+        quorum: QuorumNode,
+        runtime: StreamRuntime,
+    ) -> None:
+        services = ControllerServices(
+            metadata=_CommittedView(config.node_id, cluster_id, controller),
+            controller=_OwnController(controller),
+            server_properties=server_properties(config),
+            kraft_version=lambda: quorum.voters.kraft_version,
+            leader_id=lambda: quorum.leader.leader_id,
+        )
+        self._requests = RequestServer(services, make_controller_apis(), {}, runtime.budget)
+        limits = listener_limits(config)
+        self._listeners = [
+            (one, KafkaListener(runtime, one.host or None, one.port, one.name, self._requests, limits))
+            for one in config.controller_client_listeners
+        ]
+
+    async def bind(self) -> tuple[Endpoint, ...]:
+        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
+        return tuple([configured.endpoint(await listener.bind()) for configured, listener in self._listeners])
+
+    async def start_serving(self) -> None:
+        if not self._listeners:
+            logger.info(
+                "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
+                " finds no listener here"
+            )
+        for _, listener in self._listeners:
+            await listener.start_serving()
+
+    async def stop(self) -> None:
+        for _, listener in self._listeners:
+            await listener.stop_listening()
+        await self._requests.close()
+        for _, listener in self._listeners:
+            await listener.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _CommittedView:
+    """What is committed, as far as this controller has heard."""
+
+    node_id: int
+    cluster_id: str
+    _controller: ControllerDriver
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._controller.committed_image
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnController:
+    """This node's controller in the place of a broker's line to the active one."""
+
+    _driver: ControllerDriver
+
+    async def forward(
+        self,
+        api_key: int,
+        api_version: int,
+        body: bytes,
+        *,
+        principal: str,
+        client_id: str,
+        client_address: str,
+        listener: str,
+        timeout_ms: int,
+    ) -> bytes:
+        context = RequestContext(
+            principal=principal, listener=listener, client_id=client_id, client_address=client_address
+        )
+        try:
+            return await self._driver.forward(context, api_key, api_version, body, timeout_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER and api_key in QUORUM_REQUESTS:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None
+            raise

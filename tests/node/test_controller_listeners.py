@@ -1,0 +1,240 @@
+"""Kafka's protocol on a controller's own listeners: real nodes in this process, asked without any broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykraft.jepsen_like.free_ports import free_ports
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_client.errors import ConnectionFailedError
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import create_topics, describe_configs, describe_quorum, update_features
+from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.node.config import load_server_config
+from pykraft.node.format import format_directories
+from pykraft.node.node import Node
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.os_disk import OsDisk
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 60
+DEADLINE_MS = 2**40
+CONTROLLERS, BROKERS = 2, 1
+
+
+class Controllers:
+    """Controllers with ids from 1 on; ``ports`` are those of their listeners for clients."""
+
+    def __init__(self, directory: Path, count: int, properties: Mapping[str, str]) -> None:
+        drawn = free_ports(2 * count)
+        ids = range(1, count + 1)
+        quorum_ports = dict(zip(ids, drawn[:count], strict=True))
+        self.ports = dict(zip(ids, drawn[count:], strict=True))
+        self.fatal: list[BaseException] = []
+        self.nodes = []
+        for node_id in ids:
+            values = {
+                "process.roles": "controller",
+                "node.id": str(node_id),
+                "listeners": f"QUORUM://{HOST}:{quorum_ports[node_id]},KAFKA://{HOST}:{self.ports[node_id]}",
+                "controller.listener.names": "QUORUM,KAFKA",
+                "controller.quorum.voters": ",".join(
+                    f"{i}@{HOST}:{port}" for i, port in quorum_ports.items()
+                ),
+                "controller.quorum.election.timeout.ms": "300",
+                "log.dirs": str(directory / str(node_id)),
+            } | dict(properties)
+            config = load_server_config("\n".join(f"{key}={value}" for key, value in values.items()))
+            format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0)
+            self.nodes.append(Node(config, OsDisk(), SystemClock(), self.fatal.append))
+
+    async def connect(self, node_id: int) -> Connection:
+        return await Connection.open(
+            AsyncioNetwork(), Address(HOST, self.ports[node_id]), "test", DEADLINE_MS
+        )
+
+    async def describe(
+        self, node_id: int, endpoint_type: int = CONTROLLERS, version: int = 2
+    ) -> DescribeClusterResponse:
+        connection = await self.connect(node_id)
+        try:
+            request = DescribeClusterRequest(endpoint_type=endpoint_type)
+            return await connection.call(request, DescribeClusterResponse, DEADLINE_MS, max_version=version)
+        finally:
+            connection.close()
+
+    async def wait_for_active(self) -> int:
+        """The active controller, once every controller lists all of them."""
+        while True:
+            answers = [await self.describe(node_id) for node_id in self.ports]
+            leaders = {answer.controller_id for answer in answers}
+            if (
+                -1 not in leaders
+                and len(leaders) == 1
+                and all(len(answer.brokers) == len(self.ports) for answer in answers)
+            ):
+                return int(leaders.pop())
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(directory: Path, count: int, **properties: str) -> AsyncIterator[Controllers]:
+    controllers = Controllers(
+        directory, count, {key.replace("_", "."): value for key, value in properties.items()}
+    )
+    async with AsyncExitStack() as stack:
+        for node in controllers.nodes:
+            stack.push_async_callback(node.stop)
+            await node.start()
+        yield controllers
+    assert controllers.fatal == []
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await scenario()
+
+    asyncio.run(main())
+
+
+def test_only_the_active_controller_decides_and_every_one_says_who_that_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, 3) as controllers:
+            active = await controllers.wait_for_active()
+            for node_id in controllers.ports:
+                answer = await controllers.describe(node_id)
+                assert answer.endpoint_type == CONTROLLERS and answer.cluster_id == "c"
+                assert {one.broker_id: one.port for one in answer.brokers} == controllers.ports
+                connection = await controllers.connect(node_id)
+                features = await connection.call(
+                    update_features.UpdateFeaturesRequest(
+                        feature_updates=[
+                            update_features.FeatureUpdateKey(
+                                feature="group.version", max_version_level=1, upgrade_type=1
+                            )
+                        ]
+                    ),
+                    update_features.UpdateFeaturesResponse,
+                    DEADLINE_MS,
+                )
+                topics = await connection.call(
+                    create_topics.CreateTopicsRequest(
+                        topics=[create_topics.CreatableTopic(name="t", num_partitions=1)], timeout_ms=5000
+                    ),
+                    create_topics.CreateTopicsResponse,
+                    DEADLINE_MS,
+                )
+                quorum = await connection.call(
+                    describe_quorum.DescribeQuorumRequest(
+                        topics=[
+                            describe_quorum.DescribeQuorumRequestTopicData(
+                                topic_name="__cluster_metadata",
+                                partitions=[
+                                    describe_quorum.DescribeQuorumRequestPartitionData(partition_index=0)
+                                ],
+                            )
+                        ]
+                    ),
+                    describe_quorum.DescribeQuorumResponse,
+                    DEADLINE_MS,
+                )
+                connection.close()
+                codes = [features.error_code, topics.topics[0].error_code, quorum.error_code]
+                if node_id == active:
+                    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE]
+                    assert quorum.topics[0].partitions[0].leader_id == active
+                else:
+                    refused = ErrorCode.NOT_CONTROLLER
+                    assert codes == [refused, refused, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+    run(scenario)
+
+
+def test_controllers_describe_controllers_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, 1) as controllers:
+            await controllers.wait_for_active()
+            expected = {
+                (CONTROLLERS, 1): ErrorCode.NONE,
+                (BROKERS, 1): ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                (7, 2): ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                (BROKERS, 0): ErrorCode.INVALID_REQUEST,
+            }
+            for (endpoint_type, version), code in expected.items():
+                answer = await controllers.describe(1, endpoint_type, version)
+                assert answer.error_code == code, (endpoint_type, version)
+                assert bool(answer.brokers) == (code == ErrorCode.NONE)
+
+    run(scenario)
+
+
+def test_what_the_listener_serves_is_what_it_advertises(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, 1) as controllers:
+            await controllers.wait_for_active()
+            connection = await controllers.connect(1)
+            served = {ApiKey(key).name for key in connection.versions}
+            assert served == {
+                *("API_VERSIONS", "CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS", "DESCRIBE_CONFIGS"),
+                *("ALTER_CONFIGS", "INCREMENTAL_ALTER_CONFIGS", "ELECT_LEADERS", "DESCRIBE_QUORUM"),
+                *("ALTER_PARTITION_REASSIGNMENTS", "LIST_PARTITION_REASSIGNMENTS", "UPDATE_FEATURES"),
+                *("DESCRIBE_CLUSTER", "UNREGISTER_BROKER", "ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER"),
+            }
+            assert connection.finalized_features["group.version"] == 1
+            own = describe_configs.DescribeConfigsResource(
+                resource_type=4, resource_name="1", configuration_keys=["node.id"]
+            )
+            answer = await connection.call(
+                describe_configs.DescribeConfigsRequest(resources=[own]),
+                describe_configs.DescribeConfigsResponse,
+                DEADLINE_MS,
+            )
+            assert [(c.name, c.value) for c in answer.results[0].configs] == [("node.id", "1")]
+            # What a broker serves and a controller does not ends this connection, and no other.
+            other = await controllers.connect(1)
+            other.versions[ApiKey.METADATA] = (0, 13)
+            with pytest.raises(ConnectionFailedError):
+                await other.call(MetadataRequest(topics=None), MetadataResponse, DEADLINE_MS)
+            again = await connection.call(
+                DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse, DEADLINE_MS
+            )
+            assert again.error_code == ErrorCode.NONE
+            connection.close()
+
+    run(scenario)
+
+
+def test_connections_of_clients_are_bounded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, 1, max_connections="2") as controllers:
+            held = [await controllers.connect(1) for _ in range(2)]
+            with pytest.raises(ConnectionFailedError):
+                await controllers.connect(1)
+            for connection in held:
+                connection.close()
+            await until_taken_again(controllers)
+
+    run(scenario)
+
+
+async def until_taken_again(controllers: Controllers) -> None:
+    """That connections were closed is noticed a little later."""
+    while True:
+        try:
+            await controllers.describe(1)
+            return
+        except ConnectionFailedError:
+            await asyncio.sleep(0.01)
