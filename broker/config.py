@@ -64,7 +64,6 @@ class BrokerConfig:
     file_delete_delay_ms: int = 60_000
 
     fetch_max_bytes: int = 57_671_680
-    max_connections: int = 2_147_483_647
     producer_id_expiration_ms: int = 86_400_000
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

@@ -61,9 +61,10 @@ class KafkaListener:
     def connection_count(self) -> int:
         return self._server.connection_count
 
-    def limit_connections(self, max_connections: int) -> None:
-        """Change ``max.connections``; connections that are open stay."""
+    def limit_connections(self, max_connections: int, max_connections_per_ip: int) -> None:
+        """Change ``max.connections`` and ``max.connections.per.ip``; connections that are open stay."""
         self._server.max_connections = max_connections
+        self._server.max_connections_per_ip = max_connections_per_ip
 
     async def start(self) -> int:
         """Bind and listen; returns the port."""

@@ -59,6 +59,14 @@ class ControllerPort(Protocol):
         ...
 
 
+class Loggers(Protocol):
+    """Who logs what on this node, in Kafka's words for levels."""
+
+    def levels(self) -> Mapping[str, str]: ...
+
+    def set_level(self, name: str, level: str | None) -> None: ...
+
+
 class NodeServices(Protocol):
     """What brokers and controllers have in common, for handlers that serve on both."""
 
@@ -74,6 +82,9 @@ class NodeServices(Protocol):
     @property
     def kraft_version(self) -> Callable[[], int]: ...
 
+    @property
+    def loggers(self) -> Loggers: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerServices:
@@ -83,6 +94,7 @@ class ControllerServices:
     controller: ControllerPort
     server_properties: Mapping[str, ServerProperty]
     kraft_version: Callable[[], int]
+    loggers: Loggers
     leader_id: Callable[[], int | None]
     """The active controller as far as this one knows."""
 
@@ -100,5 +112,6 @@ class BrokerServices:
     groups: GroupCoordinatorService
     producer_ids: ProducerIdAllocator
     server_properties: Mapping[str, ServerProperty]
+    loggers: Loggers
     kraft_version: Callable[[], int]
     """The quorum's own feature level: 1 where the voters stand in the log (KIP-853)."""

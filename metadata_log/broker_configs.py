@@ -2,7 +2,8 @@
 
 The values live in the metadata log, for one broker or (under the empty name) for all. Precedence of what a
 topic does not set itself: this broker's value, the one for all brokers, the properties file, the default.
-These are Kafka's dynamic properties as far as pykraft reads them; every other one is read at start only.
+These are Kafka's dynamic properties: those that pykraft reads, and those that it keeps for whoever asks
+(:mod:`.stored_broker_configs`). Every other one is read at start only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.metadata_log.stored_broker_configs import OF_ONE_BROKER, STORED_PROPERTIES, THROTTLES
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.runtime.properties import ConfigKey, ConfigType, at_least, unknown_key_message
 
@@ -21,6 +23,9 @@ ALL_BROKERS: Final = ""
 
 MAX_CONNECTIONS: Final = ConfigKey(
     "max.connections", ConfigType.INT, "2147483647", "Connections per broker.", at_least(0)
+)
+MAX_CONNECTIONS_PER_IP: Final = ConfigKey(
+    "max.connections.per.ip", ConfigType.INT, "2147483647", "Connections from one address.", at_least(0)
 )
 PRODUCER_ID_EXPIRATION_MS: Final = ConfigKey(
     "producer.id.expiration.ms",
@@ -48,7 +53,10 @@ _SYNONYMS: Final = {
 
 DYNAMIC_BROKER_CONFIGS: Final[Mapping[str, ConfigKey]] = {
     **_SYNONYMS,
+    **STORED_PROPERTIES,
+    **THROTTLES,
     MAX_CONNECTIONS.name: MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP.name: MAX_CONNECTIONS_PER_IP,
     PRODUCER_ID_EXPIRATION_MS.name: PRODUCER_ID_EXPIRATION_MS,
 }
 
@@ -70,6 +78,13 @@ def dynamic_broker_key(name: str, read_only: Iterable[str]) -> ConfigKey:
     raise KafkaError(
         ErrorCode.INVALID_CONFIG, unknown_key_message(name, known | DYNAMIC_BROKER_CONFIGS.keys())
     )
+
+
+def dynamic_key_of_all_brokers(name: str, read_only: Iterable[str]) -> ConfigKey:
+    """As :func:`dynamic_broker_key`; INVALID_REQUEST also for what each broker has to be given by itself."""
+    if name in OF_ONE_BROKER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be set for one broker, not for all of them")
+    return dynamic_broker_key(name, read_only)
 
 
 def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from pykraft.runtime.properties import (
     ConfigType,
     ConfigValue,
     at_least,
+    between,
     one_of,
     unknown_key_message,
 )
@@ -37,16 +38,8 @@ class TopicConfigKey(ConfigKey):
     broker_synonym: str = ""
 
 
-def _between(minimum: float, maximum: float) -> Validator:
-    def check(value: ConfigValue) -> str | None:
-        assert isinstance(value, int | float)
-        return None if minimum <= value <= maximum else f"Value must be between {minimum} and {maximum}"
-
-    return check
-
-
 def _gzip_level(value: ConfigValue) -> str | None:
-    return None if value == -1 else _between(1, 9)(value)
+    return None if value == -1 else between(1, 9)(value)
 
 
 def _disabled(value: ConfigValue) -> str | None:
@@ -96,7 +89,7 @@ _KEYS: Final = (
         "9",
         "The level used where the broker compresses with lz4.",
         "compression.lz4.level",
-        _between(1, 17),
+        between(1, 17),
     ),
     _key(
         "compression.type",
@@ -112,7 +105,7 @@ _KEYS: Final = (
         "3",
         "The level used where the broker compresses with zstd.",
         "compression.zstd.level",
-        _between(-131072, 22),
+        between(-131072, 22),
     ),
     _key(
         "delete.retention.ms",
@@ -232,7 +225,7 @@ _KEYS: Final = (
         "0.5",
         "The share of uncompacted bytes from which a log is compacted.",
         "log.cleaner.min.cleanable.ratio",
-        _between(0, 1),
+        between(0, 1),
     ),
     _key(
         "min.compaction.lag.ms",

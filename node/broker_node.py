@@ -29,7 +29,12 @@ from pykraft.broker.request_server import RequestServer
 from pykraft.broker.services import BrokerServices
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.connection import RequestHandler
-from pykraft.metadata_log.broker_configs import MAX_CONNECTIONS, concerns_broker, dynamic_broker_values
+from pykraft.metadata_log.broker_configs import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    concerns_broker,
+    dynamic_broker_values,
+)
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
@@ -43,6 +48,7 @@ from pykraft.node.incarnation import Incarnation
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.rpc import RpcTransport
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
@@ -133,6 +139,7 @@ class BrokerNode:
             groups=self._groups,
             producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
             server_properties=server_properties(self._server_config),
+            loggers=ProcessLoggers(),
             kraft_version=lambda: quorum.voters.kraft_version,
         )
         self._requests = RequestServer(
@@ -216,9 +223,13 @@ class BrokerNode:
             self._limit_connections(image)
 
     def _limit_connections(self, image: MetadataImage) -> None:
-        text = dynamic_broker_values(image, self._config.node_id).get(MAX_CONNECTIONS.name)
+        values = dynamic_broker_values(image, self._config.node_id)
+        limits = [
+            int(values.get(key.name, self._server_config.integer(key.name)))
+            for key in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
+        ]
         for listener in self._listeners:
-            listener.limit_connections(self._config.max_connections if text is None else int(text))
+            listener.limit_connections(*limits)
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(

@@ -9,8 +9,13 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config import COARSER_UNITS, ServerConfig
 from pykraft.node.config_keys import SERVER_KEYS
-from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
-from pykraft.runtime.properties import ConfigKey, ConfigValue
+from pykraft.node.kafka_keys import DESCRIBED_KAFKA_KEYS, UNUSED_KAFKA_KEYS
+from pykraft.runtime.properties import ConfigKey, ConfigType, ConfigValue
+
+_COARSER_KEYS = {
+    name: ConfigKey(name, ConfigType.INT, None, f"Stands for {fine}, where that is not given.")
+    for name, (fine, _) in COARSER_UNITS.items()
+}
 
 
 def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
@@ -43,7 +48,6 @@ def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
         flush_offset_checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         fetch_max_bytes=config.integer("fetch.max.bytes"),
-        max_connections=config.integer("max.connections"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         topic_defaults=config.topic_defaults,
     )
@@ -54,6 +58,7 @@ def listener_limits(config: ServerConfig) -> ListenerLimits:
     return ListenerLimits(
         max_request_bytes=config.integer("socket.request.max.bytes"),
         max_connections=config.integer("max.connections"),
+        max_connections_per_ip=config.integer("max.connections.per.ip"),
         idle_timeout_ms=config.integer("connections.max.idle.ms"),
     )
 
@@ -70,6 +75,9 @@ def server_properties(config: ServerConfig) -> dict[str, ServerProperty]:
     for name, key in sorted(SERVER_KEYS.items()):
         text = _text(config.values[name])
         shown[name] = ServerProperty(key=key, value=text, is_default=text == key.default)
+    for name, key in {**DESCRIBED_KAFKA_KEYS, **_COARSER_KEYS}.items():
+        value = str(config.node_id) if name == "broker.id" else config.unused.get(name, key.default)
+        shown[name] = ServerProperty(key=key, value=value, is_default=value == key.default)
     for name, topic_key in TOPIC_CONFIGS.items():
         synonym = topic_key.broker_synonym
         if synonym:

@@ -33,6 +33,7 @@ COARSER_UNITS = {
     "log.retention.minutes": ("log.retention.ms", 60_000),
     "log.retention.hours": ("log.retention.ms", 3_600_000),
     "log.roll.hours": ("log.roll.ms", 3_600_000),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", 3_600_000),
 }
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")
 _UNKNOWN_HOST = "localhost"
@@ -56,6 +57,8 @@ class ServerConfig:
     static_voters: VoterSet | None
     bootstrap_servers: tuple[RpcAddress, ...]
     topic_defaults: Mapping[str, str]
+    unused: Mapping[str, str]
+    """What the file says of properties that only Kafka uses, and of coarser units."""
 
     @property
     def is_broker(self) -> bool:
@@ -123,6 +126,7 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         static_voters=voters,
         bootstrap_servers=_bootstrap_servers(_list(values, "controller.quorum.bootstrap.servers")),
         topic_defaults=_topic_defaults(given),
+        unused={name: text for name, text in given.items() if name not in SERVER_KEYS.keys() | TOPIC_NAMES},
     )
     _check_auto_join(config)
     return config

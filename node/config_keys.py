@@ -6,7 +6,11 @@ Topic configs with a broker-wide synonym (``log.segment.bytes`` …) are not lis
 
 from __future__ import annotations
 
-from pykraft.metadata_log.broker_configs import MAX_CONNECTIONS, PRODUCER_ID_EXPIRATION_MS
+from pykraft.metadata_log.broker_configs import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    PRODUCER_ID_EXPIRATION_MS,
+)
 from pykraft.runtime.properties import ConfigKey, ConfigType, at_least, one_of
 
 _BOOL, _STRING, _INT, _LONG, _LIST = (
@@ -89,6 +93,7 @@ BROKER_KEYS = _table(
     ConfigKey("fetch.max.bytes", _INT, "57671680", "The most bytes in one Fetch answer.", at_least(1024)),
     ConfigKey("socket.request.max.bytes", _INT, "104857600", "The largest request taken.", at_least(1)),
     MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
     ConfigKey("connections.max.idle.ms", _LONG, "600000", "Idle connections are closed after this."),
     ConfigKey("controlled.shutdown.enable", _BOOL, "true", "Hand over leaderships before stopping."),
     PRODUCER_ID_EXPIRATION_MS,

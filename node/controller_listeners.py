@@ -27,6 +27,7 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.node.broker_settings import listener_limits, server_properties
 from pykraft.node.config import ServerConfig
 from pykraft.quorum.driver import QuorumNode
+from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.tcp import StreamRuntime
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class ControllerListeners:
             controller=_OwnController(controller),
             server_properties=server_properties(config),
             kraft_version=lambda: quorum.voters.kraft_version,
+            loggers=ProcessLoggers(),
             leader_id=lambda: quorum.leader.leader_id,
         )
         self._requests = RequestServer(services, make_controller_apis(), {}, runtime.budget)

@@ -1,93 +1,252 @@
-"""Names of server properties that Kafka knows and pykraft does not use.
+"""Server properties that Kafka knows and pykraft does not use.
 
-A file written for Kafka starts here too: each of these earns one warning and has no effect.
+A file written for Kafka starts here too: each of these earns one warning and has no effect. Those that Kafka
+4.3 lists when it describes a broker are listed here as well, with its types and defaults.
 """
 
 from __future__ import annotations
 
-UNUSED_KAFKA_KEYS = frozenset(
+from collections.abc import Mapping
+from typing import Final
+
+from pykraft.metadata_log.stored_broker_configs import STORED_PROPERTIES, THROTTLES
+from pykraft.runtime.properties import ConfigKey, ConfigType
+
+_BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
+_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+_CLASS, _PASSWORD = ConfigType.CLASS, ConfigType.PASSWORD
+
+STATIC_KAFKA_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", _INT, "100", "The longest pause before a partition is added to a transaction anew."),
+    ConfigKey("add.partitions.to.txn.retry.backoff.ms", _INT, "20", "The first pause before a partition is added to a transaction anew."),
+    ConfigKey("alter.config.policy.class.name", _CLASS, None, "A class that may refuse changes of configurations."),
+    ConfigKey("alter.log.dirs.replication.quota.window.num", _INT, "11", "Samples kept for the quota of moves between directories."),
+    ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("authorizer.class.name", _STRING, "", "The class that decides who may do what."),
+    ConfigKey("broker.id", _INT, "-1", "The older name of node.id."),
+    ConfigKey("client.quota.callback.class", _CLASS, None, "A class that finds the quota of a client."),
+    ConfigKey("config.providers", _LIST, "", "Where values written as ${provider:…} come from."),
+    ConfigKey("connection.failed.authentication.delay.ms", _INT, "100", "How long a connection stays open after authentication failed."),
+    ConfigKey("connections.max.reauth.ms", _LONG, "0", "How long an authentication lasts; 0 for as long as the connection."),
+    ConfigKey("controller.quorum.append.linger.ms", _INT, "25", "How long the quorum's leader collects records before it writes them."),
+    ConfigKey("controller.quota.window.num", _INT, "11", "Samples kept for the quota of changes by the controller."),
+    ConfigKey("controller.quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("controller.socket.timeout.ms", _INT, "30000", "Patience of a broker with a silent controller."),
+    ConfigKey("create.topic.policy.class.name", _CLASS, None, "A class that may refuse new topics."),
+    ConfigKey("delegation.token.expiry.check.interval.ms", _LONG, "3600000", "How often expired delegation tokens are looked for."),
+    ConfigKey("delegation.token.expiry.time.ms", _LONG, "86400000", "How long a delegation token lasts unless renewed."),
+    ConfigKey("delegation.token.max.lifetime.ms", _LONG, "604800000", "Beyond this a delegation token cannot be renewed."),
+    ConfigKey("delegation.token.secret.key", _PASSWORD, None, "The secret that delegation tokens are signed with."),
+    ConfigKey("delete.records.purgatory.purge.interval.requests", _INT, "1", "Finished DeleteRecords requests kept before the waiting ones are tidied."),
+    ConfigKey("delete.topic.enable", _BOOLEAN, "true", "Whether topics can be deleted."),
+    ConfigKey("early.start.listeners", _LIST, None, "Listeners that open before everybody may be authorized."),
+    ConfigKey("fetch.purgatory.purge.interval.requests", _INT, "1000", "Finished fetches kept before the waiting ones are tidied."),
+    ConfigKey("group.consumer.max.assignment.interval.ms", _INT, "15000", "The most that a group may set for that."),
+    ConfigKey("group.consumer.max.heartbeat.interval.ms", _INT, "15000", "The longest heartbeat interval that a consumer group may set."),
+    ConfigKey("group.consumer.max.session.timeout.ms", _INT, "60000", "The longest session that a consumer group may set."),
+    ConfigKey("group.consumer.migration.policy", _STRING, "bidirectional", "Which way groups may go over between the two protocols."),
+    ConfigKey("group.consumer.min.assignment.interval.ms", _INT, "0", "The least that a group may set for its assignment interval."),
+    ConfigKey("group.consumer.min.heartbeat.interval.ms", _INT, "5000", "The shortest heartbeat interval that a consumer group may set."),
+    ConfigKey("group.consumer.min.session.timeout.ms", _INT, "45000", "The shortest session that a consumer group may set."),
+    ConfigKey("group.coordinator.append.linger.ms", _INT, "-1", "How long a coordinator collects records before it writes them; -1 adapts."),
+    ConfigKey("group.coordinator.background.threads", _INT, "2", "Threads that compute what groups wait for."),
+    ConfigKey("group.coordinator.threads", _INT, "4", "Threads of the group coordinator."),
+    ConfigKey("group.share.assignors", _LIST, "simple", "Server-side assignors of share groups."),
+    ConfigKey("group.share.delivery.count.limit", _INT, "5", "How often a record is delivered to a share group at most."),
+    ConfigKey("group.share.heartbeat.interval.ms", _INT, "5000", "Heartbeat interval told to members of share groups."),
+    ConfigKey("group.share.max.assignment.interval.ms", _INT, "15000", "The most that a share group may set for its assignment interval."),
+    ConfigKey("group.share.max.delivery.count.limit", _INT, "10", "The most that a share group may set for deliveries."),
+    ConfigKey("group.share.max.heartbeat.interval.ms", _INT, "15000", "The longest heartbeat interval that a share group may set."),
+    ConfigKey("group.share.max.partition.max.record.locks", _INT, "4000", "The most that a share group may set for records locked in a partition."),
+    ConfigKey("group.share.max.record.lock.duration.ms", _INT, "60000", "The longest lock that a share group may set."),
+    ConfigKey("group.share.max.session.timeout.ms", _INT, "60000", "The longest session that a share group may set."),
+    ConfigKey("group.share.max.share.sessions", _INT, "2000", "Share sessions of one broker."),
+    ConfigKey("group.share.max.size", _INT, "200", "Members of a share group."),
+    ConfigKey("group.share.min.assignment.interval.ms", _INT, "0", "The least that a share group may set for its assignment interval."),
+    ConfigKey("group.share.min.delivery.count.limit", _INT, "2", "The least that a share group may set for deliveries."),
+    ConfigKey("group.share.min.heartbeat.interval.ms", _INT, "5000", "The shortest heartbeat interval that a share group may set."),
+    ConfigKey("group.share.min.partition.max.record.locks", _INT, "100", "The least that a share group may set for records locked in a partition."),
+    ConfigKey("group.share.min.record.lock.duration.ms", _INT, "15000", "The shortest lock that a share group may set."),
+    ConfigKey("group.share.min.session.timeout.ms", _INT, "45000", "The shortest session that a share group may set."),
+    ConfigKey("group.share.partition.max.record.locks", _INT, "2000", "Records locked in one partition by a share group."),
+    ConfigKey("group.share.record.lock.duration.ms", _INT, "30000", "How long a member of a share group holds a record."),
+    ConfigKey("group.share.session.timeout.ms", _INT, "45000", "Session of members of share groups."),
+    ConfigKey("group.streams.heartbeat.interval.ms", _INT, "5000", "Heartbeat interval told to members of streams groups."),
+    ConfigKey("group.streams.initial.rebalance.delay.ms", _INT, "3000", "How long an empty streams group waits for more members."),
+    ConfigKey("group.streams.max.assignment.interval.ms", _INT, "15000", "The most that a streams group may set for its assignment interval."),
+    ConfigKey("group.streams.max.heartbeat.interval.ms", _INT, "15000", "The longest heartbeat interval that a streams group may set."),
+    ConfigKey("group.streams.max.session.timeout.ms", _INT, "60000", "The longest session that a streams group may set."),
+    ConfigKey("group.streams.max.size", _INT, "2147483647", "Members of a streams group."),
+    ConfigKey("group.streams.max.standby.replicas", _INT, "2", "The most standby replicas that a streams group may set."),
+    ConfigKey("group.streams.min.assignment.interval.ms", _INT, "0", "The least that a streams group may set for its assignment interval."),
+    ConfigKey("group.streams.min.heartbeat.interval.ms", _INT, "5000", "The shortest heartbeat interval that a streams group may set."),
+    ConfigKey("group.streams.min.session.timeout.ms", _INT, "45000", "The shortest session that a streams group may set."),
+    ConfigKey("group.streams.num.standby.replicas", _INT, "0", "Standby replicas of a task in a streams group."),
+    ConfigKey("group.streams.session.timeout.ms", _INT, "45000", "Session of members of streams groups."),
+    ConfigKey("kafka.metrics.polling.interval.secs", _INT, "10", "How often the older metrics reporters are asked."),
+    ConfigKey("kafka.metrics.reporters", _LIST, "", "Classes of the older metrics reporters."),
+    ConfigKey("log.cleaner.enable", _BOOLEAN, "true", "Whether logs are compacted at all."),
+    ConfigKey("log.dir.failure.timeout.ms", _LONG, "30000", "How long a broker with a failed directory tries to tell the controller."),
+    ConfigKey("log.flush.scheduler.interval.ms", _LONG, "9223372036854775807", "How often logs are looked at for a flush that is due."),
+    ConfigKey("log.flush.start.offset.checkpoint.interval.ms", _INT, "60000", "How often log start offsets are written down."),
+    ConfigKey("max.incremental.fetch.session.cache.slots", _INT, "1000", "Fetch sessions kept."),
+    ConfigKey("max.request.partition.size.limit", _INT, "2000", "Partitions in one answer of DescribeTopicPartitions."),
+    ConfigKey("metric.reporters", _LIST, "org.apache.kafka.common.metrics.JmxReporter", "Classes that metrics are handed to."),
+    ConfigKey("metrics.num.samples", _INT, "2", "Samples kept of a metric."),
+    ConfigKey("metrics.recording.level", _STRING, "INFO", "How much is measured."),
+    ConfigKey("metrics.sample.window.ms", _LONG, "30000", "Length of one such sample."),
+    ConfigKey("num.replica.alter.log.dirs.threads", _INT, None, "Threads that move replicas between directories."),
+    ConfigKey("offsets.load.buffer.size", _INT, "5242880", "Bytes read at a time when a group coordinator loads."),
+    ConfigKey("offsets.topic.compression.codec", _INT, "0", "Compression of __consumer_offsets, as a number."),
+    ConfigKey("principal.builder.class", _CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", "The class that names who is at the other end."),
+    ConfigKey("producer.purgatory.purge.interval.requests", _INT, "1000", "Finished produce requests kept before the waiting ones are tidied."),
+    ConfigKey("queued.max.request.bytes", _LONG, "-1", "Bytes of requests waiting for a thread; -1 for no bound."),
+    ConfigKey("queued.max.requests", _INT, "500", "Requests waiting for a thread."),
+    ConfigKey("quota.window.num", _INT, "11", "Samples kept for the quotas of clients."),
+    ConfigKey("quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("remote.log.manager.copy.quota.window.num", _INT, "11", "Samples kept for that quota."),
+    ConfigKey("remote.log.manager.copy.quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("remote.log.manager.fetch.quota.window.num", _INT, "11", "Samples kept for that quota."),
+    ConfigKey("remote.log.manager.fetch.quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("remote.log.manager.task.interval.ms", _LONG, "30000", "How often tiered storage looks for work."),
+    ConfigKey("remote.log.manager.thread.pool.size", _INT, "2", "Threads of tiered storage."),
+    ConfigKey("remote.log.metadata.custom.metadata.max.bytes", _INT, "128", "The largest note a storage plugin may keep with a segment."),
+    ConfigKey("remote.log.metadata.manager.class.name", _STRING, "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager", "The class that knows the tiered segments."),
+    ConfigKey("remote.log.metadata.manager.class.path", _STRING, None, "Where that class is."),
+    ConfigKey("remote.log.metadata.manager.impl.prefix", _STRING, "rlmm.config.", "The prefix of that class's own properties."),
+    ConfigKey("remote.log.metadata.manager.listener.name", _STRING, None, "The listener by which that class reaches brokers."),
+    ConfigKey("remote.log.reader.max.pending.tasks", _INT, "100", "Reads of tiered storage waiting for a thread."),
+    ConfigKey("remote.log.storage.manager.class.name", _STRING, None, "The class that stores tiered segments."),
+    ConfigKey("remote.log.storage.manager.class.path", _STRING, None, "Where that class is."),
+    ConfigKey("remote.log.storage.manager.impl.prefix", _STRING, "rsm.config.", "The prefix of that class's own properties."),
+    ConfigKey("remote.log.storage.system.enable", _BOOLEAN, "false", "Tiered storage."),
+    ConfigKey("replica.selector.class", _STRING, None, "The class that chooses which replica a consumer reads."),
+    ConfigKey("replica.socket.receive.buffer.bytes", _INT, "65536", "Socket receive buffer of a follower."),
+    ConfigKey("replication.quota.window.num", _INT, "11", "Samples kept for the quotas of replication."),
+    ConfigKey("replication.quota.window.size.seconds", _INT, "1", "Length of one such sample."),
+    ConfigKey("request.timeout.ms", _INT, "30000", "Patience of a broker's own client with an answer."),
+    ConfigKey("sasl.client.callback.handler.class", _CLASS, None, "The class that gives a SASL client its credentials."),
+    ConfigKey("sasl.enabled.mechanisms", _LIST, "GSSAPI", "SASL mechanisms that clients may use."),
+    ConfigKey("sasl.jaas.config", _PASSWORD, None, "The login of SASL connections, in JAAS form."),
+    ConfigKey("sasl.kerberos.kinit.cmd", _STRING, "/usr/bin/kinit", "Where kinit is."),
+    ConfigKey("sasl.kerberos.min.time.before.relogin", _LONG, "60000", "The shortest time between two Kerberos logins."),
+    ConfigKey("sasl.kerberos.principal.to.local.rules", _LIST, "DEFAULT", "How Kerberos names become short names."),
+    ConfigKey("sasl.kerberos.service.name", _STRING, None, "The Kerberos name of this service."),
+    ConfigKey("sasl.kerberos.ticket.renew.jitter", _DOUBLE, "0.05", "Randomness in the time of a Kerberos renewal."),
+    ConfigKey("sasl.kerberos.ticket.renew.window.factor", _DOUBLE, "0.8", "Which share of a ticket's life passes before it is renewed."),
+    ConfigKey("sasl.login.callback.handler.class", _CLASS, None, "The class that gives a SASL login its credentials."),
+    ConfigKey("sasl.login.class", _CLASS, None, "The class that logs in."),
+    ConfigKey("sasl.login.connect.timeout.ms", _INT, None, "Patience with the connection to an identity provider."),
+    ConfigKey("sasl.login.read.timeout.ms", _INT, None, "Patience with an answer of an identity provider."),
+    ConfigKey("sasl.login.refresh.buffer.seconds", _SHORT, "300", "How long before its end a login is refreshed at the latest."),
+    ConfigKey("sasl.login.refresh.min.period.seconds", _SHORT, "60", "The shortest time between two refreshes of a login."),
+    ConfigKey("sasl.login.refresh.window.factor", _DOUBLE, "0.8", "Which share of a login's life passes before it is refreshed."),
+    ConfigKey("sasl.login.refresh.window.jitter", _DOUBLE, "0.05", "Randomness in that time."),
+    ConfigKey("sasl.login.retry.backoff.max.ms", _LONG, "10000", "The longest pause between two tries to log in."),
+    ConfigKey("sasl.login.retry.backoff.ms", _LONG, "100", "The first pause between two tries to log in."),
+    ConfigKey("sasl.mechanism.controller.protocol", _STRING, "GSSAPI", "The SASL mechanism towards controllers."),
+    ConfigKey("sasl.mechanism.inter.broker.protocol", _STRING, "GSSAPI", "The SASL mechanism between brokers."),
+    ConfigKey("sasl.oauthbearer.assertion.algorithm", _STRING, "RS256", "What a client assertion is signed with."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.aud", _STRING, None, "The audience in a client assertion."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.exp.seconds", _INT, "300", "How long a client assertion lasts."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.iss", _STRING, None, "The issuer in a client assertion."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.jti.include", _BOOLEAN, "false", "Whether a client assertion has an id."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.nbf.seconds", _INT, "60", "From how long before now a client assertion holds."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.sub", _STRING, None, "The subject in a client assertion."),
+    ConfigKey("sasl.oauthbearer.assertion.file", _STRING, None, "A file with a ready client assertion."),
+    ConfigKey("sasl.oauthbearer.assertion.private.key.file", _STRING, None, "The key that client assertions are signed with."),
+    ConfigKey("sasl.oauthbearer.assertion.private.key.passphrase", _PASSWORD, None, "The pass phrase of that key."),
+    ConfigKey("sasl.oauthbearer.assertion.template.file", _STRING, None, "Header and claims that client assertions begin with."),
+    ConfigKey("sasl.oauthbearer.client.credentials.client.id", _STRING, None, "The client id shown to the identity provider."),
+    ConfigKey("sasl.oauthbearer.client.credentials.client.secret", _PASSWORD, None, "The secret that belongs to it."),
+    ConfigKey("sasl.oauthbearer.clock.skew.seconds", _INT, "30", "How far clocks of brokers and identity providers may differ."),
+    ConfigKey("sasl.oauthbearer.expected.audience", _LIST, "", "Audiences that tokens must name one of."),
+    ConfigKey("sasl.oauthbearer.expected.issuer", _STRING, None, "Who must have issued tokens."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", _LONG, "3600000", "How often the provider's keys are fetched."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", _LONG, "10000", "The longest pause between two tries to fetch them."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", _LONG, "100", "The first pause between two tries to fetch them."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", _STRING, None, "Where they are."),
+    ConfigKey("sasl.oauthbearer.jwt.retriever.class", _CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", "The class that gets tokens."),
+    ConfigKey("sasl.oauthbearer.jwt.validator.class", _CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator", "The class that checks tokens."),
+    ConfigKey("sasl.oauthbearer.scope", _STRING, None, "The scope asked of the identity provider."),
+    ConfigKey("sasl.oauthbearer.scope.claim.name", _STRING, "scope", "The claim that holds a token's scope."),
+    ConfigKey("sasl.oauthbearer.sub.claim.name", _STRING, "sub", "The claim that holds a token's subject."),
+    ConfigKey("sasl.oauthbearer.token.endpoint.url", _STRING, None, "Where tokens are got."),
+    ConfigKey("sasl.server.callback.handler.class", _CLASS, None, "The class that checks a SASL client's credentials."),
+    ConfigKey("sasl.server.max.receive.size", _INT, "524288", "The largest message of a SASL exchange."),
+    ConfigKey("security.inter.broker.protocol", _STRING, "PLAINTEXT", "The security protocol between brokers."),
+    ConfigKey("security.providers", _STRING, None, "Classes of further security providers."),
+    ConfigKey("share.coordinator.append.linger.ms", _INT, "-1", "How long a share coordinator collects records before it writes them; -1 adapts."),
+    ConfigKey("share.coordinator.load.buffer.size", _INT, "5242880", "Bytes read at a time when a share coordinator loads."),
+    ConfigKey("share.coordinator.snapshot.update.records.per.snapshot", _INT, "500", "Changes of share state between two snapshots of it."),
+    ConfigKey("share.coordinator.state.topic.compression.codec", _INT, "0", "Compression of the share state topic, as a number."),
+    ConfigKey("share.coordinator.state.topic.min.isr", _SHORT, "2", "min.insync.replicas of the share state topic."),
+    ConfigKey("share.coordinator.state.topic.num.partitions", _INT, "50", "Partitions of the share state topic."),
+    ConfigKey("share.coordinator.state.topic.replication.factor", _SHORT, "3", "Replicas of the share state topic."),
+    ConfigKey("share.coordinator.state.topic.segment.bytes", _INT, "104857600", "Segment size of the share state topic."),
+    ConfigKey("share.coordinator.threads", _INT, "1", "Threads of the share coordinator."),
+    ConfigKey("share.coordinator.write.timeout.ms", _INT, "5000", "How long a write of share state may take to replicate."),
+    ConfigKey("share.fetch.purgatory.purge.interval.requests", _INT, "1000", "Finished share fetches kept before the waiting ones are tidied."),
+    ConfigKey("socket.connection.setup.timeout.max.ms", _LONG, "30000", "The longest patience with a connection being made."),
+    ConfigKey("socket.connection.setup.timeout.ms", _LONG, "10000", "The first patience with a connection being made."),
+    ConfigKey("socket.listen.backlog.size", _INT, "50", "Connections waiting to be accepted."),
+    ConfigKey("socket.receive.buffer.bytes", _INT, "102400", "Receive buffer of clients' sockets."),
+    ConfigKey("socket.send.buffer.bytes", _INT, "102400", "Send buffer of clients' sockets."),
+    ConfigKey("ssl.allow.dn.changes", _BOOLEAN, "false", "Whether a new keystore may name somebody else."),
+    ConfigKey("ssl.allow.san.changes", _BOOLEAN, "false", "Whether a new keystore may have other alternative names."),
+    ConfigKey("ssl.cipher.suites", _LIST, "", "TLS cipher suites that may be used."),
+    ConfigKey("ssl.client.auth", _STRING, "none", "Whether TLS clients must show a certificate."),
+    ConfigKey("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3", "TLS versions that may be used."),
+    ConfigKey("ssl.endpoint.identification.algorithm", _STRING, "https", "How a host name is checked against a certificate."),
+    ConfigKey("ssl.engine.factory.class", _CLASS, None, "The class that makes TLS engines."),
+    ConfigKey("ssl.key.password", _PASSWORD, None, "The password of the private key."),
+    ConfigKey("ssl.keymanager.algorithm", _STRING, "SunX509", "The algorithm of the key manager."),
+    ConfigKey("ssl.keystore.certificate.chain", _PASSWORD, None, "The certificates shown, in PEM form."),
+    ConfigKey("ssl.keystore.key", _PASSWORD, None, "The private key, in PEM form."),
+    ConfigKey("ssl.keystore.location", _STRING, None, "The file of the keystore."),
+    ConfigKey("ssl.keystore.password", _PASSWORD, None, "The password of the keystore."),
+    ConfigKey("ssl.keystore.type", _STRING, "JKS", "The format of the keystore."),
+    ConfigKey("ssl.principal.mapping.rules", _STRING, "DEFAULT", "How names in certificates become short names."),
+    ConfigKey("ssl.protocol", _STRING, "TLSv1.3", "The TLS version asked for."),
+    ConfigKey("ssl.provider", _STRING, None, "The security provider of TLS."),
+    ConfigKey("ssl.secure.random.implementation", _STRING, None, "Where TLS takes chance from."),
+    ConfigKey("ssl.trustmanager.algorithm", _STRING, "PKIX", "The algorithm of the trust manager."),
+    ConfigKey("ssl.truststore.certificates", _PASSWORD, None, "The certificates trusted, in PEM form."),
+    ConfigKey("ssl.truststore.location", _STRING, None, "The file of the truststore."),
+    ConfigKey("ssl.truststore.password", _PASSWORD, None, "The password of the truststore."),
+    ConfigKey("ssl.truststore.type", _STRING, "JKS", "The format of the truststore."),
+    ConfigKey("telemetry.max.bytes", _INT, "1048576", "The largest batch of client metrics."),
+    ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", _INT, "10000", "How often timed-out transactions are looked for."),
+    ConfigKey("transaction.max.timeout.ms", _INT, "900000", "The longest time-out of a transaction."),
+    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, "3600000", "How often expired transactional ids are looked for."),
+    ConfigKey("transaction.state.log.load.buffer.size", _INT, "5242880", "Bytes read at a time when a transaction coordinator loads."),
+    ConfigKey("transaction.state.log.min.isr", _INT, "2", "min.insync.replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.num.partitions", _INT, "50", "Partitions of __transaction_state."),
+    ConfigKey("transaction.state.log.replication.factor", _SHORT, "3", "Replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.segment.bytes", _INT, "104857600", "Segment size of __transaction_state."),
+    ConfigKey("transaction.two.phase.commit.enable", _BOOLEAN, "false", "Let others than the producer commit its transactions."),
+    ConfigKey("transactional.id.expiration.ms", _INT, "604800000", "How long an unused transactional id is remembered."),
+)}  # fmt: skip
+"""What Kafka reads at a start only, or what pykraft cannot change while it runs."""
+
+_UNLISTED: Final = frozenset(
     """
-alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
-background.threads broker.id client.quota.callback.class config.providers
-connection.failed.authentication.delay.ms connections.max.reauth.ms controlled.shutdown.max.retries
-controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
-controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quota.window.num
-controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
-create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-delegation.token.max.lifetime.ms delegation.token.secret.key
-delete.records.purgatory.purge.interval.requests delete.topic.enable dir.failure.timeout.ms
-early.start.listeners eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
-follower.replication.throttled.rate group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.migration.policy
-group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
-group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms group.coordinator.threads
-group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
-group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
-group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbeat.interval.ms
-group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
-group.share.partition.max.record.locks group.share.record.lock.duration.ms
-group.share.session.timeout.ms kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.replication.throttled.rate log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
-log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
-log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
-max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
-max.incremental.fetch.session.cache.slots max.request.partition.size.limit
-metadata.log.segment.min.bytes metric.reporters metrics.num.samples
-metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
-num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
-offsets.load.buffer.size offsets.topic.compression.codec principal.builder.class
-producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
-queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds
-remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.copy.disable
-remote.log.delete.on.disable remote.log.index.file.cache.total.size.bytes
-remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
-remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
-remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
-remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
-remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
-remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter
-remote.log.manager.thread.pool.size remote.log.metadata.consume.wait.ms
-remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.initialization.retry.interval.ms
-remote.log.metadata.initialization.retry.max.timeout.ms remote.log.metadata.manager.class.name
-remote.log.metadata.manager.class.path remote.log.metadata.manager.listener.name
-remote.log.metadata.topic.num.partitions remote.log.metadata.topic.replication.factor
-remote.log.metadata.topic.retention.ms remote.log.reader.max.pending.tasks remote.log.reader.threads
-remote.log.storage.manager.class.name remote.log.storage.manager.class.path
-remote.log.storage.system.enable replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class
-replica.socket.receive.buffer.bytes replication.quota.window.num replication.quota.window.size.seconds
-reserved.broker.max.id sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
-sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
-sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
-sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
-sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
-sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
-sasl.login.retry.backoff.ms sasl.mechanism sasl.mechanism.controller.protocol
-sasl.mechanism.inter.broker.protocol sasl.oauthbearer.clock.skew.seconds
-sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
-sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-sasl.server.callback.handler.class sasl.server.max.receive.size security.inter.broker.protocol
-security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
-share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
-share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
-share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
-share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
-share.fetch.max.fetch.records share.fetch.purgatory.purge.interval.requests socket.listen.backlog.size
-socket.receive.buffer.bytes socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
-ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
-ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
-ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type super.users telemetry.max.bytes
-transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-transaction.state.log.load.buffer.size transaction.state.log.min.isr
-transaction.state.log.num.partitions transaction.state.log.replication.factor
-transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
-unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+auto.include.jmx.reporter controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+dir.failure.timeout.ms eligible.leader.replicas.enable group.consumer.regex.refresh.interval.ms
+group.share.enable group.share.max.groups log.initial.task.delay.ms metadata.log.segment.min.bytes
+producer.id.expiration.check.interval.ms remote.log.copy.disable remote.log.delete.on.disable
+remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+remote.log.manager.task.retry.jitter remote.log.metadata.consume.wait.ms
+remote.log.metadata.initialization.retry.interval.ms
+remote.log.metadata.initialization.retry.max.timeout.ms remote.log.metadata.topic.num.partitions
+remote.log.metadata.topic.replication.factor remote.log.metadata.topic.retention.ms
+reserved.broker.max.id sasl.mechanism sasl.oauthbearer.header.urlencode server.max.startup.time.ms
+share.fetch.max.fetch.records super.users unclean.leader.election.interval.ms
+unstable.api.versions.enable unstable.feature.versions.enable
 """.split()
 )
+"""Of other releases than 4.3, or internal there: known, not described."""
+
+DESCRIBED_KAFKA_KEYS: Final[Mapping[str, ConfigKey]] = {**STORED_PROPERTIES, **STATIC_KAFKA_KEYS}
+UNUSED_KAFKA_KEYS: Final = _UNLISTED | DESCRIBED_KAFKA_KEYS.keys() | THROTTLES.keys()

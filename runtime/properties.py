@@ -70,6 +70,16 @@ def at_least(minimum: int) -> Callable[[ConfigValue], str | None]:
     return check
 
 
+def between(minimum: float, maximum: float) -> Callable[[ConfigValue], str | None]:
+    """Validator: a number not below ``minimum`` and not above ``maximum``."""
+
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int | float)
+        return None if minimum <= value <= maximum else f"Value must be between {minimum} and {maximum}"
+
+    return check
+
+
 def one_of(*allowed: str) -> Callable[[ConfigValue], str | None]:
     """Validator: a string, or every element of a list, among ``allowed``."""
 

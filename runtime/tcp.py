@@ -69,7 +69,7 @@ class StreamRuntime:
         self.budget = TurnBudget(loop.call_soon, monotonic_us)
         self.sendfile = sendfile
         self.retained_bytes = 0
-        self.tick = 0  # moved by servers' sweeps; a connection remembers when it last heard something
+        self.tick = loop.time()  # of the newest sweep of a server; a connection remembers when it last heard
 
 
 class SocketSink:

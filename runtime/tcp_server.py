@@ -38,10 +38,10 @@ class StreamServer:
         self._factory = factory
         self.max_connections = max_connections
         """May be changed at any time; connections that are open stay."""
-        self._max_per_ip = max_connections_per_ip
-        # A connection is idle when it has been silent for all of the last ticks.
+        self.max_connections_per_ip = max_connections_per_ip
+        """As the former."""
         self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
-        self._idle_ticks = max(1, round(idle_timeout_ms / 1000 / self._sweep_s))
+        self._idle_s = idle_timeout_ms / 1000 + self._sweep_s
         self._connections: dict[StreamConnection, str] = {}
         self._per_ip: dict[str, int] = {}
         self._server: Server | None = None
@@ -103,7 +103,7 @@ class StreamServer:
         count = self._per_ip.get(address, 0)
         self._per_ip[address] = count + 1
         self._connections[connection] = address
-        if len(self._connections) > self.max_connections or count >= self._max_per_ip:
+        if len(self._connections) > self.max_connections or count >= self.max_connections_per_ip:
             if self._refused == 0:
                 logger.warning(
                     "refusing connections: %d open, %d from %s", len(self._connections) - 1, count, address
@@ -126,15 +126,15 @@ class StreamServer:
 
     def _sweep(self) -> None:
         runtime = self._runtime
-        runtime.tick += 1
+        # Not a count: all servers of a loop move it.
+        now_s = runtime.tick = runtime.loop.time()
         if self._refused:
             logger.warning("refused %d connections", self._refused)
             self._refused = 0
-        oldest = runtime.tick - self._idle_ticks
         for connection in list(self._connections):
-            if connection.last_tick < oldest:
+            if connection.last_tick < now_s - self._idle_s:
                 connection.close()
-            elif connection.last_tick < runtime.tick - 1:
+            elif connection.last_tick < now_s - 1.5 * self._sweep_s:
                 connection.release_memory()
         self._sweeper = runtime.loop.call_later(self._sweep_s, self._sweep)
 

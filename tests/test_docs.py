@@ -23,11 +23,13 @@ from pykraft.broker.apis.table import make_apis, make_controller_apis
 from pykraft.broker.dispatch import Api
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.metadata_log.client_metrics_configs import CLIENT_METRICS_CONFIGS
+from pykraft.metadata_log.stored_broker_configs import STORED_PROPERTIES, THROTTLES
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.cli.root import cli
 from pykraft.node.config import COARSER_UNITS
 from pykraft.node.config_keys import BROKER_KEYS, GROUP_KEYS, NODE_KEYS, QUORUM_KEYS, SERVER_KEYS
-from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
+from pykraft.node.kafka_keys import STATIC_KAFKA_KEYS, UNUSED_KAFKA_KEYS
 from pykraft.quorum.invariants import INVARIANTS
 from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
 
@@ -151,6 +153,23 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
         "What was set on the topic holds, else the server property named here, else the default.",
         TOPIC_CONFIGS,
     ),
+    (
+        "Subscriptions to client metrics",
+        "Kept and described; metrics are not collected yet.",
+        CLIENT_METRICS_CONFIGS,
+    ),
+    (
+        "Kept for Kafka's tools",
+        "These can be set for one broker or for all while they run, as in Kafka, and are described as they"
+        " were set. They change nothing here. (The throttles cannot stand in a file.)",
+        {**STORED_PROPERTIES, **THROTTLES},
+    ),
+    (
+        "Known to Kafka only",
+        "In a file each of these is a warning, or where it would promise security a refusal. A broker"
+        " describes them with Kafka's defaults.",
+        STATIC_KAFKA_KEYS,
+    ),
 )
 
 
@@ -158,6 +177,8 @@ DEFINES_OR_SETS = (
     "broker/apis/find_coordinator.py",
     "jepsen_like/",
     "kafka_client/",
+    "metadata_log/client_metrics_configs.py",
+    "metadata_log/stored_broker_configs.py",
     "metadata_log/topic_configs.py",
     "node/cli/",
     "node/config_keys.py",

@@ -1,9 +1,10 @@
 """DescribeConfigs (32), versions 1-4.
 
-Every configuration of a resource with its value, where it comes from and what it would be otherwise. Topics
-and groups are described by any broker, a broker by itself (its properties; those that can be changed while it
-runs are not read-only). The broker with the empty name stands for what is set for all brokers. Broker loggers
-have nothing to show. A resource named twice is described twice.
+Every configuration of a resource with its value, where it comes from and what it would be otherwise. Topics,
+groups and subscriptions to client metrics are described by any broker, a broker by itself: its properties
+(those that can be changed while it runs are not read-only) and the levels of its loggers. Properties that
+only Kafka reads are among them, with Kafka's defaults. The broker with the empty name stands for what is set
+for all brokers. A resource named twice is described twice.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ from pykraft.kafka_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.broker_configs import ALL_BROKERS, DYNAMIC_BROKER_CONFIGS
+from pykraft.metadata_log.broker_configs import (
+    ALL_BROKERS,
+    DYNAMIC_BROKER_CONFIGS,
+    dynamic_broker_values,
+)
+from pykraft.metadata_log.client_metrics_configs import CLIENT_METRICS_CONFIGS
 from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.group_configs import GROUP_CONFIGS
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.metadata_log.stored_broker_configs import THROTTLES
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.runtime.properties import ConfigKey, ConfigType
 
@@ -69,7 +76,9 @@ def _describe(
             described = _properties(services, image)
         case ConfigResourceType.BROKER_LOGGER:
             _require_this_broker(services, name)
-            described = []
+            described = _log_levels(services)
+        case ConfigResourceType.CLIENT_METRICS:
+            described = _client_metrics(image, name)
         case ConfigResourceType.GROUP:
             described = _group_configs(services, image, name)
         case kind:
@@ -95,8 +104,6 @@ def _topic_configs(
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
         if key.broker_synonym:
             layers += _broker_layers(services, image, key.broker_synonym)
-        else:
-            layers.append((name, key.default, ConfigSource.DEFAULT))
         results.append(_result(key, layers, read_only=False))
     return results
 
@@ -109,10 +116,12 @@ def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> I
         yield name, own[name], ConfigSource.DYNAMIC_BROKER
     if name in for_all:
         yield name, for_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER
-    item = services.server_properties[name]
+    item = services.server_properties.get(name)
+    if item is None:
+        return  # no properties file holds it
     if not item.is_default:
         yield name, item.value, ConfigSource.STATIC_BROKER
-    if item.is_default or item.key.default is not None:
+    if item.key.default is not None:
         yield name, item.key.default, ConfigSource.DEFAULT
 
 
@@ -126,14 +135,38 @@ def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourc
 
 
 def _properties(services: NodeServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+    keys = {name: item.key for name, item in services.server_properties.items()}
+    set_here = dynamic_broker_values(image, services.metadata.node_id)
+    keys |= {name: key for name, key in THROTTLES.items() if name in set_here}
     return [
         _result(
-            item.key,
+            keys[name],
             list(_broker_layers(services, image, name)),
             read_only=name not in DYNAMIC_BROKER_CONFIGS,
         )
-        for name, item in sorted(services.server_properties.items())
+        for name in sorted(keys)
     ]
+
+
+def _log_levels(services: NodeServices) -> list[DescribeConfigsResourceResult]:
+    return [
+        DescribeConfigsResourceResult(
+            name=name, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER, documentation=None
+        )
+        for name, level in services.loggers.levels().items()
+    ]
+
+
+def _client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsResourceResult]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the subscription's name is empty")
+    overrides = image.resource_config(ConfigResourceType.CLIENT_METRICS, name)
+    results = []
+    for key in CLIENT_METRICS_CONFIGS.values():
+        is_set = key.name in overrides
+        layers = [(key.name, overrides[key.name], ConfigSource.CLIENT_METRICS)] if is_set else []
+        results.append(_result(key, list(layers), read_only=False))
+    return results
 
 
 def _group_configs(
@@ -155,7 +188,7 @@ def _group_configs(
 def _result(key: ConfigKey, layers: list[Layer], read_only: bool) -> DescribeConfigsResourceResult:
     sensitive = key.type is ConfigType.PASSWORD
     shown = [(name, None if sensitive else value, source) for name, value, source in layers]
-    _, value, source = shown[0]
+    _, value, source = shown[0] if shown else (key.name, key.default, ConfigSource.DEFAULT)
     return DescribeConfigsResourceResult(
         name=key.name,
         value=value,

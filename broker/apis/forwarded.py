@@ -1,9 +1,9 @@
 """What only the active controller can do, passed on to it from any broker:
 
 CreateTopics (19) 2-7, DeleteTopics (20) 1-6, AlterConfigs (33) 0-2, CreatePartitions (37) 0-3,
-ElectLeaders (43) 0-2, IncrementalAlterConfigs (44) 0-1, AlterPartitionReassignments (45) 0-1,
-ListPartitionReassignments (46) 0, DescribeQuorum (55) 0-2, UpdateFeatures (57) 0-2, UnregisterBroker (64) 0,
-AddRaftVoter (80) 0-1, RemoveRaftVoter (81) 0.
+ElectLeaders (43) 0-2, AlterPartitionReassignments (45) 0-1, ListPartitionReassignments (46) 0,
+DescribeQuorum (55) 0-2, UpdateFeatures (57) 0-2, UnregisterBroker (64) 0, AddRaftVoter (80) 0-1,
+RemoveRaftVoter (81) 0.
 
 The request travels in its own Kafka encoding with the caller's identity. While a controller is being elected
 the broker goes on trying within the time the client gave.
@@ -17,7 +17,7 @@ from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.services import NodeServices
 from pykraft.kafka_protocol.api_keys import ApiKey, response_class
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages import alter_configs, incremental_alter_configs
+from pykraft.kafka_protocol.messages import alter_configs
 from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterResponse
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
@@ -95,20 +95,6 @@ def _create_partitions_error(request: Message, version: int, error: KafkaError) 
         results=[
             CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
             for topic in request.topics
-        ]
-    )
-
-
-def _incremental_alter_configs_error(request: Message, version: int, error: KafkaError) -> Message:
-    return incremental_alter_configs.IncrementalAlterConfigsResponse(
-        responses=[
-            incremental_alter_configs.AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
         ]
     )
 
@@ -191,7 +177,6 @@ APIS = (
     _forwarded(ApiKey.DELETE_TOPICS, 1, 6, _delete_topics_error),
     _forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _create_partitions_error),
     _forwarded(ApiKey.ALTER_CONFIGS, 0, 2, _alter_configs_error),
-    _forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _incremental_alter_configs_error),
     _forwarded(ApiKey.ELECT_LEADERS, 0, 2, _elect_leaders_error),
     _forwarded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, _alter_reassignments_error),
     _forwarded(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, _list_reassignments_error),

@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0-1.
 
 The names that can be asked about with DescribeConfigs: all topics, all registered brokers (as brokers and as
-loggers), and the groups that have settings of their own. There are no client metrics, which is all that
-version 0 asks for. Other kinds of resources are refused with UNSUPPORTED_VERSION.
+loggers), and the groups and the subscriptions to client metrics that have settings of their own. Version 0
+asks for client metrics only. Other kinds of resources are refused with UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ _KINDS = (
 async def handle(
     services: BrokerServices, context: RequestContext, request: Message, version: int
 ) -> Message:
-    if version == 0:
-        return ListConfigResourcesResponse()
-    for kind in request.resource_types:
+    wanted = request.resource_types if version >= 1 else [ConfigResourceType.CLIENT_METRICS]
+    for kind in wanted:
         if kind not in _KINDS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {kind} is not known")
     image = services.metadata.image
@@ -38,7 +37,7 @@ async def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=int(kind))
             for kind in _KINDS
-            if not request.resource_types or kind in request.resource_types
+            if not wanted or kind in wanted
             for name in _names(image, kind)
         ]
     )
@@ -50,10 +49,8 @@ def _names(image: MetadataImage, kind: ConfigResourceType) -> list[str]:
             return sorted(image.topic_ids)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
-        case ConfigResourceType.GROUP:
-            return sorted(name for resource_type, name in image.configs if resource_type == kind)
         case _:
-            return []
+            return sorted(name for resource_type, name in image.configs if resource_type == kind)
 
 
 def error_response(request: Message, version: int, error: KafkaError) -> Message:

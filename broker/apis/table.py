@@ -15,6 +15,7 @@ from pykraft.broker.apis import (
     find_coordinator,
     forwarded,
     groups,
+    incremental_alter_configs,
     init_producer_id,
     list_config_resources,
     list_offsets,
@@ -57,6 +58,7 @@ _TABLE: tuple[Api[BrokerServices], ...] = (
     describe_log_dirs.API,
     list_config_resources.API,
     describe_topic_partitions.API,
+    incremental_alter_configs.API,
     *groups.APIS,
     *forwarded.APIS,
 )
@@ -65,6 +67,7 @@ _TABLE: tuple[Api[BrokerServices], ...] = (
 _CONTROLLER_TABLE: tuple[Api[ControllerServices], ...] = (
     describe_configs.API,
     describe_controllers.API,
+    incremental_alter_configs.API,
     *forwarded.APIS,
 )
 

@@ -1,4 +1,6 @@
-"""What may be configured: topics, brokers (one, or all of them) and groups, and which keys each of them has.
+"""What may be configured: topics, brokers (one, or all of them), groups and subscriptions to client metrics.
+
+Each of them has keys of its own.
 
 Finds a resource or refuses it; what is done to its keys is :mod:`.configs_control`'s business.
 """
@@ -18,7 +20,9 @@ from pykraft.metadata_log.broker_configs import (
     broker_wide_topic_configs,
     dynamic_broker_key,
     dynamic_broker_values,
+    dynamic_key_of_all_brokers,
 )
+from pykraft.metadata_log.client_metrics_configs import client_metrics_config_key
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.group_configs import check_group_config, group_config_key
 from pykraft.metadata_log.image import MetadataImage
@@ -26,7 +30,7 @@ from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.metadata_log.topic_configs import topic_config_key
 from pykraft.runtime.properties import ConfigKey
 
-_MAX_GROUP_NAME_CHARS: Final = 249
+_MAX_NAME_CHARS: Final = 249
 _BROKER_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 _MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
@@ -63,10 +67,12 @@ def find_config_resource(
             return _all_brokers(image, config) if name == ALL_BROKERS else _broker(image, config, name)
         case ConfigResourceType.GROUP:
             return _group(image, config, name)
+        case ConfigResourceType.CLIENT_METRICS:
+            return _client_metrics(image, name)
         case _:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"topics, brokers and groups can be configured, resource type {kind} cannot",
+                f"topics, brokers, groups and client metrics can be configured, resource type {kind} cannot",
             )
 
 
@@ -84,7 +90,7 @@ def _all_brokers(image: MetadataImage, config: ControllerConfig) -> ConfigResour
         ConfigResourceType.BROKER,
         ALL_BROKERS,
         dynamic_broker_values(image, None),
-        partial(dynamic_broker_key, read_only=config.server_properties),
+        partial(dynamic_key_of_all_brokers, read_only=config.server_properties),
         lambda key: _in_file(config, key),
     )
 
@@ -122,11 +128,26 @@ def _in_file(config: ControllerConfig, name: str) -> str | None:
     return config.server_properties.get(name)
 
 
-def _group(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
-    if not name or len(name) > _MAX_GROUP_NAME_CHARS:
+def _check_name(of_what: str, name: str) -> None:
+    if not name or len(name) > _MAX_NAME_CHARS:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"a group's name has 1 to {_MAX_GROUP_NAME_CHARS} characters"
+            ErrorCode.INVALID_REQUEST, f"the name of a {of_what} has 1 to {_MAX_NAME_CHARS} characters"
         )
+
+
+def _client_metrics(image: MetadataImage, name: str) -> ConfigResource:
+    _check_name("metrics subscription", name)
+    return ConfigResource(
+        ConfigResourceType.CLIENT_METRICS,
+        name,
+        image.resource_config(ConfigResourceType.CLIENT_METRICS, name),
+        client_metrics_config_key,
+        lambda key: None,
+    )
+
+
+def _group(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
+    _check_name("group", name)
     server = {key: value for key, value in config.server_properties.items() if value is not None}
     return ConfigResource(
         ConfigResourceType.GROUP,

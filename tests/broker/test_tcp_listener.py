@@ -303,6 +303,46 @@ def test_silent_connections_are_closed_and_busy_ones_kept() -> None:
     run(asyncio.new_event_loop, body)
 
 
+def test_listeners_of_one_loop_do_not_shorten_each_others_patience() -> None:
+    async def body() -> None:
+        loop, limits = asyncio.get_running_loop(), ListenerLimits(idle_timeout_ms=400)
+        async with serving(Echo(), limits) as (listener, runtime), contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                other = KafkaListener(runtime, "127.0.0.1", 0, "OTHER", Echo(), limits)
+                await other.start()
+                stack.push_async_callback(other.stop)
+            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            silent.write(frame(b"hello"))
+            assert await read_frame(reader) == b"hello"
+            heard_s = loop.time()
+            assert await reader.read() == b""
+            assert loop.time() - heard_s >= 0.35, "a machine under load only makes it longer"
+            silent.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_limit_of_one_address_can_be_changed_while_the_listener_runs() -> None:
+    async def body() -> None:
+        async with serving(Echo()) as (listener, _):
+            listener.limit_connections(2**31 - 1, 1)
+            first_reader, first = await asyncio.open_connection("127.0.0.1", listener.port)
+            first.write(frame(b"taken"))
+            assert await read_frame(first_reader) == b"taken"
+            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            listener.limit_connections(2**31 - 1, 2)
+            await until(lambda: listener.connection_count == 1)
+            second_reader, second = await asyncio.open_connection("127.0.0.1", listener.port)
+            second.write(frame(b"taken too"))
+            assert await read_frame(second_reader) == b"taken too"
+            for writer in (first, refused, second):
+                writer.close()
+
+    run(asyncio.new_event_loop, body)
+
+
 def test_connections_over_the_limit_are_refused() -> None:
     async def body() -> None:
         echo = Echo()

@@ -262,7 +262,10 @@ def test_bad_configuration_requests_change_nothing_and_harm_nobody(
         ([resource(4, "9999", ("log.retention.ms", 0, "1"))], {ErrorCode.BROKER_ID_NOT_REGISTERED}),
         ([resource(4, "x", ("log.retention.ms", 0, "1"))], {ErrorCode.INVALID_REQUEST}),
         ([resource(4, "1", ("log.dirs", 0, "/x"))], {ErrorCode.INVALID_REQUEST}),
-        ([resource(8, "1", ("root", 0, "DEBUG"))], {ErrorCode.INVALID_REQUEST}),
+        ([resource(8, "1", ("no.such.logger", 0, "DEBUG"))], {ErrorCode.INVALID_CONFIG}),
+        ([resource(8, "1", ("root", 0, "LOUD"))], {ErrorCode.INVALID_CONFIG}),
+        ([resource(8, "1", ("root", 1, None))], {ErrorCode.INVALID_REQUEST}),
+        ([resource(8, "2", ("root", 0, "DEBUG"))], {ErrorCode.INVALID_REQUEST}),
         ([resource(77, "x" * 30_000, ("a", 0, "b"))], {ErrorCode.INVALID_REQUEST}),
     ]
     for resources, expected in cases:
@@ -322,7 +325,7 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
     assert [result.topics for result in answer.results] == [[]]
     resources = [
         describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name)
-        for kind, name in ((2, "absent"), (4, "2"), (4, "x"), (16, "m"), (32, ""), (99, "y"))
+        for kind, name in ((2, "absent"), (4, "2"), (4, "x"), (16, ""), (32, ""), (99, "y"))
     ]
     answer = ask(
         trio,

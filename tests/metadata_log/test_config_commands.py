@@ -14,13 +14,13 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
+from pykraft.metadata_log.broker_configs import DYNAMIC_BROKER_CONFIGS, broker_wide_topic_configs
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.configs_control import MAX_VALUE_CHARS
 from pykraft.metadata_log.records import FeatureLevelRecord
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 
 
 def alter(
@@ -152,7 +152,13 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(make_contr
     assert configs[BROKER, "1"]["log.cleanup.policy"] == "delete"
 
 
-READ_ONLY = {"node.id": "1", "log.dirs": "/d", "ssl.keystore.location": None, "num.partitions": "1"}
+READ_ONLY = {
+    "node.id": "1",
+    "listeners": "A://:9092",
+    "log.dirs": "/d",
+    "ssl.keystore.location": None,
+    "num.partitions": "1",
+}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +191,21 @@ READ_ONLY = {"node.id": "1", "log.dirs": "/d", "ssl.keystore.location": None, "n
             "char",
         ),
         ((8, "1"), ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "type 8"),
-        ((16, "m"), ("metrics", SET, "x"), ErrorCode.INVALID_REQUEST, "type 16"),
+        ((BROKER, "1"), ("listeners", SET, "A://:1"), ErrorCode.INVALID_REQUEST, "restart"),
+        ((BROKER, ""), ("num.io.threads", SET, "0"), ErrorCode.INVALID_CONFIG, "at least 1"),
+        (
+            (BROKER, ""),
+            ("log.cleaner.io.max.bytes.per.second", SET, "nan"),
+            ErrorCode.INVALID_CONFIG,
+            "least",
+        ),
+        ((BROKER, ""), ("leader.replication.throttled.rate", SET, "-1"), ErrorCode.INVALID_CONFIG, "least 0"),
+        ((BROKER, ""), ("cordoned.log.dirs", SET, "/d"), ErrorCode.INVALID_REQUEST, "for one broker"),
+        ((METRICS, ""), ("metrics", SET, "x"), ErrorCode.INVALID_REQUEST, "characters"),
+        ((METRICS, "m"), ("metric", SET, "x"), ErrorCode.INVALID_REQUEST, "did you mean metrics"),
+        ((METRICS, "m"), ("interval.ms", SET, "99"), ErrorCode.INVALID_CONFIG, "between 100 and 3600000"),
+        ((METRICS, "m"), ("match", SET, "client=x"), ErrorCode.INVALID_CONFIG, "client_id"),
+        ((METRICS, "m"), ("match", APPEND, "client_id"), ErrorCode.INVALID_CONFIG, "name=pattern"),
         ((99, "x"), ("x", SET, "x"), ErrorCode.INVALID_REQUEST, "type 99"),
     ],
 )
@@ -204,6 +224,49 @@ def test_what_cannot_be_configured_is_refused_with_the_reason(
     assert said in answer.error_message
     assert len(answer.error_message) < 400
     assert cluster.image is before
+
+
+THROTTLES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+
+
+@pytest.mark.parametrize("resource", [(BROKER, ""), (BROKER, "1")])
+def test_throttles_are_kept_and_can_be_deleted_whether_set_or_not(
+    cluster: Any, resource: tuple[int, str]
+) -> None:
+    before = cluster.image
+    deletion = [(name, DELETE, None) for name in THROTTLES]
+    assert alter(cluster, *deletion, resource=resource).error_code == 0
+    assert cluster.image is before, "what kafka-reassign-partitions --verify asks of every broker"
+    assert alter(cluster, *[(name, SET, "1000") for name in THROTTLES], resource=resource).error_code == 0
+    assert dict(cluster.image.configs[resource]) == dict.fromkeys(THROTTLES, "1000")
+    assert alter(cluster, *deletion, resource=resource).error_code == 0
+    assert resource not in cluster.image.configs
+
+
+def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: Any) -> None:
+    names = sorted(DYNAMIC_BROKER_CONFIGS.keys() - {"min.insync.replicas"})
+    entries = [(name, SET, DYNAMIC_BROKER_CONFIGS[name].default) for name in names]
+    assert alter(cluster, *entries, resource=(BROKER, "1")).error_code == 0
+    assert sorted(cluster.image.configs[BROKER, "1"]) == names
+    assert alter(cluster, *[(name, DELETE, None) for name in names], resource=(BROKER, "1")).error_code == 0
+    assert (BROKER, "1") not in cluster.image.configs
+
+
+def test_subscription_to_client_metrics_is_kept_until_its_last_key_goes(cluster: Any) -> None:
+    entries = (
+        ("metrics", SET, "org.apache.kafka"),
+        ("interval.ms", SET, "100"),
+        ("match", SET, "client_software_name=apache-kafka-java, client_software_version=4\\..*"),
+    )
+    assert alter(cluster, *entries, resource=(METRICS, "m")).error_code == 0
+    assert dict(cluster.image.configs[METRICS, "m"]) == {name: value for name, _, value in entries}
+    deletion = [(name, DELETE, None) for name, _, _ in entries]
+    assert alter(cluster, *deletion, resource=(METRICS, "m")).error_code == 0
+    assert (METRICS, "m") not in cluster.image.configs
 
 
 def test_resource_named_twice_is_refused_and_its_neighbour_is_not_harmed(cluster: Any) -> None:

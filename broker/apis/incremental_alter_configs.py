@@ -1,0 +1,101 @@
+"""IncrementalAlterConfigs (44), versions 0-1.
+
+Configurations are the active controller's business and passed on to it. The log levels of a node (resource
+type 8) are its own: set at once, for as long as the process lives. All of a node's levels in a request are
+set, or none, and only after the controller has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.broker.apis import forwarded
+from pykraft.broker.dispatch import Api, Message
+from pykraft.broker.services import NodeServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.configs_control import ConfigOperation
+from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.runtime.loggers import LEVELS, ROOT
+
+
+async def handle(services: NodeServices, context: RequestContext, request: Message, version: int) -> Message:
+    own = [one for one in request.resources if one.resource_type == ConfigResourceType.BROKER_LOGGER]
+    if not own:
+        return await forwarded.handle(services, context, request, version)
+    answers: list[AlterConfigsResourceResponse] = []
+    others = [one for one in request.resources if one.resource_type != ConfigResourceType.BROKER_LOGGER]
+    if others:
+        rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
+        answers += (await forwarded.handle(services, context, rest, version)).responses
+    answers += _alter_levels(services, own, request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=answers)
+
+
+def _alter_levels(
+    services: NodeServices, resources: Sequence[AlterConfigsResource], validate_only: bool
+) -> list[AlterConfigsResourceResponse]:
+    try:
+        if len(resources) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the loggers of one node are named more than once")
+        levels = _check(services, resources[0])
+    except KafkaError as error:
+        return [_answer(resource, error.code, error.message) for resource in resources]
+    if not validate_only:
+        for name, level in levels.items():
+            services.loggers.set_level(name, level)
+    return [_answer(resource, ErrorCode.NONE, None) for resource in resources]
+
+
+def _check(services: NodeServices, resource: AlterConfigsResource) -> dict[str, str | None]:
+    """The level of each logger named, None for that of the logger above it."""
+    node_id = services.metadata.node_id
+    if resource.resource_name != str(node_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"this is node {node_id}, not {resource.resource_name[:40]}"
+        )
+    known, levels = services.loggers.levels(), dict[str, str | None]()
+    for entry in resource.configs:
+        name = entry.name
+        if name in levels:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {name[:100]} is named more than once")
+        if entry.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a log level can only be set or deleted")
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name[:100]}")
+        levels[name] = None
+        if entry.config_operation == ConfigOperation.SET:
+            if entry.value not in LEVELS:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"the level of {name} must be one of {', '.join(LEVELS)}"
+                )
+            levels[name] = entry.value
+        elif name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the root logger has none above it: set its level")
+    return levels
+
+
+def _answer(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    answers = [_answer(resource, error.code, error.message) for resource in request.resources]
+    return IncrementalAlterConfigsResponse(responses=answers)
+
+
+API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, handle, error_response)

@@ -1,0 +1,42 @@
+"""The loggers of this process by name, with their levels in Kafka's words.
+
+A level that nobody set is that of the nearest logger above. Nothing is kept over a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+ROOT: Final = "root"
+LEVELS: Final = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""Kafka's word → Python's number. What is finer than DEBUG has no word in Python, but a place."""
+
+
+class ProcessLoggers:
+    """Reads and sets levels; the only place that does so while a node runs."""
+
+    def levels(self) -> dict[str, str]:
+        """Every logger there is and the level it logs at."""
+        known = {ROOT: logging.getLogger()}
+        for name, logger in logging.Logger.manager.loggerDict.items():
+            if isinstance(logger, logging.Logger):
+                known[name] = logger
+        return {name: _word(logger.getEffectiveLevel()) for name, logger in sorted(known.items())}
+
+    def set_level(self, name: str, level: str | None) -> None:
+        """``level`` is a word of :data:`LEVELS`; None: what holds above it. Not the root's."""
+        assert level is not None or name != ROOT
+        number = logging.NOTSET if level is None else LEVELS[level]
+        logging.getLogger(None if name == ROOT else name).setLevel(number)
+
+
+def _word(number: int) -> str:
+    return next((word for word, least in LEVELS.items() if number <= least), "FATAL")

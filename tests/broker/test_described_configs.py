@@ -1,0 +1,254 @@
+"""DescribeConfigs and log levels, as a broker and a controller answer them, without a cluster around."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis import describe_configs, incremental_alter_configs
+from pykraft.broker.services import ControllerServices
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import describe_configs as described
+from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.broker_configs import DYNAMIC_BROKER_CONFIGS
+from pykraft.metadata_log.config_source import ConfigSource
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.records import ConfigRecord
+from pykraft.metadata_log.replay import replay
+from pykraft.metadata_log.stored_broker_configs import THROTTLES
+from pykraft.node.broker_settings import server_properties
+from pykraft.node.config import load_server_config
+from pykraft.node.kafka_keys import DESCRIBED_KAFKA_KEYS, UNUSED_KAFKA_KEYS
+from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.properties import ConfigType
+
+SET, DELETE, APPEND = 0, 1, 2
+BROKER, LOGGER, METRICS = 4, 8, 16
+FILE = """
+process.roles=controller
+node.id=7
+listeners=CONTROLLER://:9093
+controller.listener.names=CONTROLLER
+num.io.threads=20
+queued.max.requests=9
+log.retention.hours=2
+"""
+
+
+@dataclass
+class View:
+    node_id: int = 7
+    cluster_id: str = "c"
+    image: MetadataImage = EMPTY_IMAGE
+
+
+@dataclass
+class ActiveController:
+    """Answers every alteration with success, or is not to be reached."""
+
+    reachable: bool = True
+    asked: list[Any] = field(default_factory=list)
+
+    async def forward(self, api_key: int, api_version: int, body: bytes, **_: object) -> bytes:
+        if not self.reachable:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no leader")
+        assert api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
+        request = altered.IncrementalAlterConfigsRequest.decode(body, api_version)
+        self.asked.append(request)
+        answers = [
+            altered.AlterConfigsResourceResponse(
+                error_message=None, resource_type=one.resource_type, resource_name=one.resource_name
+            )
+            for one in request.resources
+        ]
+        return altered.IncrementalAlterConfigsResponse(responses=answers).encode(api_version)
+
+
+class Node:
+    """What a controller's listener is served from; a broker is no different here."""
+
+    def __init__(self, *records: ConfigRecord) -> None:
+        self.active = ActiveController()
+        image = replay(EMPTY_IMAGE, records, 0, 1)[0] if records else EMPTY_IMAGE
+        self.services = ControllerServices(
+            metadata=View(image=image),
+            controller=self.active,
+            server_properties=server_properties(load_server_config(FILE)),
+            kraft_version=lambda: 0,
+            loggers=ProcessLoggers(),
+            leader_id=lambda: None,
+        )
+
+    def describe(self, kind: int, name: str) -> dict[str, Any]:
+        wanted = described.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        request = described.DescribeConfigsRequest(
+            resources=[wanted], include_synonyms=True, include_documentation=True
+        )
+        response = asyncio.run(describe_configs.handle(self.services, RequestContext(), request, 4))
+        (result,) = described.DescribeConfigsResponse.decode(response.encode(4), 4).results
+        assert result.error_code == 0, result.error_message
+        return {config.name: config for config in result.configs}
+
+    def alter(self, *resources: altered.AlterConfigsResource, **fields: Any) -> list[Any]:
+        request = altered.IncrementalAlterConfigsRequest(resources=list(resources), **fields)
+        handle = incremental_alter_configs.handle
+        response = asyncio.run(handle(self.services, RequestContext(), request, 1))
+        return list(altered.IncrementalAlterConfigsResponse.decode(response.encode(1), 1).responses)
+
+
+def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> altered.AlterConfigsResource:
+    configs = [
+        altered.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in entries
+    ]
+    return altered.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+
+
+def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
+    return [(one.name, one.value, one.source) for one in config.synonyms]
+
+
+def test_broker_is_described_with_all_that_kafka_lists() -> None:
+    shown = Node().describe(BROKER, "7")
+    assert len(shown) > 330 and shown.keys() >= DESCRIBED_KAFKA_KEYS.keys()
+    assert all(config.documentation for config in shown.values())
+    assert all(config.read_only == (name not in DYNAMIC_BROKER_CONFIGS) for name, config in shown.items())
+    for name, config in shown.items():
+        passwords = config.config_type == ConfigType.PASSWORD.value
+        assert config.is_sensitive == passwords and not (passwords and config.value), name
+    assert not shown.keys() & THROTTLES.keys(), "shown where they are set"
+    assert (shown["broker.id"].value, shown["queued.max.request.bytes"].value) == ("7", "-1")
+    assert synonyms(shown["broker.rack"]) == [] and shown["broker.rack"].value is None
+
+
+def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
+    shown = Node().describe(BROKER, "7")
+    static, default = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+    assert synonyms(shown["num.io.threads"]) == [
+        ("num.io.threads", "20", static),
+        ("num.io.threads", "8", default),
+    ]
+    assert (shown["queued.max.requests"].value, shown["queued.max.requests"].read_only) == ("9", True)
+    assert (shown["log.retention.hours"].value, shown["log.retention.hours"].config_source) == ("2", static)
+    assert shown["log.retention.ms"].value == "7200000"
+
+
+def test_what_was_set_while_running_wins_and_throttles_appear() -> None:
+    rate = "leader.replication.throttled.rate"
+    node = Node(
+        ConfigRecord(BROKER, "7", "num.io.threads", "30"),
+        ConfigRecord(BROKER, "", "num.io.threads", "40"),
+        ConfigRecord(BROKER, "7", rate, "1000"),
+        ConfigRecord(BROKER, "8", "follower.replication.throttled.rate", "1"),
+    )
+    shown = node.describe(BROKER, "7")
+    assert [value for _, value, _ in synonyms(shown["num.io.threads"])] == ["30", "40", "20", "8"]
+    assert (shown[rate].value, shown[rate].config_source) == ("1000", ConfigSource.DYNAMIC_BROKER)
+    assert "follower.replication.throttled.rate" not in shown
+
+
+def test_subscriptions_to_client_metrics_are_described_with_their_defaults() -> None:
+    node = Node(ConfigRecord(METRICS, "m", "interval.ms", "1000"))
+    shown = node.describe(METRICS, "m")
+    assert {name: config.value for name, config in shown.items()} == {
+        "interval.ms": "1000",
+        "match": "",
+        "metrics": "",
+    }
+    assert shown["interval.ms"].config_source == ConfigSource.CLIENT_METRICS
+    assert node.describe(METRICS, "other")["interval.ms"].value == "300000"
+
+
+@pytest.mark.parametrize("name", sorted(UNUSED_KAFKA_KEYS))
+def test_keys_that_only_kafka_uses_have_defaults_of_their_own_types(name: str) -> None:
+    key = DESCRIBED_KAFKA_KEYS.get(name) or THROTTLES.get(name)
+    if key is not None and key.default is not None:
+        key.parse(key.default)
+
+
+# --- log levels --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("pykraft.test.described_configs")
+    root_level = logging.getLogger().level
+    yield logger
+    logger.setLevel(logging.NOTSET)
+    logging.getLogger().setLevel(root_level)
+
+
+def test_log_levels_are_shown_set_and_taken_back(logger: logging.Logger) -> None:
+    node = Node()
+    (done,) = node.alter(resource(LOGGER, "7", (logger.name, SET, "TRACE"), ("root", SET, "ERROR")))
+    assert done.error_code == 0
+    shown = node.describe(LOGGER, "7")
+    assert (shown[logger.name].value, shown["root"].value) == ("TRACE", "ERROR")
+    assert logger.isEnabledFor(5) and not shown["root"].read_only
+    assert shown["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER
+    node.alter(resource(LOGGER, "7", (logger.name, DELETE, None)))
+    assert node.describe(LOGGER, "7")[logger.name].value == "ERROR", "that of the logger above"
+    assert node.active.asked == [], "levels are a node's own"
+
+
+@pytest.mark.parametrize(
+    ("node_id", "entry", "expected"),
+    [
+        ("8", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        ("", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        ("7", ("no.such.logger", SET, "DEBUG"), ErrorCode.INVALID_CONFIG),
+        ("7", ("no.such.logger", DELETE, None), ErrorCode.INVALID_CONFIG),
+        ("7", ("root", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
+        ("7", ("root", SET, None), ErrorCode.INVALID_CONFIG),
+        ("7", ("root", DELETE, None), ErrorCode.INVALID_REQUEST),
+        ("7", ("root", APPEND, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        ("7", ("root", 99, "DEBUG"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_log_level_changes_no_other_of_its_request(
+    logger: logging.Logger, node_id: str, entry: tuple[str, int, str | None], expected: ErrorCode
+) -> None:
+    node = Node()
+    before = node.describe(LOGGER, "7")[logger.name].value
+    (refused,) = node.alter(resource(LOGGER, node_id, (logger.name, SET, "FATAL"), entry))
+    assert (refused.error_code, bool(refused.error_message)) == (expected, True)
+    assert node.describe(LOGGER, "7")[logger.name].value == before
+    assert "no.such.logger" not in node.describe(LOGGER, "7")
+
+
+def test_validating_log_levels_changes_none(logger: logging.Logger) -> None:
+    node = Node()
+    before = node.describe(LOGGER, "7")[logger.name].value
+    (done,) = node.alter(resource(LOGGER, "7", (logger.name, SET, "FATAL")), validate_only=True)
+    assert done.error_code == 0 and node.describe(LOGGER, "7")[logger.name].value == before
+
+
+def test_log_levels_and_configurations_of_one_request_each_go_their_way(logger: logging.Logger) -> None:
+    node = Node()
+    level = resource(LOGGER, "7", (logger.name, SET, "FATAL"))
+    answers = node.alter(level, resource(BROKER, "7", ("num.io.threads", SET, "9")))
+    assert {(one.resource_type, one.error_code) for one in answers} == {(LOGGER, 0), (BROKER, 0)}
+    assert [[one.resource_type for one in request.resources] for request in node.active.asked] == [[BROKER]]
+    assert node.describe(LOGGER, "7")[logger.name].value == "FATAL"
+    twice = node.alter(level, level)
+    assert [one.error_code for one in twice] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_without_a_controller_no_log_level_of_a_mixed_request_is_set(logger: logging.Logger) -> None:
+    node = Node()
+    node.active.reachable = False
+    before = node.describe(LOGGER, "7")[logger.name].value
+    with pytest.raises(KafkaError, match="no leader"):
+        node.alter(
+            resource(LOGGER, "7", (logger.name, SET, "FATAL")),
+            resource(BROKER, "7", ("num.io.threads", SET, "9")),
+        )
+    assert node.describe(LOGGER, "7")[logger.name].value == before

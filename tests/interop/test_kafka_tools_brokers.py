@@ -1,0 +1,80 @@
+"""Kafka's own tools against brokers: moves of replicas, dynamic properties, log levels, client metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.interop.java_jars import KafkaTools
+
+pytestmark = pytest.mark.interop
+
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+
+NewTopic = Callable[..., str]
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(trio: ProcessCluster, kafka_tools: KafkaTools) -> Ask:
+    """Run a tool that must succeed."""
+
+    def run(tool: str, *arguments: object) -> str:
+        return kafka_tools.check(tool, "--bootstrap-server", trio.bootstrap_servers, *arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("throttle", [(), ("--throttle", "1000000")])
+def test_replicas_are_moved_verified_and_cancelled(
+    ask: Ask, new_topic: NewTopic, tmp_path: Path, throttle: tuple[str, ...]
+) -> None:
+    topic = new_topic()
+    file = tmp_path / "move.json"
+    file.write_text(
+        json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [3, 1]}]}),
+        encoding="utf-8",
+    )
+    move = ("--reassignment-json-file", file)
+    assert "Successfully started" in ask(REASSIGN, "--execute", *throttle, *move)
+    verified = ask(REASSIGN, "--verify", *move)
+    assert f"Reassignment of partition {topic}-0 is" in verified
+    cancelled = ask(REASSIGN, "--cancel", *move)
+    assert "Clearing topic-level throttles" in cancelled
+    described = ask(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1")
+    assert "throttled" not in described, "nothing of a throttle is left"
+
+
+def test_dynamic_properties_are_set_described_and_deleted(ask: Ask) -> None:
+    entity = ("--entity-type", "brokers", "--entity-name", "2")
+    ask(CONFIGS, "--alter", *entity, "--add-config", "num.io.threads=16,leader.replication.throttled.rate=5")
+    described = ask(CONFIGS, "--describe", *entity)
+    assert re.search(r"num\.io\.threads=16 .*DEFAULT_CONFIG:num\.io\.threads=8", described)
+    assert "leader.replication.throttled.rate=5" in described
+    names = "num.io.threads,leader.replication.throttled.rate"
+    ask(CONFIGS, "--alter", *entity, "--delete-config", names)
+    assert "threads" not in ask(CONFIGS, "--describe", *entity)
+
+
+def test_log_levels_are_set_described_and_taken_back(ask: Ask) -> None:
+    entity, logger = ("--entity-type", "broker-loggers", "--entity-name", "2"), "pykraft.quorum.driver"
+    ask(CONFIGS, "--alter", *entity, "--add-config", f"{logger}=DEBUG")
+    assert f"{logger}=DEBUG" in ask(CONFIGS, "--describe", *entity)
+    ask(CONFIGS, "--alter", *entity, "--delete-config", logger)
+    assert f"{logger}=INFO" in ask(CONFIGS, "--describe", *entity)
+
+
+def test_subscriptions_to_client_metrics_are_kept(ask: Ask) -> None:
+    ask(METRICS, "--alter", "--name", "sub", "--metrics", "a.b,c", "--interval", 1000)
+    assert "sub" in ask(METRICS, "--list").split()
+    described = ask(METRICS, "--describe", "--name", "sub")
+    assert "interval.ms=1000" in described and "metrics=a.b,c" in described
+    ask(METRICS, "--delete", "--name", "sub")
+    assert "sub" not in ask(METRICS, "--list").split()
