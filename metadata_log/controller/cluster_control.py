@@ -182,23 +182,21 @@ def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> Non
 def handle_unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest
 ) -> ControllerResult[UnregisterBrokerResponse]:
-    """Forget a broker that will not come back; partitions keep naming it until they are reassigned.
+    """Forget a broker; partitions keep naming it as a replica until they are reassigned.
 
-    One that is not fenced is refused with INVALID_REQUEST: it may still hold a lease.
+    A live one too, as in Kafka. Its leaderships are moved away from it as they are in a reassignment: it stops
+    serving when its copy of the log or the answer to a heartbeat says so, or with its lease
+    (:mod:`.leadership`). Then it registers anew, if it still runs.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
-        error = KafkaError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered"
+        response = UnregisterBrokerResponse(
+            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            error_message=f"broker {request.broker_id} is not registered",
         )
-    elif not broker.fenced:
-        error = KafkaError(
-            ErrorCode.INVALID_REQUEST, f"broker {broker.id} is not fenced: stop it before it is unregistered"
-        )
-    else:
-        record = UnregisterBrokerRecord(broker.id, broker.epoch)
-        return ControllerResult((record,), UnregisterBrokerResponse(error_message=None))
-    return ControllerResult((), UnregisterBrokerResponse(error_code=error.code, error_message=error.message))
+        return ControllerResult((), response)
+    record = UnregisterBrokerRecord(broker.id, broker.epoch)
+    return ControllerResult((record,), UnregisterBrokerResponse(error_message=None))
 
 
 def handle_register_controller(

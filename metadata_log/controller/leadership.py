@@ -48,6 +48,9 @@ newest one of which this controller knows that the broker has applied all that w
   takes writes with acks=0 and acks=1 as the old leader for so long at the most, and one that follows only
   until the record reaches it. A commit counts from when the active controller has been handed it.
 
+An operator who unregisters a live broker takes its leaderships away like a reassignment: what a lease
+promises of those holds, while its first promise, that nobody fences the broker, is broken on demand.
+
 While records flow R is recent. When they do not, a heartbeat brings a record of its own that changes nothing,
 at most one per :attr:`ControllerConfig.lease_proof_max_age_ms`, and is answered when that is committed.
 """

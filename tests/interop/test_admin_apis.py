@@ -293,7 +293,6 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
     for broker_id, code in (
         (9999, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (-1, ErrorCode.BROKER_ID_NOT_REGISTERED),
-        (1, ErrorCode.INVALID_REQUEST),
     ):
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker_id)
         answer = ask(trio, request, 0, unregister_broker.UnregisterBrokerResponse)
@@ -376,10 +375,30 @@ def test_broker_that_will_not_come_back_is_unregistered(tmp_path: Any) -> None:
             request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
             return ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
 
-        wait_until("unregistered", lambda: answer().error_code == ErrorCode.NONE, PATIENCE_S)
+        with AdminClient(cluster.bootstrap_servers) as client:
+            wait_until(
+                "fenced",
+                lambda: {broker.id for broker in client.describe_cluster().brokers} == {1, 2},
+                PATIENCE_S,
+            )
+        assert answer().error_code == ErrorCode.NONE
         assert answer().error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
         with AdminClient(cluster.bootstrap_servers) as client:
             assert {broker.id for broker in client.describe_cluster().brokers} == {1, 2}
         assert produce(cluster, "t") is None
         cluster.nodes[3].start()  # whoever comes back after all is welcome
         cluster.wait_ready()
+
+
+def test_broker_that_lives_is_unregistered_and_comes_back_by_itself(tmp_path: Any) -> None:
+    with ProcessCluster(tmp_path / "cluster", 3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
+        cluster.format()
+        cluster.start()
+        cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
+        request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
+        answer = ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
+        assert answer.error_code == ErrorCode.NONE
+        for _ in range(3):
+            assert produce(cluster, "t") is None
+        cluster.wait_in_sync("t", 30)
+        assert "registered broker 3" in cluster.output_tails(1 << 20)
