@@ -184,8 +184,8 @@ def handle_unregister_broker(
 ) -> ControllerResult[UnregisterBrokerResponse]:
     """Forget a broker; partitions keep naming it as a replica until they are reassigned.
 
-    A live one too, as in Kafka. Its leaderships are moved away from it as they are in a reassignment: it stops
-    serving when its copy of the log or the answer to a heartbeat says so, or with its lease
+    A live one too, as in Kafka. Its leaderships are moved away from it as they are in a reassignment: it
+    stops serving when its copy of the log or the answer to a heartbeat says so, or with its lease
     (:mod:`.leadership`). Then it registers anew, if it still runs.
     """
     broker = image.brokers.get(request.broker_id)
