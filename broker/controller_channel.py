@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -59,7 +60,11 @@ class ControllerChannel:
         leader_address: Callable[[], RpcAddress | None],
         clock: Clock,
         chance: Chance,
+        incarnation_id: bytes = b"",
     ) -> None:
+        """``incarnation_id`` names this process for good, and the requests that it passes on."""
+        self._incarnation_id = incarnation_id
+        self._request_numbers = count()
         self._transport = transport
         self._leader_address = leader_address
         self._clock = clock
@@ -78,6 +83,18 @@ class ControllerChannel:
         :class:`KafkaError` with the controller's code if it refused, REQUEST_TIMED_OUT if none answered.
         """
         payload = request.SerializeToString()
+        return await self._call(method, lambda _attempt: payload, parse, timeout_ms, attempt_timeout_ms)
+
+    async def _call(
+        self,
+        method: str,
+        make_payload: Callable[[int], bytes],
+        parse: Callable[[bytes], R],
+        timeout_ms: int,
+        attempt_timeout_ms: int,
+    ) -> R:
+        """``make_payload`` is given how many attempts went before."""
+        attempts = count()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         reason = "there is no active controller"
         asked: RpcAddress | None = None
@@ -89,6 +106,7 @@ class ControllerChannel:
                 continue
             failures = failures + 1 if address == asked else 1
             asked = address
+            payload = make_payload(next(attempts))
             outcome = await self._attempt(address, method, payload, min(remaining_ms, attempt_timeout_ms))
             if isinstance(outcome, RpcFailure):
                 reason = outcome.reason
@@ -149,7 +167,14 @@ class ControllerChannel:
             listener=listener,
             timeout_ms=timeout_ms,
         )
-        response = await self.call(
-            "Forward", request, pb.ForwardResponse.FromString, timeout_ms, attempt_timeout_ms=timeout_ms
+        if self._incarnation_id:
+            request.request_id = self._incarnation_id + next(self._request_numbers).to_bytes(8, "big")
+
+        def make_payload(attempt: int) -> bytes:
+            request.attempt = attempt
+            return request.SerializeToString()
+
+        response = await self._call(
+            "Forward", make_payload, pb.ForwardResponse.FromString, timeout_ms, attempt_timeout_ms=timeout_ms
         )
         return bytes(response.body)

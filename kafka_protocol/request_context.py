@@ -13,6 +13,8 @@ class RequestContext:
 
     ``principal`` is ``Type:name``; ``listener`` the name of the listener the connection came in on;
     ``client_address`` the numeric peer address; ``connection_id`` unique per process.
+    ``request_id`` names a request that a broker passes on, the same over all of its attempts (empty: it has
+    no name); ``attempt`` is how many went before this one, with outcomes that the broker does not know.
     """
 
     principal: str = ANONYMOUS
@@ -20,3 +22,5 @@ class RequestContext:
     client_id: str = ""
     client_address: str = ""
     connection_id: int = 0
+    request_id: bytes = b""
+    attempt: int = 0

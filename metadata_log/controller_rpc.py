@@ -184,6 +184,8 @@ async def _forward(driver: ControllerDriver, message: pb.ForwardRequest) -> pb.F
         listener=message.listener,
         client_id=message.client_id,
         client_address=message.client_address,
+        request_id=message.request_id,
+        attempt=message.attempt,
     )
     body = await driver.forward(
         context, message.api_key, message.api_version, message.body, message.timeout_ms

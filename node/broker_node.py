@@ -100,7 +100,7 @@ class BrokerNode:
         """Register and serve; returns once the controller has unfenced this broker."""
         config, clock = self._config, self._clock
         chance = random.Random()
-        channel = ControllerChannel(transport, quorum.leader_address, clock, chance)
+        channel = ControllerChannel(transport, quorum.leader_address, clock, chance, self._incarnation.id)
         self._logs = LogManager(
             self._disk, config.log_dirs, build_log_config({}, config.topic_defaults), clock, self._fault
         )

@@ -118,7 +118,9 @@ class SimBroker:
         """Register and serve; returns once the controller has unfenced this broker."""
         self.loader = loader
         node, world = self._node, self._node.world
-        self.channel = ControllerChannel(transport, quorum.leader_address, node.clock, self._rng)
+        self.channel = ControllerChannel(
+            transport, quorum.leader_address, node.clock, self._rng, self.incarnation_id
+        )
         config = BrokerConfig(
             node_id=node.id,
             cluster_id=world.cluster_id,

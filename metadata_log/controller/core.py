@@ -265,7 +265,7 @@ class ControllerCore:
     def handle_create_topics(
         self, context: RequestContext, request: CreateTopicsRequest
     ) -> ControllerResult[CreateTopicsResponse]:
-        return handle_create_topics(self.image, self._config, self._rng, request)
+        return handle_create_topics(self.image, self._config, self._rng, context, request)
 
     def handle_delete_topics(
         self, context: RequestContext, request: DeleteTopicsRequest

@@ -1,9 +1,17 @@
-"""CreateTopics: each topic is created or refused alone; all that are created enter the log as one batch."""
+"""CreateTopics: each topic is created or refused alone; all that are created enter the log as one batch.
+
+A broker that passes the request on may have to try more than once: a controller that falls may have created
+the topic and not have said so. The topic's id then tells whose it is. It is made of the name of the request,
+the number of the attempt and the topic's name, so the next attempt, at whatever controller, finds its own
+topic in the log and is answered as the first would have been. No two attempts make the same id: a topic that
+was deleted in between and is created again is another topic.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -15,6 +23,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.controller.assignments import (
@@ -25,19 +34,25 @@ from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.elections import build_new_partition
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
-from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.image import MetadataImage, TopicImage
 from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Record, TopicRecord
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 
 DEFAULT: Final = -1
+MAX_ATTEMPTS: Final = 1000
+"""Of how many earlier attempts a topic is looked for: more than the time of any request allows."""
 
 
 def handle_create_topics(
-    image: MetadataImage, config: ControllerConfig, rng: Rng, request: CreateTopicsRequest
+    image: MetadataImage,
+    config: ControllerConfig,
+    rng: Rng,
+    context: RequestContext,
+    request: CreateTopicsRequest,
 ) -> ControllerResult[CreateTopicsResponse]:
     """Records and answers for all topics of the request; no records when only validating."""
     times_named = Counter(topic.name for topic in request.topics)
-    creation = _Creation(image, config, rng)
+    creation = _Creation(image, config, rng, context)
     results = []
     for name, times in times_named.items():
         topic = next(topic for topic in request.topics if topic.name == name)
@@ -61,23 +76,29 @@ def handle_create_topics(
 class _Creation:
     """One request in progress: what it has decided to create so far."""
 
-    def __init__(self, image: MetadataImage, config: ControllerConfig, rng: Rng) -> None:
+    def __init__(
+        self, image: MetadataImage, config: ControllerConfig, rng: Rng, context: RequestContext
+    ) -> None:
         self._image = image
         self._config = config
         self._rng = rng
+        self._context = context
         self._names: set[str] = set()
         self.records: list[Record] = []
 
     def create(self, topic: CreatableTopic) -> CreatableTopicResult:
         check_topic_name(topic.name)
-        if topic.name in self._image.topic_ids:
+        existing = self._image.topic(topic.name)
+        if existing is not None:
+            if self._is_own(existing):
+                return self._created_before(existing)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
         check_collision(topic.name, self._image.topic_ids)
         check_collision(topic.name, self._names)
         configs = _given_configs(topic)
         placements = self._place(topic)
 
-        topic_id = self._draw_topic_id()
+        topic_id = self._choose_topic_id(topic.name)
         self.records.append(TopicRecord(topic.name, topic_id))
         for name in sorted(configs):
             self.records.append(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, configs[name]))
@@ -132,10 +153,37 @@ class _Creation:
                 ErrorCode.POLICY_VIOLATION, f"the request asks for more than {limit} metadata records at once"
             )
 
-    def _draw_topic_id(self) -> Uuid:
-        while (topic_id := make_uuid(self._rng.randbytes(16))) is None:
-            pass
+    def _choose_topic_id(self, name: str) -> Uuid:
+        context = self._context
+        topic_id = make_topic_id(context.request_id, context.attempt, name) if context.request_id else None
+        while topic_id is None:
+            topic_id = make_uuid(self._rng.randbytes(16))
         return topic_id
+
+    def _is_own(self, topic: TopicImage) -> bool:
+        """Whether an earlier attempt of this very request created the topic."""
+        context = self._context
+        return bool(context.request_id) and any(
+            make_topic_id(context.request_id, attempt, topic.name) == topic.id
+            for attempt in range(min(context.attempt, MAX_ATTEMPTS))
+        )
+
+    def _created_before(self, topic: TopicImage) -> CreatableTopicResult:
+        image = self._image
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic.id,
+            error_message=None,
+            num_partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+            configs=_describe_configs(image.topic_config(topic.name), image, self._config.topic_defaults),
+        )
+
+
+def make_topic_id(request_id: bytes, attempt: int, name: str) -> Uuid | None:
+    """The id of a topic that this attempt of a request creates; None for one that is not to be used."""
+    text = b"%d:%b%d:%b" % (len(request_id), request_id, attempt, name.encode())
+    return make_uuid(sha256(text).digest()[:16])
 
 
 def _given_configs(topic: CreatableTopic) -> dict[str, str]:

@@ -227,7 +227,7 @@ class AllocateProducerIdsResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., start: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class ForwardRequest(_message.Message):
-    __slots__ = ("api_key", "api_version", "body", "principal", "client_id", "client_address", "listener", "timeout_ms")
+    __slots__ = ("api_key", "api_version", "body", "principal", "client_id", "client_address", "listener", "timeout_ms", "request_id", "attempt")
     API_KEY_FIELD_NUMBER: _ClassVar[int]
     API_VERSION_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,8 @@ class ForwardRequest(_message.Message):
     CLIENT_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     api_key: int
     api_version: int
     body: bytes
@@ -244,7 +246,9 @@ class ForwardRequest(_message.Message):
     client_address: str
     listener: str
     timeout_ms: int
-    def __init__(self, api_key: _Optional[int] = ..., api_version: _Optional[int] = ..., body: _Optional[bytes] = ..., principal: _Optional[str] = ..., client_id: _Optional[str] = ..., client_address: _Optional[str] = ..., listener: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    request_id: bytes
+    attempt: int
+    def __init__(self, api_key: _Optional[int] = ..., api_version: _Optional[int] = ..., body: _Optional[bytes] = ..., principal: _Optional[str] = ..., client_id: _Optional[str] = ..., client_address: _Optional[str] = ..., listener: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., request_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class ForwardResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "body")

@@ -108,7 +108,7 @@ class World:
         self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
         self.clock = LoopClock()
         self.channel = ControllerChannel(
-            self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1)
+            self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1), b"incarnation"
         )
         self.driver = LifecycleDriver(
             BrokerConfig(node_id=7, cluster_id="c", log_dirs=("/d",), listeners=(), **config),
@@ -556,6 +556,28 @@ def test_forwarded_request_leaves_a_paused_controller_when_another_one_leads() -
         controllers.leader = TWO
         assert await call == b"body"
         assert world.clock.monotonic_ms() - began_ms < 3000
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        answers: list[Any] = [
+            pb.ForwardResponse(error_code=ErrorCode.NOT_CONTROLLER),
+            RpcFailure("UNAVAILABLE"),
+            pb.ForwardResponse(body=b"done"),
+            pb.ForwardResponse(body=b"done"),
+        ]
+        controllers.scripts = {ONE: {"Forward": lambda request: answers.pop(0)}}
+        for _ in range(2):
+            caller = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+            assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **caller) == b"done"
+        requests = controllers.of("Forward")
+        assert [request.attempt for request in requests] == [0, 1, 2, 0]
+        names = [request.request_id for request in requests]
+        assert names[0] == names[1] == names[2] != names[3]
+        assert all(name.startswith(b"incarnation") for name in names), "no other process uses them"
 
     in_virtual_time(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreateTopicsRequest,
 )
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.create_topics import make_topic_id
 from pykraft.metadata_log.controller.topic_names import check_collision
 
 
@@ -320,3 +323,65 @@ def test_collision_is_found_among_few_and_many_topics(name: str, others: int) ->
         twin = name.replace(".", "_") if "." in name else name.replace("_", ".")
         with pytest.raises(KafkaError, match=f"collides with existing topic {re.escape(twin)}"):
             check_collision(name, crowd | {twin})
+
+
+# --- a request that a broker had to pass on more than once -------------------------------------------------
+
+
+def create_at(cluster: Any, attempt: int, *names: str, request_id: bytes = b"request", **fields: Any) -> Any:
+    """The answers for the topics, by name, to the attempt'th try to have the request answered."""
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names], **fields
+    )
+    context = replace(cluster.context, request_id=request_id, attempt=attempt)
+    response = cluster.run(cluster.core.handle_create_topics(context, request))
+    return {result.name: result for result in response.topics}
+
+
+def test_own_topic_of_an_earlier_attempt_is_answered_as_created(cluster: Any) -> None:
+    first = create_at(cluster, 0, "a", "b")
+    before = cluster.image
+    for attempt in (1, 2, 999):
+        again = create_at(cluster, attempt, "a", "b")
+        assert again == first
+    assert cluster.image is before
+    later = create_at(cluster, 3, "a", "c")
+    assert [later[name].error_code for name in "ac"] == [0, 0], "what is missing is created"
+    assert create_at(cluster, 4, "a", "c") == later
+
+
+@pytest.mark.parametrize(
+    ("request_id", "attempt"), [(b"another", 5), (b"request", 0), (b"", 5), (b"", 0), (b"request", -5)]
+)
+def test_topic_of_somebody_else_exists_already(cluster: Any, request_id: bytes, attempt: int) -> None:
+    create_at(cluster, 0, "t")
+    before = cluster.image
+    answer = create_at(cluster, attempt, "t", request_id=request_id)["t"]
+    assert answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert cluster.image is before
+
+
+def test_topic_that_was_deleted_between_two_attempts_is_created_as_another(cluster: Any) -> None:
+    first = create_at(cluster, 0, "t")["t"]
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+    cluster.run(cluster.core.handle_delete_topics(cluster.context, request))
+    second = create_at(cluster, 1, "t")["t"]
+    assert second.error_code == 0 and second.topic_id != first.topic_id
+    assert create_at(cluster, 2, "t")["t"].topic_id == second.topic_id
+
+
+def test_two_topics_and_two_requests_never_share_an_id() -> None:
+    ids = {
+        make_topic_id(request_id, attempt, name)
+        for request_id in (b"a", b"b", b"a:1")
+        for attempt in range(3)
+        for name in ("t", "u", "1:t")
+    }
+    assert len(ids) == 27
+
+
+def test_validating_the_creation_of_an_own_topic_says_what_creating_it_would(cluster: Any) -> None:
+    create_at(cluster, 0, "t")
+    before = cluster.image
+    answer = create_at(cluster, 1, "t", validate_only=True)["t"]
+    assert answer.error_code == 0 and answer.topic_id == ZERO_UUID and cluster.image is before
