@@ -14,15 +14,18 @@ ROUNDS ?= 5
 
 .PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants bench bench-metadata bench-failover proto format clean
 
-setup: $(VENV)/installed
+setup: $(VENV)/installed build/path/pykraft
+
+# mypy looks for the package under its name; the directory of the clone may have another.
+build/path/pykraft:
+	@mkdir -p build/path && ln -sfn ../.. $@
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "python3-venv is missing: installing it"; apt-get update -qq && apt-get install -y -qq python3-venv python3-pip && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	@$(BIN)/pip install --quiet --editable ".[spark]" --group test --group lint
-	@mkdir -p build/path && ln -sfn ../.. build/path/pykraft
+	@$(BIN)/pip install --quiet --editable ".[console,jepsen,spark]" --group test --group lint
 	@touch $@
 
 java:

@@ -30,8 +30,7 @@ def local_session(app_name: str, master: str = "local[2]", **settings: str) -> S
     if problem is not None:
         raise RuntimeError(problem)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    make_discoverable()
+    prepare_environment()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
@@ -49,6 +48,16 @@ def local_session(app_name: str, master: str = "local[2]", **settings: str) -> S
     for name, value in {**defaults, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def prepare_environment() -> None:
+    """Let Spark run its Python with this interpreter, and find the data source there.
+
+    Must run before the Java virtual machine starts, which hands its environment on. What PYSPARK_PYTHON says
+    already holds.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    make_discoverable()
 
 
 def java_problem() -> str | None:
@@ -69,7 +78,7 @@ def make_discoverable() -> None:
     """Let Spark find the data source in an editable install too.
 
     Spark looks for modules by listing directories, which does not show those that an editable install maps by
-    an import hook. Must run before the Java virtual machine starts: it hands its environment on.
+    an import hook.
     """
     if any(module.name == _DISCOVERY_MODULE for module in iter_modules()):
         return

@@ -35,6 +35,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 
+_EXTRAS: Mapping[str, str] = {"confluent_kafka": "console", "rich": "jepsen"}
+"""Packages that some commands need and a server does not, and the extra that brings them."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules that are imported on use."""
 
@@ -56,6 +60,15 @@ class LazyGroup(click.Group):
         """What a user can put right is one line on standard error, not a traceback."""
         try:
             return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            extra = _EXTRAS.get(module)
+            if extra is None:
+                raise
+            package = module.replace("_", "-")
+            raise click.ClickException(
+                f"this command needs {package}: pip install {package}, or pykraft with its extra {extra!r}"
+            ) from error
         except (ConfigError, KafkaError, StartError) as error:
             raise click.ClickException(str(error)) from error
 

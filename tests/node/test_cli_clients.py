@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -168,3 +170,23 @@ def test_setting_that_librdkafka_does_not_know_is_a_usage_error(
     )
     assert result.returncode == 2
     assert 'No such configuration property: "no.such"' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "package"),
+    [
+        (("producer", "--help"), "confluent_kafka", "confluent-kafka"),
+        (("consumer", "--bootstrap-server", "h:1", "--topic", "t"), "confluent_kafka", "confluent-kafka"),
+        (("jepsen", "run"), "rich", "rich"),
+    ],
+)
+def test_command_without_its_package_says_what_to_install(
+    arguments: tuple[str, ...], missing: str, package: str
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from pykraft.node.__main__ import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: this command needs {package}: pip install {package}, or ")
+    assert len(result.stderr.splitlines()) == 1
