@@ -96,12 +96,13 @@ class ControllerChannel:
         """``make_payload`` is given how many attempts went before."""
         attempts = count()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        reason = "there is no active controller"
+        reason = ""
         asked: RpcAddress | None = None
         failures = 0  # of the node that was asked last, in a row
         while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             address = self._leader_address()
             if address is None:
+                reason = "there is no active controller"
                 await asyncio.sleep(min(LEADER_SEARCH_MS, remaining_ms) / 1000)
                 continue
             failures = failures + 1 if address == asked else 1

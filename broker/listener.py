@@ -28,6 +28,11 @@ class ListenerLimits:
     max_pending_responses: int = MAX_PENDING_RESPONSES
 
 
+def bind_failure(error: OSError) -> str:
+    """Why an address cannot be listened on; event loops put what they tried before it."""
+    return (error.strerror or str(error)).rpartition(": ")[2]
+
+
 class KafkaListener:
     """One named listener of a broker. Port 0 takes a free port, returned by :meth:`start`."""
 
@@ -41,6 +46,7 @@ class KafkaListener:
         limits: ListenerLimits | None = None,
     ) -> None:
         self.listener_name = listener_name
+        self._address = f"{listener_name}://{host or ''}:{port}"
         self._handler = handler
         self._limits = limits or ListenerLimits()
         self._server = StreamServer(
@@ -71,8 +77,14 @@ class KafkaListener:
         return await self._server.start()
 
     async def bind(self) -> int:
-        """Take the address, so that it is known, and refuse everybody until :meth:`start_serving`."""
-        return await self._server.bind()
+        """Take the address, so that it is known, and refuse everybody until :meth:`start_serving`.
+
+        :class:`OSError` that names the listener and why it cannot be.
+        """
+        try:
+            return await self._server.bind()
+        except OSError as error:
+            raise OSError(f"cannot listen on {self._address}: {bind_failure(error)}") from error
 
     async def start_serving(self) -> None:
         await self._server.start_serving()

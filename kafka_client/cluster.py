@@ -139,17 +139,21 @@ class Cluster:
         """Repeat ``attempt``, with growing pauses, while its error may pass and until the deadline."""
         backoff_ms = self.config.retry_backoff_ms
         unknown_until_ms = self.network.now_ms() + self.config.unknown_topic_grace_ms
+        reason: KafkaError | None = None
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
                 if not is_passing(error):
                     raise
+                # The last try is often cut short by the deadline; what a broker said before tells more.
+                if reason is None or not isinstance(error, ClientTimeoutError):
+                    reason = error
                 next_try_ms = self.network.now_ms() + backoff_ms
                 if error.code in _UNKNOWN_TOPIC and next_try_ms >= unknown_until_ms:
                     raise
                 if next_try_ms >= deadline_ms:
-                    raise ClientTimeoutError(f"{what}: gave up; the last error was {error}") from error
+                    raise ClientTimeoutError(f"{what}: gave up; the last error was {reason}") from reason
             self._turn += 1
             await self.network.sleep(backoff_ms)
             backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)

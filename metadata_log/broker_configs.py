@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.metadata_log.stored_broker_configs import OF_ONE_BROKER, STORED_PROPERTIES, THROTTLES
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, TOPIC_NAMES
 from pykraft.runtime.properties import ConfigKey, ConfigType, at_least, unknown_key_message
 
 ALL_BROKERS: Final = ""
@@ -35,10 +35,8 @@ PRODUCER_ID_EXPIRATION_MS: Final = ConfigKey(
     at_least(1),
 )
 
-TOPIC_NAMES: Final[Mapping[str, str]] = {
-    key.broker_synonym: name for name, key in TOPIC_CONFIGS.items() if key.broker_synonym
-}
-"""From a server property to the topic configuration it gives the broker-wide value of."""
+BROKER_NAMES: Final[Mapping[str, str]] = {topic_name: name for name, topic_name in TOPIC_NAMES.items()}
+"""From a topic configuration to the server property that gives its broker-wide value."""
 
 _SYNONYMS: Final = {
     synonym: ConfigKey(
@@ -76,7 +74,8 @@ def dynamic_broker_key(name: str, read_only: Iterable[str]) -> ConfigKey:
             f"{name} cannot be changed while brokers run: set it in the properties file and restart",
         )
     raise KafkaError(
-        ErrorCode.INVALID_CONFIG, unknown_key_message(name, known | DYNAMIC_BROKER_CONFIGS.keys())
+        ErrorCode.INVALID_CONFIG,
+        unknown_key_message(name, known | DYNAMIC_BROKER_CONFIGS.keys(), BROKER_NAMES),
     )
 
 

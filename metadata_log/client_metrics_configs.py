@@ -47,5 +47,5 @@ def client_metrics_config_key(name: str) -> ConfigKey:
     """The key called ``name``. INVALID_REQUEST, as in Kafka, naming the nearest one, if there is none."""
     key = CLIENT_METRICS_CONFIGS.get(name)
     if key is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, unknown_key_message(name, CLIENT_METRICS_CONFIGS))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, unknown_key_message(name, CLIENT_METRICS_CONFIGS, {}))
     return key

@@ -45,7 +45,7 @@ def group_config_key(name: str) -> GroupConfigKey:
     """The key called ``name``. INVALID_CONFIG, naming the nearest one, if there is none."""
     key = GROUP_CONFIGS.get(name)
     if key is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, unknown_key_message(name, GROUP_CONFIGS))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, unknown_key_message(name, GROUP_CONFIGS, {}))
     return key
 
 

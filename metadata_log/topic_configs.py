@@ -310,13 +310,15 @@ _KEYS: Final = (
 )
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfigKey]] = {key.name: key for key in _KEYS}
+TOPIC_NAMES: Final[Mapping[str, str]] = {key.broker_synonym: key.name for key in _KEYS if key.broker_synonym}
+"""From a server property to the topic configuration it gives the broker-wide value of."""
 
 
 def topic_config_key(name: str) -> TopicConfigKey:
     """The key called ``name``. INVALID_CONFIG, naming the nearest one, if there is none."""
     key = TOPIC_CONFIGS.get(name)
     if key is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, unknown_key_message(name, TOPIC_CONFIGS))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, unknown_key_message(name, TOPIC_CONFIGS, TOPIC_NAMES))
     return key
 
 

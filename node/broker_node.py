@@ -157,7 +157,7 @@ class BrokerNode:
             clock,
             incarnation_id=self._incarnation.id,
             dead_incarnation_secrets=self._incarnation.dead_secrets,
-            endpoints=self._endpoints,
+            endpoints=self.endpoints,
             log_dir_ids=tuple(self._directory_ids[path] for path in config.log_dirs),
             metadata_offset=lambda: self._applied_offset(loader),
             features=SUPPORTED_FEATURES,
@@ -231,7 +231,8 @@ class BrokerNode:
         for listener in self._listeners:
             listener.limit_connections(*limits)
 
-    def _endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients are told that this broker is; ports are those bound."""
         return tuple(
             configured.endpoint(bound.port)
             for configured, bound in zip(self._config.listeners, self._listeners, strict=True)

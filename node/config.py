@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 from pykraft.broker.config import ListenerConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.metadata_log.broker_configs import TOPIC_NAMES
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
+from pykraft.metadata_log.broker_configs import BROKER_NAMES
+from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, TOPIC_NAMES
 from pykraft.node.config_keys import SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
-from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys
+from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.properties import (
     ConfigError,
@@ -151,7 +151,8 @@ def _check_names(given: Mapping[str, str]) -> None:
         if name in UNUSED_KAFKA_KEYS or name.startswith("listener.name."):
             logger.warning("%s has no effect: pykraft does not use it", name)
         else:
-            raise ConfigError(unknown_key_message(name, known | UNUSED_KAFKA_KEYS))
+            usable = {key for key in known | UNUSED_KAFKA_KEYS if not is_security_key(key)}
+            raise ConfigError(unknown_key_message(name, usable, BROKER_NAMES))
 
 
 def _list(values: Mapping[str, ConfigValue], name: str) -> list[str]:
@@ -172,7 +173,8 @@ def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
             defaults.setdefault(TOPIC_NAMES[fine], str(amount * factor if amount >= 0 else -1))
     for synonym, name in TOPIC_NAMES.items():
         if synonym in given:
-            TOPIC_CONFIGS[name].parse(given[synonym])
+            # As it was written: nobody looks for the topic's name of it in this file.
+            replace(TOPIC_CONFIGS[name], name=synonym).parse(given[synonym])
             defaults[name] = given[synonym]
     return defaults
 

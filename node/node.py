@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
+from pykraft import __version__
 from pykraft.broker.controller_channel import ControllerChannel, endpoint_messages
+from pykraft.broker.listener import bind_failure
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
@@ -35,6 +37,7 @@ from pykraft.node.controller_listeners import ControllerListeners
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
 from pykraft.node.incarnation import Incarnation, new_uuid
+from pykraft.node.quorum_watch import QuorumWatch
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
@@ -46,6 +49,7 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
+from pykraft.runtime.rpc import RpcAddress
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.tcp import StreamRuntime
 
@@ -90,6 +94,7 @@ class Node:
         self.loader: MetadataLoader | None = None
         self._snapshots: SnapshotGenerator | None = None
         self._controller_listeners: ControllerListeners | None = None
+        self._watch: QuorumWatch | None = None
 
     async def start(self) -> None:
         """Come up; returns once the node serves (a broker: once it is unfenced).
@@ -111,6 +116,11 @@ class Node:
         keep_out_of_collection()
         config = self.config
         identity = check_directories(self._disk, config)
+        roles = ", ".join(sorted(config.roles))
+        logger.info(
+            "pykraft %s: node %d (%s) of cluster %s starts, with its data in %s",
+            *(__version__, config.node_id, roles, identity.cluster_id, ", ".join(config.all_dirs)),
+        )
         voters = self._voters()
         self._transport = GrpcTransport()
         if config.is_controller:
@@ -131,7 +141,10 @@ class Node:
         loader = self.loader = MetadataLoader(
             publishers, self._controller, self._snapshots, keep_out_of_collection
         )
-        quorum = self._quorum = self._make_quorum(identity, voters, [loader])
+        watch = self._watch = QuorumWatch(
+            self._clock, asyncio.get_running_loop().call_later, lambda: quorum.voters
+        )
+        quorum = self._quorum = self._make_quorum(identity, voters, [loader, watch])
         loader.attach(lambda: quorum.high_watermark)
         runtime = StreamRuntime(asyncio.get_running_loop())
         if self._controller is not None:
@@ -143,6 +156,7 @@ class Node:
                 quorum, self._make_registrar(identity.cluster_id, quorum, endpoints), endpoints
             )
             await self._start_server(self._quorum, self._controller)
+        watch.start()
         await self._quorum.start()
         self._snapshots.start(self._quorum)
         if self._controller is not None and self._controller_listeners is not None:
@@ -150,7 +164,18 @@ class Node:
             await self._controller_listeners.start_serving()
         if self.broker is not None:
             await self.broker.start(self._transport, self._quorum, loader, runtime)
-        logger.info("node %d is up (%s)", config.node_id, ", ".join(sorted(config.roles)))
+        logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses()))
+
+    def _addresses(self) -> list[str]:
+        """Where clients and controllers find this node."""
+        known = [] if self.broker is None else list(self.broker.endpoints())
+        listener = self.config.controller_listener
+        found = [f"{it.name}://{RpcAddress(it.host, it.port)}" for it in known]
+        if listener is not None:
+            found.append(
+                f"{listener.name}://{RpcAddress(listener.advertised_host, listener.advertised_port)}"
+            )
+        return found
 
     async def hand_over(self) -> None:
         """Give leaderships away, while there is a quorum to tell. :meth:`stop` does it too, if need be."""
@@ -169,6 +194,8 @@ class Node:
             last_to_first.callback(self._flush_executor.shutdown, wait=False)
             if self._quorum is not None:
                 last_to_first.push_async_callback(self._quorum.stop)
+            if self._watch is not None:
+                last_to_first.callback(self._watch.stop)
             if self._snapshots is not None:
                 last_to_first.push_async_callback(self._snapshots.stop)
             if self._controller is not None:
@@ -305,5 +332,23 @@ class Node:
         server = GrpcServer(listener.host, listener.port)
         quorum.register(server)
         controller_rpc.register(server, controller)
-        await server.start()
+        try:
+            await server.start()
+        except OSError:
+            reason = await _bind_failure(listener.host, listener.port)
+            address = f"{listener.name}://{listener.host}:{listener.port}"
+            raise StartError(
+                f"node {self.config.node_id} does not start: cannot listen on {address}: {reason}"
+            ) from None
         self._server = server
+
+
+async def _bind_failure(host: str, port: int) -> str:
+    """Why an address cannot be listened on, found out with a socket of our own: gRPC does not tell."""
+    try:
+        probe = await asyncio.start_server(lambda reader, writer: writer.close(), host or None, port)
+    except OSError as error:
+        return bind_failure(error)
+    probe.close()
+    await probe.wait_closed()
+    return "the address was taken a moment ago"

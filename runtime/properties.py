@@ -205,9 +205,13 @@ def nearest_key(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def unknown_key_message(name: str, known: Iterable[str]) -> str:
-    """What to tell somebody who wrote a key that does not exist."""
-    nearest = nearest_key(name, known)
+def unknown_key_message(name: str, known: Iterable[str], names_elsewhere: Mapping[str, str]) -> str:
+    """What to tell somebody who wrote a key that does not exist.
+
+    ``names_elsewhere``: to a known key from what the same thing is called where it stands for something else
+    (a topic's configuration, a broker's property); no likeness of letters beats that.
+    """
+    nearest = names_elsewhere.get(name) or nearest_key(name, known)
     hint = f"; did you mean {nearest}?" if nearest else ""
     return f"Unknown configuration {name}{hint}"
 

@@ -16,7 +16,6 @@ from typing import Final
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.broker_configs import (
     ALL_BROKERS,
-    TOPIC_NAMES,
     broker_wide_topic_configs,
     dynamic_broker_key,
     dynamic_broker_values,
@@ -27,7 +26,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.group_configs import check_group_config, group_config_key
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
-from pykraft.metadata_log.topic_configs import topic_config_key
+from pykraft.metadata_log.topic_configs import TOPIC_NAMES, topic_config_key
 from pykraft.runtime.properties import ConfigKey
 
 _MAX_NAME_CHARS: Final = 249

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import bootstrap_option, json_option, print_table
+from pykraft.node.cli.common import bootstrap_option, json_option, print_json, print_table, wants_json
 
 
 @click.group()
@@ -15,10 +15,15 @@ def command() -> None:
 
 @command.command("cluster-id")
 @bootstrap_option
+@json_option
 def cluster_id(bootstrap_server: str) -> None:
     """Print the cluster's id."""
     with admin_client(bootstrap_server) as client:
-        click.echo(f"Cluster ID: {client.describe_cluster().cluster_id}")
+        found = client.describe_cluster().cluster_id
+    if wants_json():
+        print_json({"clusterId": found})
+    else:
+        click.echo(f"Cluster ID: {found}")
 
 
 @command.command("list-endpoints")
@@ -27,7 +32,7 @@ def cluster_id(bootstrap_server: str) -> None:
     "--include-fenced-brokers", is_flag=True, help="Also those that are down, or not yet caught up."
 )
 @json_option
-def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool, as_json: bool) -> None:
+def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool) -> None:
     """Show where brokers listen."""
     with admin_client(bootstrap_server) as client:
         known = client.describe_cluster(include_fenced_brokers=include_fenced_brokers)
@@ -35,7 +40,7 @@ def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool, as_json:
         (broker.id, broker.host, broker.port, broker.rack, "fenced" if broker.is_fenced else "unfenced", "broker")
         for broker in known.brokers
     ]  # fmt: skip
-    print_table(("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"), rows, as_json)
+    print_table(("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"), rows)
 
 
 @command.command()

@@ -5,23 +5,33 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.node.cli.reach import check_reachable
 
+_TIMEOUT_MS: Final = 15_000
+_TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs say who leads"
 _SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
 @contextlib.contextmanager
-def admin_client(bootstrap_server: str) -> Iterator[AdminClient]:
-    """An admin client of a cluster that can be reached."""
+def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterator[AdminClient]:
+    """An admin client of a cluster that can be reached; what it is asked may take ``timeout_ms``."""
     check_reachable(bootstrap_server)
-    with AdminClient(bootstrap_server) as client:
-        yield client
+    settings = {"default_api_timeout_ms": timeout_ms, "request_timeout_ms": timeout_ms}
+    with AdminClient(bootstrap_server, **settings) as client:
+        try:
+            yield client
+        except KafkaError as error:
+            last = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+            if last.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            raise KafkaError(error.code, f"{error.message}; {_TIMEOUT_HINT}") from error
 
 
 def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:

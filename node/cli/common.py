@@ -1,21 +1,48 @@
-"""What the client commands share: the bootstrap option, ``key=value`` options, plain tables.
+"""What the commands share: the bootstrap option, ``key=value`` options, and how results are printed.
 
-A server start imports this file too: what needs a client of the cluster stands in ``cluster_client``.
+Tables have the columns of Kafka's tools. With ``--json`` they become objects whose keys are in camelCase, as
+everywhere in Kafka's own JSON. A server start imports this file too: what needs a client of the cluster stands
+in ``cluster_client``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import click
 
 from pykraft.metadata_log.features import METADATA_VERSION, parse_metadata_version
+from pykraft.runtime.properties import nearest_key
+
+BOOTSTRAP_VARIABLE: Final = "PYKRAFT_BOOTSTRAP_SERVER"
+_JSON: Final = "pykraft.json"
 
 bootstrap_option = click.option(
-    "--bootstrap-server", required=True, metavar="HOST:PORT,…", help="One or more brokers to start from."
+    "--bootstrap-server",
+    required=True,
+    envvar=BOOTSTRAP_VARIABLE,
+    show_envvar=True,
+    metavar="HOST:PORT,…",
+    help="One or more brokers to start from.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def _remember(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    context.meta[_JSON] = wanted
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON instead of text."
+)
+
+
+def wants_json() -> bool:
+    """Whether the running command was given :data:`json_option`."""
+    return bool(click.get_current_context().meta.get(_JSON))
 
 
 class ToolGroup(click.Group):
@@ -40,6 +67,34 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {item!r} is not key=value")
         parsed[key.strip()] = value
     return parsed
+
+
+class Properties:
+    """The ``--property`` options of a tool: only those it knows."""
+
+    def __init__(self, items: Iterable[str], known: Sequence[str]) -> None:
+        self._given = pairs(items, "--property")
+        for name in self._given:
+            if name not in known:
+                nearest = nearest_key(name, known)
+                hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known)}"
+                raise click.UsageError(f"--property {name}: not known; {hint}")
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def flag(self, name: str) -> bool:
+        value = self._given.get(name, "false").lower()
+        if value not in ("true", "false"):
+            raise click.UsageError(f"--property {name}: {value!r} is neither true nor false")
+        return value == "true"
+
+    def separator(self, name: str) -> bytes:
+        """A text that is not empty; a tab by default."""
+        value = self._given.get(name, "\t")
+        if not value:
+            raise click.UsageError(f"--property {name} is empty")
+        return value.encode()
 
 
 def parse_feature_levels(items: Sequence[str]) -> dict[str, int]:
@@ -67,12 +122,51 @@ def one_action(chosen: Mapping[str, bool]) -> str:
     return names[0]
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], as_json: bool = False) -> None:
-    """Columns aligned as Kafka's tools align them, or a JSON array of objects."""
-    if as_json:
-        click.echo(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is one text in a table and more than that in JSON."""
+
+    value: object
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def json_key(column: str) -> str:
+    """The name of a column in JSON: ``LOG-END-OFFSET`` and ``LogEndOffset`` → ``logEndOffset``."""
+    words: list[str] = re.findall(r"[A-Z][a-z]+|[A-Z]+", column.partition(" (")[0])
+    if column.startswith("#"):
+        words.insert(0, "num")
+    first, *rest = words
+    return first.lower() + "".join(word.capitalize() for word in rest)
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns aligned as Kafka's tools align them; in JSON an array of objects."""
+    if wants_json():
+        print_json(_objects(columns, rows))
         return
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(len(line[n]) for line in [list(columns), *texts]) for n in range(len(columns))]
     for line in [list(columns), *texts]:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_fields(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A line of ``name: value`` a row; in JSON as :func:`print_table`."""
+    if wants_json():
+        print_json(_objects(columns, rows))
+        return
+    for row in rows:
+        click.echo("\t".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)))
+
+
+def _objects(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:
+    keys = list(map(json_key, columns))
+    plain = [[cell.value if isinstance(cell, Cell) else cell for cell in row] for row in rows]
+    return [dict(zip(keys, row, strict=True)) for row in plain]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +18,7 @@ from pykraft.kafka_client.admin_results import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs
+from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs, print_json, wants_json
 from pykraft.runtime.properties import parse_properties
 
 _TYPES: Final = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER, "groups": ResourceType.GROUP}
@@ -77,7 +76,6 @@ def command(
     add_config: str | None,
     add_config_file: str | None,
     delete_config: str | None,
-    as_json: bool,
 ) -> None:
     """See and change configurations of topics, brokers and groups while the cluster runs."""
     action = one_action({"describe": describe, "alter": alter})
@@ -91,13 +89,15 @@ def command(
     resource_type, name = _checked(*asked[0])
     if action == "describe":
         with admin_client(bootstrap_server) as client:
+            _check_broker(client, resource_type, name)
             entities = _all(client, resource_type) if name is None else [_Entity(resource_type, name)]
-            _describe(client, entities, show_all, as_json)
+            _describe(client, entities, show_all)
         return
     if name is None:
         raise click.UsageError("--alter needs the entity's name")
     changes = _changes(add_config, add_config_file, delete_config)
     with admin_client(bootstrap_server) as client:
+        _check_broker(client, resource_type, name)
         _alter(client, _Entity(resource_type, name), changes)
 
 
@@ -111,6 +111,17 @@ def _checked(kind: str, name: str | None) -> tuple[ResourceType, str | None]:
     return _TYPES[kind], name
 
 
+def _check_broker(client: AdminClient, resource_type: ResourceType, name: str | None) -> None:
+    """Only a broker itself tells its configuration: nobody waits for one that there is not."""
+    if resource_type is not ResourceType.BROKER or not name:
+        return
+    brokers = {str(it.id): it for it in client.describe_cluster(include_fenced_brokers=True).brokers}
+    if name not in brokers:
+        raise click.ClickException(f"there is no broker {name}; known are {', '.join(sorted(brokers))}")
+    if brokers[name].is_fenced:
+        raise click.ClickException(f"broker {name} is down or cut off (fenced)")
+
+
 def _all(client: AdminClient, resource_type: ResourceType) -> list[_Entity]:
     if resource_type is ResourceType.TOPIC:
         names = [item.name for item in client.list_topics(include_internal=True)]
@@ -121,7 +132,7 @@ def _all(client: AdminClient, resource_type: ResourceType) -> list[_Entity]:
     return [_Entity(resource_type, name) for name in names]
 
 
-def _describe(client: AdminClient, entities: Sequence[_Entity], show_all: bool, as_json: bool) -> None:
+def _describe(client: AdminClient, entities: Sequence[_Entity], show_all: bool) -> None:
     told = []
     for entity in entities:
         entries = client.describe_configs(entity.type, entity.name)
@@ -133,13 +144,13 @@ def _describe(client: AdminClient, entities: Sequence[_Entity], show_all: bool, 
                 "configs": {entry.name: entry.value for entry in shown},
             }
         )
-        if not as_json:
+        if not wants_json():
             kind = "All" if show_all else "Dynamic" if entity.name else "Default"
             click.echo(f"{kind} configs for {entity} are:")
             for entry in shown:
                 click.echo(f"  {_line(entry)}")
-    if as_json:
-        click.echo(json.dumps(told))
+    if wants_json():
+        print_json(told)
 
 
 def _line(entry: ConfigEntry) -> str:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, cast
 
 import click
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
-    TIMESTAMP_NOT_AVAILABLE,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaException,
     Message,
     TopicPartition,
 )
 
-from pykraft.node.cli.common import bootstrap_option, pairs
+from pykraft.node.cli.common import Properties, bootstrap_option, pairs
 from pykraft.node.cli.librdkafka import Connection, end_at_sigterm, usage_error
 
 _STEP_S: Final = 0.2
 _Headers = list[tuple[str, bytes | None]] | None
+_TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 _OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
@@ -54,7 +56,7 @@ def command(
     consumer_property: tuple[str, ...],
 ) -> None:
     """Print the records of a topic, one line a record."""
-    printing = pairs(properties, "--property")
+    printer = _Printer(properties)
     settings = {
         "group.id": group or f"console-consumer-{os.getpid()}",
         "enable.auto.commit": str(group is not None).lower(),
@@ -79,7 +81,7 @@ def command(
         else:
             consumer.assign([TopicPartition(topic, partition, first_offset)])
         for message in _messages(consumer, connection, topic, timeout_ms):
-            sys.stdout.buffer.write(_line(message, printing))
+            sys.stdout.buffer.write(printer.line(message))
             sys.stdout.buffer.flush()
             seen += 1
             if seen == max_messages:
@@ -118,30 +120,36 @@ def _start(offset: str | None, from_beginning: bool) -> int:
     raise click.UsageError(f"--offset {offset!r} is not earliest, latest or a number")
 
 
-def _line(message: Message, printing: dict[str, str]) -> bytes:
-    def wants(name: str) -> bool:
-        return printing.get(name, "false").lower() == "true"
+class _Printer:
+    """What is shown of a record, in the order of Kafka's console consumer."""
 
-    separator = printing.get("key.separator", "\t").encode()
-    parts: list[bytes] = []
-    if wants("print.timestamp"):
-        kind, timestamp = message.timestamp()
-        parts.append(
-            b"NO_TIMESTAMP" if kind == TIMESTAMP_NOT_AVAILABLE else f"CreateTime:{timestamp}".encode()
-        )
-    if wants("print.partition"):
-        parts.append(f"Partition:{message.partition()}".encode())
-    if wants("print.offset"):
-        parts.append(f"Offset:{message.offset()}".encode())
-    if wants("print.headers"):
-        headers = [
-            name.encode() + b":" + _text(value) for name, value in cast(_Headers, message.headers()) or []
-        ]
-        parts.append(b",".join(headers) or b"NO_HEADERS")
-    if wants("print.key"):
-        parts.append(_text(message.key()))
-    parts.append(_text(message.value()))
-    return separator.join(parts) + b"\n"
+    def __init__(self, properties: Iterable[str]) -> None:
+        """``properties`` are the ``--property`` options. :class:`click.UsageError` for what makes no sense."""
+        parts: dict[str, Callable[[Message], bytes]] = {
+            "print.timestamp": _timestamp,
+            "print.partition": lambda message: f"Partition:{message.partition()}".encode(),
+            "print.offset": lambda message: f"Offset:{message.offset()}".encode(),
+            "print.headers": _headers,
+            "print.key": lambda message: _text(message.key()),
+        }
+        printing = Properties(properties, (*parts, "key.separator"))
+        self._separator = printing.separator("key.separator")
+        self._parts = [part for name, part in parts.items() if printing.flag(name)]
+
+    def line(self, message: Message) -> bytes:
+        parts = [part(message) for part in self._parts]
+        return self._separator.join([*parts, _text(message.value())]) + b"\n"
+
+
+def _timestamp(message: Message) -> bytes:
+    kind, timestamp = message.timestamp()
+    name = _TIMESTAMP_TYPES.get(kind)
+    return b"NO_TIMESTAMP" if name is None else f"{name}:{timestamp}".encode()
+
+
+def _headers(message: Message) -> bytes:
+    headers = cast(_Headers, message.headers()) or []
+    return b",".join(name.encode() + b":" + _text(value) for name, value in headers) or b"NO_HEADERS"
 
 
 def _text(value: bytes | str | None) -> bytes:

@@ -19,7 +19,7 @@ import click
 
 from pykraft.node.cli.common import pairs
 from pykraft.node.cli.lazy import import_late
-from pykraft.node.cli.logging_setup import set_up_logging
+from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
 from pykraft.node.incarnation import new_uuid
 from pykraft.node.supervisor import interpreter_command, supervise
@@ -51,7 +51,7 @@ def command(
     verbose: bool,
 ) -> None:
     """Run a cluster with nothing to configure, until Ctrl-C."""
-    log_level = "INFO" if verbose else "WARNING"
+    log_level = "INFO" if verbose else os.environ.get(LEVEL_VARIABLE) or "WARNING"
     set_up_logging(log_level)
     settings = pairs(overrides, "--override")
     with _directory(data_dir) as (directory, remove):
@@ -112,7 +112,7 @@ def _run_processes(cluster: DevCluster, directory: str, log_level: str) -> int:
             )
         _announce(cluster, directory)
 
-    environment = os.environ | {"PYKRAFT_LOG_LEVEL": log_level}
+    environment = os.environ | {LEVEL_VARIABLE: log_level}
     return supervise(commands, environment, announce, lambda text: click.echo(text, err=True))
 
 

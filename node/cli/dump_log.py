@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.dump import FoundBatch, Remainder, read_batches
 from pykraft.metadata_log.record_json import record_to_json, value_to_json
+from pykraft.node.cli.common import json_option, print_json, wants_json
 from pykraft.quorum.control_json import control_to_json
 from pykraft.runtime.disk import Disk, DiskFile
 from pykraft.runtime.os_disk import OsDisk
@@ -35,16 +36,15 @@ _LOGS = (".log", ".checkpoint")
 )
 @click.option("--offsets-decoder", is_flag=True, help="Print the records of __consumer_offsets, as JSON.")
 @click.option("--skip-record-metadata", is_flag=True, help="Of records print the payload only.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a record, and nothing else.")
+@json_option
 def command(
     files: str,
     print_data_log: bool,
     cluster_metadata_decoder: bool,
     offsets_decoder: bool,
     skip_record_metadata: bool,
-    as_json: bool,
 ) -> None:
-    """Print what stands in log, index and snapshot files."""
+    """Print what stands in log, index and snapshot files. With --json: an object a record, nothing else."""
     if cluster_metadata_decoder and offsets_decoder:
         raise click.UsageError("give one of --cluster-metadata-decoder, --offsets-decoder")
     decoder = _decode_text
@@ -52,6 +52,7 @@ def command(
         decoder = _decode_metadata
     elif offsets_decoder:
         decoder = _decode_group
+    as_json = wants_json()
     deep = print_data_log or cluster_metadata_decoder or offsets_decoder or as_json
     printer = _Printer(decoder if deep else None, skip_record_metadata, as_json)
     disk = OsDisk()
@@ -72,6 +73,13 @@ class _Printer:
         if not self._as_json:
             click.echo(text)
 
+    def entry(self, values: dict[str, int]) -> None:
+        """Print an entry of an index."""
+        if self._as_json:
+            print_json(values)
+        else:
+            click.echo(" ".join(f"{name}: {value}" for name, value in values.items()))
+
     def batch(self, found: FoundBatch) -> bool:
         """Print it; False if it cannot be read."""
         self.line(_batch_line(found))
@@ -85,9 +93,9 @@ class _Printer:
         for record in records:
             payload = self._show(found.header, record)
             if self._as_json:
-                click.echo(json.dumps({"offset": record.offset, "timestamp": record.timestamp_ms, **payload}))
+                print_json({"offset": record.offset, "timestamp": record.timestamp_ms, **payload})
             elif self._payload_only:
-                click.echo(json.dumps(payload))
+                print_json(payload)
             else:
                 click.echo(f"{_record_line(record)} payload: {json.dumps(payload)}")
         return True
@@ -142,7 +150,7 @@ def _dump_index(file: DiskFile, path: str, printer: _Printer) -> bool:
             first += base_offset
         else:
             second += base_offset
-        printer.line(f"{names[0]}: {first} {names[1]}: {second}")
+        printer.entry({names[0]: first, names[1]: second})
     return len(data) % layout.size == 0
 
 

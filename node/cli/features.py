@@ -15,11 +15,12 @@ from pykraft.metadata_log.features import (
 )
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import (
+    Cell,
     ToolGroup,
     bootstrap_option,
     json_option,
     parse_feature_levels,
-    print_table,
+    print_fields,
 )
 
 _feature_option = click.option(
@@ -46,27 +47,23 @@ def command(context: click.Context, bootstrap_server: str) -> None:
 @command.command()
 @json_option
 @click.pass_obj
-def describe(bootstrap_server: str, as_json: bool) -> None:
+def describe(bootstrap_server: str) -> None:
     """Show supported and finalized levels."""
     with admin_client(bootstrap_server) as client:
         known = client.describe_features()
     rows = [
         (
             feature.name,
-            level_name(feature.name, feature.min_level),
-            level_name(feature.name, feature.max_level),
-            level_name(feature.name, feature.finalized_level),
+            *(
+                Cell(level, level_name(feature.name, level))
+                for level in (feature.min_level, feature.max_level, feature.finalized_level)
+            ),
             known.epoch,
         )
         for feature in known.features
     ]
     columns = ("Feature", "SupportedMinVersion", "SupportedMaxVersion", "FinalizedVersionLevel", "Epoch")
-    if as_json:
-        print_table(columns, rows, as_json=True)
-        return
-    for row in rows:
-        pairs_shown = (f"{column}: {cell}" for column, cell in zip(columns, row, strict=True))
-        click.echo("\t".join(pairs_shown))
+    print_fields(columns, rows)
 
 
 @command.command()

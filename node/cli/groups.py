@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import click
 
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import GroupDescription, MemberDescription
+from pykraft.kafka_client.admin_results import BrokerDescription, GroupDescription, MemberDescription
 from pykraft.kafka_client.list_offsets import TopicPartition
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import bootstrap_option, json_option, one_action, print_table
+from pykraft.node.cli.common import Cell, bootstrap_option, json_option, one_action, print_table, wants_json
 
 _LATEST = -1
 
@@ -36,7 +36,6 @@ def command(
     members: bool,
     state: bool,
     offsets: bool,
-    as_json: bool,
 ) -> None:
     """List, describe and delete consumer groups."""
     action = one_action({"list": list_, "describe": describe, "delete": delete})
@@ -44,7 +43,7 @@ def command(
         raise click.UsageError("give at most one of --members, --state, --offsets")
     with admin_client(bootstrap_server) as client:
         if action == "list":
-            _list(client, state, as_json)
+            _list(client, state)
             return
         names = sorted(item.group_id for item in client.list_groups()) if all_groups else list(group_ids)
         if not names and not all_groups:
@@ -56,28 +55,28 @@ def command(
             return
         groups = [client.describe_group(name) for name in names]
         if members:
-            _print_members(groups, as_json)
+            _print_members(groups)
         elif state:
-            _print_states(groups, as_json)
+            _print_states(groups)
         else:
-            _print_offsets(client, groups, as_json)
+            _print_offsets(client, groups)
 
 
-def _list(client: AdminClient, state: bool, as_json: bool) -> None:
+def _list(client: AdminClient, state: bool) -> None:
     listed = sorted(client.list_groups(), key=lambda item: item.group_id)
-    if state or as_json:
+    if state or wants_json():
         rows = [(item.group_id, item.type, item.state) for item in listed]
-        print_table(("GROUP", "TYPE", "STATE"), rows, as_json)
+        print_table(("GROUP", "TYPE", "STATE"), rows)
     else:
         for item in listed:
             click.echo(item.group_id)
 
 
-def _print_states(groups: list[GroupDescription], as_json: bool) -> None:
+def _print_states(groups: list[GroupDescription]) -> None:
     rows = [
         (
             group.group_id,
-            f"{group.coordinator.host}:{group.coordinator.port} ({group.coordinator.id})",
+            _coordinator(group.coordinator),
             group.assignor,
             group.state,
             group.group_epoch,
@@ -87,17 +86,21 @@ def _print_states(groups: list[GroupDescription], as_json: bool) -> None:
         for group in groups
     ]
     columns = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH")
-    print_table((*columns, "#MEMBERS"), rows, as_json)
+    print_table((*columns, "#MEMBERS"), rows)
 
 
-def _assignment_text(assignment: Mapping[str, tuple[int, ...]]) -> str:
-    return ";".join(
-        f"{topic}:{','.join(map(str, sorted(partitions)))}"
-        for topic, partitions in sorted(assignment.items())
-    )
+def _coordinator(broker: BrokerDescription) -> Cell:
+    value = {"id": broker.id, "host": broker.host, "port": broker.port}
+    return Cell(value, f"{broker.host}:{broker.port} ({broker.id})")
 
 
-def _print_members(groups: list[GroupDescription], as_json: bool) -> None:
+def _assignment(assignment: Mapping[str, tuple[int, ...]]) -> Cell:
+    topics = [(topic, sorted(partitions)) for topic, partitions in sorted(assignment.items())]
+    value = [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
+    return Cell(value, ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in topics))
+
+
+def _print_members(groups: list[GroupDescription]) -> None:
     rows = [
         (
             group.group_id,
@@ -106,16 +109,16 @@ def _print_members(groups: list[GroupDescription], as_json: bool) -> None:
             member.client_id,
             sum(map(len, member.assignment.values())),
             member.member_epoch,
-            _assignment_text(member.assignment),
+            _assignment(member.assignment),
         )
         for group in groups
         for member in sorted(group.members, key=lambda item: item.member_id)
     ]
     columns = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH", "ASSIGNMENT")
-    print_table(columns, rows, as_json)
+    print_table(columns, rows)
 
 
-def _print_offsets(client: AdminClient, groups: list[GroupDescription], as_json: bool) -> None:
+def _print_offsets(client: AdminClient, groups: list[GroupDescription]) -> None:
     rows: list[tuple[object, ...]] = []
     for group in groups:
         committed = client.group_offsets(group.group_id)
@@ -155,4 +158,4 @@ def _print_offsets(client: AdminClient, groups: list[GroupDescription], as_json:
         "CONSUMER-ID",
         "HOST",
     )
-    print_table((*columns, "CLIENT-ID"), rows, as_json)
+    print_table((*columns, "CLIENT-ID"), rows)

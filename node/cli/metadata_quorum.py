@@ -11,7 +11,15 @@ from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import ToolGroup, bootstrap_option, json_option, print_table
+from pykraft.node.cli.common import (
+    ToolGroup,
+    bootstrap_option,
+    json_key,
+    json_option,
+    print_json,
+    print_table,
+    wants_json,
+)
 from pykraft.node.cli.storage import read_config
 from pykraft.node.format import read_directory
 from pykraft.runtime.clock import SystemClock
@@ -25,6 +33,8 @@ class _Options:
     command_config: str | None
 
 
+_CHANGE_TIMEOUT_MS = 60_000
+"""A new voter is waited for until it has caught up."""
 _dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
 
 
@@ -43,7 +53,7 @@ def command(context: click.Context, bootstrap_server: str, command_config: str |
 @click.option("--human-readable", "-hr", is_flag=True, help="With --replication: times as how long ago.")
 @json_option
 @click.pass_obj
-def describe(options: _Options, status: bool, replication: bool, human_readable: bool, as_json: bool) -> None:
+def describe(options: _Options, status: bool, replication: bool, human_readable: bool) -> None:
     """Describe the quorum."""
     if status == replication:
         raise click.UsageError("give exactly one of --status, --replication")
@@ -52,12 +62,12 @@ def describe(options: _Options, status: bool, replication: bool, human_readable:
     with admin_client(options.bootstrap_server) as client:
         quorum = client.describe_quorum()
         if replication:
-            _print_replication(quorum, SystemClock().wall_ms() if human_readable else None, as_json)
+            _print_replication(quorum, SystemClock().wall_ms() if human_readable else None)
         else:
-            _print_status(client.describe_cluster().cluster_id, quorum, as_json)
+            _print_status(client.describe_cluster().cluster_id, quorum)
 
 
-def _print_status(cluster_id: str, quorum: QuorumDescription, as_json: bool) -> None:
+def _print_status(cluster_id: str, quorum: QuorumDescription) -> None:
     followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
     # A leader that is being removed is no voter any more.
     leader = next((voter for voter in quorum.voters if voter.replica_id == quorum.leader_id), None)
@@ -73,8 +83,8 @@ def _print_status(cluster_id: str, quorum: QuorumDescription, as_json: bool) -> 
         "CurrentVoters": [_replica(quorum, voter) for voter in quorum.voters],
         "CurrentObservers": [_replica(quorum, observer) for observer in quorum.observers],
     }
-    if as_json:
-        click.echo(json.dumps(status))
+    if wants_json():
+        print_json({json_key(label): value for label, value in status.items()})
         return
     width = max(map(len, status)) + 2
     for label, value in status.items():
@@ -106,7 +116,7 @@ def _replica(quorum: QuorumDescription, replica: QuorumReplica) -> dict[str, obj
     return shown
 
 
-def _print_replication(quorum: QuorumDescription, now_ms: int | None, as_json: bool) -> None:
+def _print_replication(quorum: QuorumDescription, now_ms: int | None) -> None:
     end = max((voter.log_end_offset for voter in quorum.voters), default=0)
     rows = []
     for replica, role in [(voter, "Follower") for voter in quorum.voters] + [
@@ -124,7 +134,7 @@ def _print_replication(quorum: QuorumDescription, now_ms: int | None, as_json: b
             )
         )
     columns = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp")
-    print_table((*columns, "Status"), rows, as_json)
+    print_table((*columns, "Status"), rows)
 
 
 def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
@@ -158,7 +168,7 @@ def add_controller(options: _Options, config_path: str | None, dry_run: bool) ->
     if formatted is None:
         raise ConfigError(f"{config.metadata_log_dir} is not formatted")
     if not dry_run:
-        with admin_client(options.bootstrap_server) as client:
+        with admin_client(options.bootstrap_server, _CHANGE_TIMEOUT_MS) as client:
             endpoints = {listener.name: Address(address.host, address.port)}
             client.add_raft_voter(config.node_id, formatted.directory_id, endpoints)
     done = "DRY RUN of adding" if dry_run else "Added"
@@ -182,7 +192,7 @@ def remove_controller(
     except ValueError as error:
         raise click.UsageError(f"--controller-directory-id: {error}") from None
     if not dry_run:
-        with admin_client(options.bootstrap_server) as client:
+        with admin_client(options.bootstrap_server, _CHANGE_TIMEOUT_MS) as client:
             client.remove_raft_voter(controller_id, directory_id)
     done = "DRY RUN of removing" if dry_run else "Removed"
     click.echo(f"{done} KRaft controller {controller_id} with directory id {uuid_to_str(directory_id)}")

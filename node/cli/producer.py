@@ -8,7 +8,7 @@ from typing import Final
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pykraft.node.cli.common import bootstrap_option, pairs
+from pykraft.node.cli.common import Properties, bootstrap_option, pairs
 from pykraft.node.cli.librdkafka import Connection, OutageError, end_at_sigterm, usage_error
 
 _STEP_S: Final = 0.5
@@ -37,12 +37,10 @@ def command(
     sync: bool,
 ) -> None:
     """Write the lines of standard input to a topic, one record a line."""
-    reading = pairs(properties, "--property")
-    parse_key = reading.get("parse.key", "false").lower() == "true"
-    separator = reading.get("key.separator", "\t").encode()
-    if not separator:
-        raise click.UsageError("--property key.separator is empty")
-    null_marker = reading["null.marker"].encode() if "null.marker" in reading else None
+    reading = Properties(properties, ("parse.key", "key.separator", "null.marker"))
+    parse_key, separator = reading.flag("parse.key"), reading.separator("key.separator")
+    null_marker = reading.text("null.marker")
+    null_value = None if null_marker is None else null_marker.encode()
     settings = {
         "acks": request_required_acks,
         "compression.type": compression_codec,
@@ -61,7 +59,7 @@ def command(
                 key, found, value = value.partition(separator)
                 if not found:
                     raise _RefusedLineError(f"no key separator in line {number}")
-            writer.write(number, key, None if value == null_marker else value)
+            writer.write(number, key, None if value == null_value else value)
             if sync:
                 writer.flush()
             if writer.has_failed:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import PartitionOutcome
+from pykraft.kafka_client.admin_results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.cli.cluster_client import admin_client, read_partitions_file
-from pykraft.node.cli.common import bootstrap_option, one_action
+from pykraft.node.cli.common import bootstrap_option, json_option, one_action, print_json, wants_json
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -32,6 +32,7 @@ Replicas = Mapping[TopicPartition, Sequence[int]]
     help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}, …]}',
 )
 @click.option("--additional", is_flag=True, help="Execute: even while other moves are under way.")
+@json_option
 def command(
     bootstrap_server: str,
     execute: bool,
@@ -64,6 +65,9 @@ def command(
 
 def _list(client: AdminClient) -> None:
     ongoing = client.list_partition_reassignments()
+    if wants_json():
+        print_json([_ongoing(partition, ongoing[partition]) for partition in sorted(ongoing)])
+        return
     if not ongoing:
         click.echo("No partition reassignments found.")
         return
@@ -74,6 +78,16 @@ def _list(client: AdminClient) -> None:
         text += f" adding: {_ids(move.adding)}." if move.adding else ""
         text += f" removing: {_ids(move.removing)}." if move.removing else ""
         click.echo(text)
+
+
+def _ongoing(partition: TopicPartition, move: PartitionReassignment) -> dict[str, object]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "replicas": move.replicas,
+        "addingReplicas": move.adding,
+        "removingReplicas": move.removing,
+    }
 
 
 def _execute(client: AdminClient, wanted: Replicas, additional: bool) -> None:
@@ -92,6 +106,20 @@ def _execute(client: AdminClient, wanted: Replicas, additional: bool) -> None:
 
 def _verify(client: AdminClient, wanted: Replicas) -> None:
     current, ongoing = _current(client, wanted), client.list_partition_reassignments()
+    if wants_json():
+        print_json(
+            [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "replicas": list(current.get(partition, ())),
+                    "targetReplicas": list(wanted[partition]),
+                    "inProgress": partition in ongoing,
+                }
+                for partition in sorted(wanted)
+            ]
+        )
+        return
     click.echo("Status of partition reassignment:")
     for partition in sorted(wanted):
         if partition in ongoing:

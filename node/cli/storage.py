@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.log_store.meta_properties import MetaProperties
 from pykraft.metadata_log.features import (
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
@@ -18,7 +19,7 @@ from pykraft.metadata_log.features import (
     missing_requirement,
     parse_metadata_version,
 )
-from pykraft.node.cli.common import parse_feature_levels
+from pykraft.node.cli.common import json_option, parse_feature_levels, print_json, wants_json
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import (
     FormattedDirectory,
@@ -28,6 +29,7 @@ from pykraft.node.format import (
 )
 from pykraft.node.incarnation import new_uuid
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.disk import Disk
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
 
@@ -157,16 +159,38 @@ def _describe(directory: FormattedDirectory, metadata_version: int) -> str:
 
 @command.command()
 @_config_option
+@json_option
 @click.pass_context
 def info(context: click.Context, config_path: str) -> None:
     """Show what is in the data directories; exits 1 if something is wrong with them."""
     config = read_config(config_path)
-    disk = OsDisk()
+    found, problems = _look_into(OsDisk(), config)
+    if wants_json():
+        directories = [{"path": path, **_meta_json(found.get(path))} for path in config.all_dirs]
+        print_json({"directories": directories, "problems": problems})
+    else:
+        click.echo("Found log directories:")
+        for path in config.all_dirs:
+            click.echo(f"  {path}")
+        for path, properties in found.items():
+            click.echo(f"\nFound metadata in {path}:")
+            click.echo(f"  cluster.id={properties.cluster_id}")
+            click.echo(f"  directory.id={uuid_to_str(properties.directory_id)}")
+            click.echo(f"  node.id={properties.node_id}")
+            click.echo(f"  version={properties.version}")
+        if problems:
+            click.echo("\nFound problems:")
+        for problem in problems:
+            click.echo(f"  {problem}")
+    if problems:
+        context.exit(1)
+
+
+def _look_into(disk: Disk, config: ServerConfig) -> tuple[dict[str, MetaProperties], list[str]]:
+    """What formatting left in each directory, and what is wrong with that."""
     problems: list[str] = []
     found = {}
-    click.echo("Found log directories:")
     for path in config.all_dirs:
-        click.echo(f"  {path}")
         if not disk.is_dir(path):
             problems.append(f"{path} is not a directory.")
             continue
@@ -177,20 +201,21 @@ def info(context: click.Context, config_path: str) -> None:
             continue
         if properties is None:
             problems.append(f"{path} is not formatted.")
-        else:
-            found[path] = properties
-    for path, properties in found.items():
-        click.echo(f"\nFound metadata in {path}:")
-        click.echo(f"  cluster.id={properties.cluster_id}")
-        click.echo(f"  directory.id={uuid_to_str(properties.directory_id)}")
-        click.echo(f"  node.id={properties.node_id}")
-        click.echo(f"  version={properties.version}")
+            continue
+        found[path] = properties
         if properties.node_id != config.node_id:
             problems.append(f"{path} belongs to node {properties.node_id}, not to {config.node_id}.")
     if len({properties.cluster_id for properties in found.values()}) > 1:
         problems.append("The directories belong to different clusters.")
-    if problems:
-        click.echo("\nFound problems:")
-        for problem in problems:
-            click.echo(f"  {problem}")
-        context.exit(1)
+    return found, problems
+
+
+def _meta_json(properties: MetaProperties | None) -> dict[str, object]:
+    if properties is None:
+        return {}
+    return {
+        "clusterId": properties.cluster_id,
+        "directoryId": uuid_to_str(properties.directory_id),
+        "nodeId": properties.node_id,
+        "version": properties.version,
+    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from pykraft.kafka_client.admin import AdminClient
@@ -17,7 +15,7 @@ from pykraft.kafka_client.admin_results import (
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs
+from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs, print_json, wants_json
 
 
 @click.command()
@@ -55,7 +53,6 @@ def command(
     if_not_exists: bool,
     if_exists: bool,
     exclude_internal: bool,
-    as_json: bool,
 ) -> None:
     """Create, list, describe, alter and delete topics."""
     action = one_action(
@@ -65,10 +62,9 @@ def command(
         raise click.UsageError(f"--{action} needs --topic")
     with admin_client(bootstrap_server) as client:
         if action == "list":
-            names = [item.name for item in client.list_topics(include_internal=not exclude_internal)]
-            click.echo(json.dumps(sorted(names)) if as_json else "\n".join(sorted(names)), nl=bool(names))
+            _list(client, exclude_internal)
         elif action == "describe":
-            _describe(client, topic, if_exists, exclude_internal, as_json)
+            _describe(client, topic, if_exists, exclude_internal)
         elif action == "create":
             new = NewTopic(
                 name=topic or "",
@@ -84,6 +80,15 @@ def command(
             click.echo(f"Created topic {topic}.")
         else:
             _change(client, action, topic or "", partitions, if_exists)
+
+
+def _list(client: AdminClient, exclude_internal: bool) -> None:
+    names = sorted(item.name for item in client.list_topics(include_internal=not exclude_internal))
+    if wants_json():
+        print_json(names)
+        return
+    for name in names:
+        click.echo(name)
 
 
 def _change(client: AdminClient, action: str, topic: str, partitions: int | None, if_exists: bool) -> None:
@@ -113,9 +118,7 @@ def _assignments(text: str | None) -> dict[int, tuple[int, ...]]:
         raise click.UsageError(f"--replica-assignment {text!r} is not B:B,B:B,…") from None
 
 
-def _describe(
-    client: AdminClient, topic: str | None, if_exists: bool, exclude_internal: bool, as_json: bool
-) -> None:
+def _describe(client: AdminClient, topic: str | None, if_exists: bool, exclude_internal: bool) -> None:
     if topic is None:
         names = sorted(item.name for item in client.list_topics(include_internal=not exclude_internal))
     else:
@@ -133,10 +136,10 @@ def _describe(
             entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
         }
         shown.append(_as_json(item, configs))
-        if not as_json:
+        if not wants_json():
             _print_topic(item, configs)
-    if as_json:
-        click.echo(json.dumps(shown))
+    if wants_json():
+        print_json(shown)
 
 
 def _ids(values: tuple[int, ...] | None) -> str:
@@ -167,6 +170,8 @@ def _as_json(topic: TopicDescription, configs: dict[str, str | None]) -> dict[st
             "leaderEpoch": item.leader_epoch,
             "replicas": item.replicas,
             "isr": item.isr,
+            "elr": item.elr or (),
+            "lastKnownElr": item.last_known_elr or (),
             "offlineReplicas": item.offline_replicas,
         }
 

@@ -176,6 +176,13 @@ def test_indexes_are_dumped_with_absolute_offsets(run: Run, tmp_path: Path) -> N
     ]
 
 
+def test_entries_of_an_index_are_dumped_as_json(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"{100:020d}.index"
+    path.write_bytes(struct.pack(">ii", 5, 4096))
+    result = run("dump-log", "--json", "--files", path)
+    assert json.loads(result.output) == {"offset": 105, "position": 4096}
+
+
 def test_other_files_are_a_usage_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
     assert run("dump-log", "--files", tmp_path / "meta.properties").exit_code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pykraft import __version__
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +99,30 @@ def test_listener_that_promises_security_opens_no_socket(
     assert "ssl.keystore.location, super.users: security is not built" in refusal(pykraft, str(keys))
 
 
+def test_address_that_cannot_be_is_not_called_taken(
+    pykraft: Pykraft, server_file: ServerFile, port: int
+) -> None:
+    """192.0.2.1 is an address of documentation: no machine has it."""
+    voters = {"controller_quorum_voters": f"1@127.0.0.1:{port}"}
+    assert pykraft("storage", "format", "-t", CLUSTER, "-c", str(server_file(**voters))).returncode == 0
+    broker, controller = f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{port}"
+    for wrong, listeners in (
+        ("PLAINTEXT://192.0.2.1:9092", f"PLAINTEXT://192.0.2.1:9092,{controller}"),
+        ("CONTROLLER://192.0.2.1:9093", f"{broker},CONTROLLER://192.0.2.1:9093"),
+    ):
+        said = refusal(pykraft, str(server_file(listeners=listeners, **voters)))
+        assert f"cannot listen on {wrong}: " in said
+        assert "assign requested address" in said and "taken" not in said
+
+
+def test_log_level_that_does_not_exist_is_refused(
+    pykraft: Pykraft, server_file: ServerFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYKRAFT_LOG_LEVEL", "bogus")
+    said = refusal(pykraft, str(server_file(controller_quorum_voters="1@127.0.0.1:9093")))
+    assert said.startswith("Error: PYKRAFT_LOG_LEVEL: BOGUS is no level; those are DEBUG, INFO")
+
+
 def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -125,7 +152,10 @@ def test_started_node_stops_cleanly_when_asked_and_starts_again(
     assert pykraft("storage", "format", "-t", CLUSTER, "-c", file).returncode == 0
     for _ in range(2):
         with start_pykraft("server", "start", file) as running:
-            running.wait_for("is up")
+            started = running.wait_for("pykraft ")
+            assert f"pykraft {__version__}: node 1 (broker, controller) of cluster {CLUSTER}" in started
+            at = running.wait_for("node 1 is up at ")
+            assert re.search(rf"PLAINTEXT://127.0.0.1:[1-9]\d*, CONTROLLER://127.0.0.1:{port} ", at)
             assert running.stop(number) == 0, running.printed
             assert "Traceback" not in running.printed
             assert " ERROR " not in running.printed

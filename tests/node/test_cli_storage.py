@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,16 @@ def test_formatted_directory_is_described_by_info(server_file: ServerFile, tmp_p
     assert info.exit_code == 0
     for line in (f"cluster.id={CLUSTER}", "node.id=1", "version=1", "directory.id="):
         assert line in info.output
+    shown = json.loads(storage("info", "-c", file, "--json").output)
+    (directory,) = shown["directories"]
+    assert directory == {
+        "path": str(tmp_path / "server-data"),
+        "clusterId": CLUSTER,
+        "directoryId": directory["directoryId"],
+        "nodeId": 1,
+        "version": 1,
+    }
+    assert shown["problems"] == []
 
 
 def test_formatting_again_is_refused_or_ignored(server_file: ServerFile, tmp_path: Path) -> None:
@@ -67,6 +78,12 @@ def test_info_of_an_unformatted_directory_exits_1(server_file: ServerFile, tmp_p
     result = storage("info", "-c", server_file(controller_quorum_voters=VOTERS))
     assert result.exit_code == 1
     assert f"{tmp_path / 'server-data'} is not formatted" in result.output
+    result = storage("info", "--json", "-c", server_file(controller_quorum_voters=VOTERS))
+    assert result.exit_code == 1
+    assert json.loads(result.output) == {
+        "directories": [{"path": str(tmp_path / "server-data")}],
+        "problems": [f"{tmp_path / 'server-data'} is not formatted."],
+    }
 
 
 def test_info_of_another_nodes_directory_exits_1(server_file: ServerFile) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +125,7 @@ def test_group_is_listed_described_and_deleted(run: Run, topic: str) -> None:
     assert sum(int(row["CURRENT-OFFSET"]) for row in rows if row["CURRENT-OFFSET"] != "-") == 3
     assert {row["LAG"] for row in rows} <= {"0", "-"}
     (state,) = json.loads(run("groups", "--describe", "--group", group, "--state", "--json"))
-    assert (state["GROUP"], state["STATE"], state["#MEMBERS"]) == (group, "Empty", 0)
+    assert (state["group"], state["state"], state["numMembers"]) == (group, "Empty", 0)
     assert run("groups", "--delete", "--group", group) == f"Deleted group {group}.\n"
     assert group not in run("groups", "--list").splitlines()
     run("groups", "--delete", "--group", group, fails_with=group)
@@ -337,3 +340,127 @@ def test_cluster_tells_its_id_and_its_brokers(pykraft: Callable[..., Any], dev_s
     refused = run("unregister", "--id", "77")
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     assert "Error: " in refused.stderr
+
+
+def keys_of(value: Any) -> set[str]:
+    """All keys of a JSON value, but not those of configurations, which are data."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if isinstance(value, dict):
+        return set(value).union(*(keys_of(item) for key, item in value.items() if key != "configs"))
+    return set()
+
+
+def test_every_table_is_json_with_keys_in_camel_case(
+    run: Run,
+    pykraft: Callable[..., Any],
+    dev_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    group = f"group-{topic}"
+    run("producer", "--topic", topic, stdin="1\n")
+    run("consumer", "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "1")
+    file = tmp_path / "move.json"
+    file.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}))
+    tables = {
+        ("cluster", "cluster-id"): {"clusterId"},
+        ("cluster", "list-endpoints"): {"id", "host", "port", "rack", "state", "endpointType"},
+        ("topics", "--describe", "--topic", topic): {"topicId", "leaderEpoch", "isr", "elr"},
+        ("configs", "--describe", "--topic", topic): {"entityType", "entityName"},
+        ("groups", "--list"): {"group", "type", "state"},
+        ("groups", "--describe", "--group", group): {"currentOffset", "logEndOffset", "lag", "consumerId"},
+        ("groups", "--describe", "--group", group, "--state"): {"coordinator", "assignmentStrategy"},
+        ("groups", "--describe", "--group", group, "--members"): set(),
+        ("features", "describe"): {"feature", "supportedMaxVersion", "finalizedVersionLevel", "epoch"},
+        ("metadata-quorum", "describe", "--status"): {"clusterId", "leaderId", "currentVoters"},
+        ("metadata-quorum", "describe", "--replication"): {"nodeId", "directoryId", "lastCaughtUpTimestamp"},
+        ("reassign-partitions", "--list"): set(),
+        ("reassign-partitions", "--verify", "--reassignment-json-file", str(file)): {
+            *("topic", "partition", "replicas", "targetReplicas", "inProgress")
+        },
+    }
+    monkeypatch.setenv("PYKRAFT_BOOTSTRAP_SERVER", dev_server)
+    for command, expected in tables.items():
+        result = pykraft(*command, "--json")
+        assert result.returncode == 0, result.stderr
+        shown = json.loads(result.stdout)
+        assert keys_of(shown) >= expected, command
+        assert all(re.fullmatch(r"[a-z][A-Za-z0-9]*", key) for key in keys_of(shown)), (command, shown)
+
+
+def test_bootstrap_server_may_stand_in_the_environment(
+    pykraft: Callable[..., Any], dev_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYKRAFT_BOOTSTRAP_SERVER", dev_server)
+    assert pykraft("cluster", "cluster-id").stdout.startswith("Cluster ID: ")
+    assert pykraft("metadata-quorum", "describe", "--status").returncode == 0
+    given = pykraft("cluster", "cluster-id", "--bootstrap-server", "127.0.0.1:1")
+    assert given.stderr == "Error: nobody listens at 127.0.0.1:1\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "said"),
+    [
+        ("producer", "parse.kye=true", "did you mean parse.key?"),
+        ("producer", "print.key=true", "--property print.key: not known"),
+        ("producer", "parse.key=yes", "--property parse.key: 'yes' is neither true nor false"),
+        ("producer", "key.separator=", "--property key.separator is empty"),
+        ("consumer", "print.headrs=true", "did you mean print.headers?"),
+        ("consumer", "line.separator=x", "--property line.separator: not known"),
+    ],
+)
+def test_property_that_means_nothing_is_a_usage_error(
+    pykraft: Callable[..., Any], dev_server: str, tool: str, given: str, said: str
+) -> None:
+    result = pykraft(tool, "--bootstrap-server", dev_server, "--topic", "t", "--property", given)
+    assert result.returncode == 2
+    assert said in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [("CreateTime", "CreateTime:5"), ("LogAppendTime", "LogAppendTime:1")]
+)
+def test_timestamp_is_printed_with_the_name_of_its_clock(
+    run: Run, dev_server: str, topic: str, kind: str, label: str
+) -> None:
+    run("configs", "--alter", "--topic", topic, "--add-config", f"message.timestamp.type={kind}")
+    producer = Producer({"bootstrap.servers": dev_server})
+    producer.produce(topic, b"x", timestamp=5)
+    assert producer.flush(20) == 0
+    shown = run(
+        *("consumer", "--topic", topic, "--from-beginning", "--max-messages", "1"),
+        *("--timeout-ms", "20000", "--property", "print.timestamp=true"),
+    )
+    assert re.fullmatch(rf"{label}\d*\tx\n", shown)
+
+
+def test_broker_that_does_not_exist_is_not_waited_for(run: Run) -> None:
+    for action in (("--describe",), ("--alter", "--add-config", "log.retention.ms=5")):
+        run("configs", "--broker", "77", *action, fails_with="there is no broker 77; known are 1")
+
+
+def test_name_of_a_server_property_is_answered_with_that_of_the_topic(run: Run, topic: str) -> None:
+    change = ("configs", "--alter", "--topic", topic, "--add-config", "log.retention.ms=5")
+    run(*change, fails_with="did you mean retention.ms?")
+    change = ("configs", "--alter", "--broker", "1", "--add-config", "retention.ms=5")
+    run(*change, fails_with="did you mean log.retention.ms?")
+
+
+def test_lost_quorum_is_said_in_seconds(
+    start_pykraft: Callable[..., Any], pykraft: Callable[..., Any], tmp_path: Path
+) -> None:
+    with start_pykraft("dev", "--nodes", "3", "--port", "0", TMPDIR=str(tmp_path)) as running:
+        bootstrap = running.wait_for("Bootstrap servers:").split(": ")[1]
+        for node in (2, 3):
+            os.kill(int(running.wait_for(f"Node {node}: ").rpartition(" ")[2]), signal.SIGKILL)
+        first = bootstrap.split(",")[0]
+        refused = pykraft("topics", "--bootstrap-server", first, "--create", "--topic", "t")
+        assert refused.returncode == 1
+        assert "no active controller" in refused.stderr
+        assert "is a majority of the controllers running?" in refused.stderr
+        said = running.wait_for("the metadata quorum has had no leader for")
+        assert "node-1" in said and "1 at 127.0.0.1:" in said and "3 at 127.0.0.1:" in said
+        running.process.send_signal(signal.SIGTERM)  # a second signal does not wait for the hand-over
+        assert running.stop() == 1

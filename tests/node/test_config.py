@@ -72,7 +72,9 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"log.retension.ms": "1"}, "did you mean log.retention.ms"),
+        ({"log.retension.ms": "1"}, r"did you mean log.retention.ms\?"),
+        ({"retention.ms": "1"}, r"did you mean log.retention.ms\?"),
+        ({"max.message.bytes": "1"}, r"did you mean message.max.bytes\?"),
         ({"process.roles": "leader"}, "process.roles"),
         ({"node.id": "-1"}, "node.id"),
         ({"node.id": "2"}, "controller.quorum.voters lacks node.id 2"),
@@ -88,7 +90,9 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"controller.quorum.voters": "1@h:1,1@h:2"}, "twice"),
         ({"inter.broker.listener.name": "INSIDE"}, "INSIDE"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "host that clients can reach"),
-        ({"log.segment.bytes": "ten"}, "not a number"),
+        ({"log.segment.bytes": "ten"}, "ten for configuration log.segment.bytes: not a number"),
+        ({"log.retention.hours": "ten"}, "ten for configuration log.retention.hours: not a number"),
+        ({"log.cleanup.policy": "burn"}, "burn for configuration log.cleanup.policy: "),
         ({"log.dirs": "/a,/b,/a/"}, "log.dirs names a directory twice"),
         (
             {

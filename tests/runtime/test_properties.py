@@ -70,6 +70,11 @@ def test_given_values_win_over_defaults_and_are_validated() -> None:
 
 
 def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
-    assert "did you mean log.retention.ms?" in unknown_key_message(
-        "log.retension.ms", ["log.retention.ms", "node.id"]
-    )
+    known = ["log.retention.ms", "local.retention.ms", "node.id"]
+    assert "did you mean log.retention.ms?" in unknown_key_message("log.retension.ms", known, {})
+
+
+def test_a_name_from_elsewhere_is_answered_with_the_name_here() -> None:
+    known = ["retention.ms", "local.retention.ms"]
+    elsewhere = {"log.retention.ms": "retention.ms"}
+    assert unknown_key_message("log.retention.ms", known, elsewhere).endswith("; did you mean retention.ms?")
