@@ -1,8 +1,8 @@
-"""From a decoded frame to the handler of its API, and from what the handler raised to an answer.
+"""What an API is: the versions it answers, its handler, and how it says that a whole request failed.
 
 The table in :mod:`pykraft.broker.apis` is the one list of what is served: ApiVersions is computed from it, so
-a version is advertised exactly when it is answered. This is the first of the two places where a
-:class:`~pykraft.kafka_protocol.errors.KafkaError` becomes an answer (the controller's is the other).
+a version is advertised exactly when it is answered. Requests are handed to it, and errors that escape a
+handler are answered, in :mod:`pykraft.broker.request_server`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import R
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address
-from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment
+from pykraft.kafka_protocol.consumer_protocol import decode_assignment
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_describe import (
     Assignment,
@@ -44,6 +44,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.schema import Message
 
 GROUP_KEY = 0
@@ -231,12 +232,14 @@ def _assignment(told: Assignment) -> dict[str, tuple[int, ...]]:
 
 
 def _classic_assignment(protocol_type: str, data: bytes) -> dict[str, tuple[int, ...]]:
-    """Empty for groups of another kind (Connect has its own format) and for members without an assignment."""
+    """Empty for groups of another kind (Connect has its own format), for members without an assignment, and
+    where the bytes, which are the client's own, make no sense."""
     if protocol_type != "consumer" or not data:
         return {}
-    version = int.from_bytes(data[:2], "big", signed=True)
-    known = max(0, min(version, ConsumerProtocolAssignment.MAX_VERSION))
-    assigned, _ = ConsumerProtocolAssignment.decode_from(data, 2, known)
+    try:
+        assigned, _ = decode_assignment(data)
+    except ProtocolError:
+        return {}
     return {topic.topic: tuple(sorted(topic.partitions)) for topic in assigned.assigned_partitions}
 
 

@@ -1,8 +1,7 @@
 """What consumers of the classic group protocol say to each other: subscriptions and assignments.
 
-The coordinator carries these bytes without understanding them, with one exception: it must look into the
-subscription to know which topics a group uses, and into both to move a group between the classic and the
-KIP-848 protocol. The bytes start with their own version, an int16; the rest follows a table that is never
+The coordinator carries these bytes and never looks into them; the admin client reads assignments, to show who
+has which partitions. The bytes start with their own version, an int16; the rest follows a table that is never
 flexible. A reader meets versions newer than it knows: it reads what it knows and ignores the rest.
 """
 

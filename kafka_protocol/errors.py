@@ -1,7 +1,9 @@
 """Every error code of the protocol, whether a client may retry it, and the one exception that carries one.
 
-Handlers raise :class:`KafkaError`; it is turned into an answer in two places only (the broker's dispatch
-and the controller's). Anything else that escapes a handler is a bug.
+Handlers raise :class:`KafkaError`. What fails a whole request becomes its answer where the request was taken:
+in the broker's request server, in the controller's calls, and, in the answer's own form, in the group
+coordinator's service. What fails one item of several (a topic, a partition, a group) is caught at that item.
+Anything else that escapes a handler is a bug.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controller's calls on the wire: protobuf in, a command, protobuf out.
 
-The second of the two places where a :class:`KafkaError` becomes an answer (the broker's dispatch is the
-other). Every answer names the leader as this node knows it.
+A :class:`KafkaError` that escapes a command becomes the answer's error code here. Every answer names the
+leader as this node knows it.
 """
 
 from __future__ import annotations

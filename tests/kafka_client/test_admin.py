@@ -16,6 +16,11 @@ from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.errors import ClientTimeoutError
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.consumer_protocol import (
+    AssignmentTopicPartition,
+    ConsumerProtocolAssignment,
+    encode_assignment,
+)
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import (
     consumer_group_describe as described_groups,
@@ -32,7 +37,13 @@ from pykraft.kafka_protocol.messages import (
     list_offsets,
     offset_fetch,
 )
-from pykraft.kafka_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from pykraft.kafka_protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+
+ASSIGNED = AssignmentTopicPartition(topic="t", partitions=[3, 1])
 
 
 @pytest.fixture
@@ -239,6 +250,30 @@ def test_classic_group_is_described_by_the_classic_call(scripted, admin):
     )
     described = run(admin.describe_group("g"))
     assert (described.type, described.state, described.assignor) == ("classic", "Empty", "range")
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[ASSIGNED])), {"t": (1, 3)}),
+        (b"\0\x09" + encode_assignment(ConsumerProtocolAssignment())[2:] + b"newer", {}),
+        (b"\xff\xff", {}),
+        (b"\0\0\x7f\xff\xff\xff", {}),
+    ],
+)
+def test_assignment_of_a_classic_member_is_shown_or_left_out_where_it_makes_no_sense(
+    scripted, admin, data, shown
+):
+    script_coordinator(scripted, [1] * 9)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    scripted.script(ApiKey.CONSUMER_GROUP_DESCRIBE, lambda broker, request, version: consumer_group(missing))
+    members = [DescribedGroupMember(member_id="m", member_assignment=data)]
+    group = DescribedGroup(group_id="g", group_state="Stable", protocol_type="consumer", members=members)
+    scripted.script(
+        ApiKey.DESCRIBE_GROUPS, lambda broker, request, version: DescribeGroupsResponse(groups=[group])
+    )
+    (member,) = run(admin.describe_group("g")).members
+    assert member.assignment == shown
 
 
 def test_group_that_does_not_exist_is_reported(scripted, admin):
