@@ -257,7 +257,7 @@ def _headers(body: bytes, fields: _Fields, config: DecodeConfig) -> pa.Array:
             rows[row] = _read_headers(
                 body, int(fields.header_starts[row]), int(fields.header_counts[row]), int(fields.stops[row])
             )
-        except (IndexError, UnicodeDecodeError, ProtocolError, _MalformedError):
+        except (IndexError, ProtocolError, _MalformedError):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
                 f"{config.topic}-{config.partition}: offset {fields.offsets[row]} has malformed headers",
@@ -271,7 +271,7 @@ def _read_headers(body: bytes, position: int, count: int, stop: int) -> list[dic
     for _ in range(count):
         length, position = read_varint(body, position)
         _require(0 <= length <= stop - position)
-        key = body[position : position + length].decode()
+        key = body[position : position + length].decode(errors="replace")  # brokers take any bytes
         position += length
         length, position = read_varint(body, position)
         _require(-1 <= length <= stop - position)
