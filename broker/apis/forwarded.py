@@ -6,7 +6,8 @@ DescribeQuorum (55) 0-2, UpdateFeatures (57) 0-2, UnregisterBroker (64) 0, AddRa
 RemoveRaftVoter (81) 0.
 
 The request travels in its own Kafka encoding with the caller's identity. While a controller is being elected
-the broker goes on trying within the time the client gave.
+the broker goes on trying within the time the client gave. A topic that an earlier attempt created, at a
+controller that fell before it could say so, is answered as created.
 """
 
 from __future__ import annotations
