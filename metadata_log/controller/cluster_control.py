@@ -11,7 +11,7 @@ States: fenced → active → in controlled shutdown → fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -35,6 +35,7 @@ from pykraft.metadata_log.incarnations import MOST_SECRETS, proves_death
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
     BrokerRegistrationChangeRecord,
+    Endpoint,
     FeatureRange,
     LogsLost,
     Record,
@@ -44,6 +45,8 @@ from pykraft.metadata_log.records import (
 )
 
 _RESERVED_DIRECTORY_IDS = 100
+MOST_ENDPOINTS = 100
+MAX_NAME_CHARS = 255
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
@@ -162,6 +165,15 @@ def _check_features(image: MetadataImage, who: str, features: Iterable[FeatureRa
             )
 
 
+def _check_endpoints(who: str, endpoints: Sequence[Endpoint]) -> None:
+    """Every node keeps them, and clients are told of them."""
+    for endpoint in endpoints:
+        if not 0 < endpoint.port <= 65535 or max(len(endpoint.name), len(endpoint.host)) > MAX_NAME_CHARS:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} has a listener that cannot be one")
+    if len(endpoints) > MOST_ENDPOINTS:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} has {len(endpoints)} listeners")
+
+
 def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> None:
     def refuse(reason: str) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id}: {reason}")
@@ -209,6 +221,7 @@ def handle_register_controller(
             f"this is cluster {cluster_id}, controller {request.controller_id} is of {request.cluster_id}",
         )
     _check_features(image, f"controller {request.controller_id}", request.features)
+    _check_endpoints(f"controller {request.controller_id}", request.endpoints)
     record = RegisterControllerRecord(request.controller_id, request.features, request.endpoints)
     known = image.controllers.get(request.controller_id)
     return ControllerResult(() if known == record else (record,), None)

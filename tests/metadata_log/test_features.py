@@ -18,7 +18,7 @@ from pykraft.metadata_log.features import (
     missing_requirement,
     parse_metadata_version,
 )
-from pykraft.metadata_log.records import FeatureLevelRecord, FeatureRange
+from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, FeatureRange
 
 ELR = "eligible.leader.replicas.version"
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -242,6 +242,26 @@ def test_controller_registers_once_and_again_with_other_software(old: Any) -> No
     assert old.image is before
     register_controllers(old, 100, features=ranges(metadata_version=29))
     assert old.image.controllers[100].features == ranges(metadata_version=29)
+
+
+@pytest.mark.parametrize(
+    "endpoints",
+    [
+        (Endpoint("K", "h", 0),),
+        (Endpoint("K", "h", -1),),
+        (Endpoint("K", "h", 65_536),),
+        (Endpoint("K", "h" * 256, 9094),),
+        (Endpoint("K" * 70_000, "h", 9094),),
+        (Endpoint("K", "h", 9094),) * 101,
+    ],
+    ids=["none", "negative", "too high", "long host", "long name", "many"],
+)
+def test_controller_whose_listeners_cannot_be_is_refused(old: Any, endpoints: tuple[Endpoint, ...]) -> None:
+    before = old.image
+    request = RegisterControllerRequest("test-cluster", 101, SUPPORTED_RANGES, endpoints=endpoints)
+    with pytest.raises(KafkaError, match="INVALID_REGISTRATION"):
+        old.core.handle_register_controller(request)
+    assert old.image is before
 
 
 def test_controller_of_another_cluster_or_too_old_for_this_one_is_refused(cluster: Any) -> None:
