@@ -34,7 +34,7 @@ from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
-from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -401,8 +401,7 @@ class ReplicaManager:
     def _reconfigure(self, topic: str, image: MetadataImage) -> None:
         config = build_log_config(image.topic_config(topic), self._topic_defaults)
         for partition in self._by_name.get(topic, {}).values():
-            partition.log.config = config
-            partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
+            _configure(partition, config, image)
 
     def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take over what holds for every topic, if that has changed."""
@@ -479,7 +478,10 @@ class ReplicaManager:
             self._partitions[(topic_name, index)] = partition
             self._by_name.setdefault(topic_name, {})[index] = partition
             self._by_id.setdefault(topic.id, {})[index] = partition
-            self._reconfigure(topic_name, self.metadata.image)
+            image = self.metadata.image  # it may have changed while the log was being opened
+            _configure(
+                partition, build_log_config(image.topic_config(topic_name), self._topic_defaults), image
+            )
             self._change_role(partition, topic.partitions[index])
 
     def _take_dirty(self) -> list[TopicPartition]:
@@ -531,6 +533,11 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.is_leader:
                 self._isr_proposals.maybe_propose(partition)
+
+
+def _configure(partition: Partition, config: LogConfig, image: MetadataImage) -> None:
+    partition.log.config = config
+    partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
 
 
 def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker import replica_manager
+from pykraft.broker.partition import Partition
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_delta, build_full_delta
 from pykraft.metadata_log.records import (
@@ -165,5 +166,28 @@ def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
                     await asyncio.sleep(0)
                     seen.append(len(list(broker.replicas.partitions())))
             assert max(later - earlier for earlier, later in pairwise(seen)) == 3
+
+    data_plane.run(body)
+
+
+def test_each_log_of_a_large_topic_is_configured_once(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured = []
+    set_min_isr = Partition.set_min_isr
+
+    def counted(partition: Partition, min_isr: int, *, strict: bool) -> None:
+        configured.append(str(partition))
+        set_min_isr(partition, min_isr, strict=strict)
+
+    monkeypatch.setattr(Partition, "set_min_isr", counted)
+    count = 5 * replica_manager.OPENED_PER_STEP
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(count)]
+            apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+            await settled(cluster.brokers[1])
+            assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
 
     data_plane.run(body)

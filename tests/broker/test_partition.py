@@ -285,3 +285,42 @@ def test_write_that_fails_on_disk_is_not_swallowed() -> None:
     disk.inject("append", errno.ENOSPC, path_part=".log")
     with pytest.raises(OSError):
         append(partition)
+
+
+def test_additions_of_several_attempts_without_an_answer_all_count() -> None:
+    partition = make()
+    partition.apply(state(1, isr=(1,)), 0)
+    acknowledge(partition, 0, 2, 3)
+    for added in (2, 3):  # the first is fenced when the second is asked for
+        proposal = partition.next_proposal(0, 500, lambda replica, epoch, added=added: replica == added)
+        assert proposal is not None and proposal.new_isr == (1, added)
+        partition.handle_isr_unanswered(proposal)
+    append(partition, all_acks=False)
+    acknowledge(partition, 1, 3)
+    assert partition.high_watermark == 0, "either of them may have been taken in"
+    acknowledge(partition, 1, 2)
+    assert partition.high_watermark == 1
+
+
+def test_follower_that_asked_for_the_end_once_has_the_full_time_from_then_on() -> None:
+    partition = make()
+    partition.apply(state(1, isr=(1,)), 0)
+    acknowledge(partition, 0, 2, now_ms=1000)
+    proposal = partition.next_proposal(1000, 500, always)
+    assert proposal is not None and proposal.new_isr == (1, 2)
+    partition.handle_isr_accepted(proposal, (1, 2), 1)
+    append(partition)
+    assert partition.next_proposal(1499, 500, always) is None
+    late = partition.next_proposal(1501, 500, always)
+    assert late is not None and late.new_isr == (1,)
+
+
+def test_follower_of_a_busy_log_that_is_always_one_fetch_behind_stays_in_sync() -> None:
+    partition = make()
+    partition.apply(state(1, isr=(1, 2)), 0)
+    for number in range(40):
+        append(partition)
+        acknowledge(partition, number, 2, now_ms=100 * number)
+        assert partition.next_proposal(100 * number, 500, always) is None
+    late = partition.next_proposal(100 * 40 + 500, 500, always)
+    assert late is not None and late.new_isr == (1,)

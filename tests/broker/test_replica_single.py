@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.records import read_header
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.records import ConfigResourceType
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -300,5 +301,35 @@ def test_broker_wide_values_change_while_it_runs_and_a_topics_own_ones_win(data_
             cluster.controller.set_configs(BROKER, "", {"min.insync.replicas": "2"})
             await data_plane.until(lambda: cluster.partition(1).min_isr == 2)
             assert ErrorCode((await client.produce(batch)).error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+    data_plane.run(body)
+
+
+def test_where_eligible_replicas_are_kept_a_new_log_commits_nothing_below_the_minimum(
+    data_plane: Any,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            controller = cluster.controller
+            controller._change(features=controller.image.features.set(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+            alone = data_plane.Registration((1, 2), (1,), 1, 0, 0)
+            controller.set_partition(alone, configs={"min.insync.replicas": "2"})
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"v"), acks=1)).error_code == 0
+            assert (await client.fetch(0)).high_watermark == 0
+            assert cluster.partition(1).log.log_end_offset == 1
+
+    data_plane.run(body)
+
+
+def test_replica_of_a_deleted_topic_leads_no_more(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            partition = cluster.partition(1)
+            cluster.controller.delete_topic("t")
+            with pytest.raises(KafkaError) as refusal:
+                partition.require_leader()
+            assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     data_plane.run(body)

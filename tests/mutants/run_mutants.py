@@ -51,15 +51,9 @@ SERVER = (
 )
 
 REPLICATION_TESTS = (
-    *(
-        "isr_proposals",
-        "openings",
-        "partition",
-        "strict_min_isr",
-        "adversarial_partition",
-        "partition_simulation",
-    ),
-    *("adversarial_simulation", "lifecycle_driver", "many_changes"),
+    *("isr_proposals", "openings", "partition", "strict_min_isr", "adversarial_partition", "many_changes"),
+    *("replica_single", "adversarial_data_plane", "partition_simulation", "adversarial_simulation"),
+    "lifecycle_driver",
 )
 
 SUITES = {
