@@ -324,3 +324,23 @@ def test_follower_of_a_busy_log_that_is_always_one_fetch_behind_stays_in_sync() 
         assert partition.next_proposal(100 * number, 500, always) is None
     late = partition.next_proposal(100 * 40 + 500, 500, always)
     assert late is not None and late.new_isr == (1,)
+
+
+def test_replica_that_a_move_adds_is_followed_and_joins_without_a_new_leader_epoch() -> None:
+    partition = make()
+    partition.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
+    append(partition)
+    partition.apply(PartitionRegistration((1, 2, 4), (1, 2), 1, 0, 1, adding=(4,)), 0)
+    assert partition.check_follower(4, 0, -1) is None
+    acknowledge(partition, 1, 2, 4)
+    proposal = partition.next_proposal(0, 500, always)
+    assert proposal is not None and proposal.new_isr == (1, 2, 4)
+
+
+def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
+    partition = make(min_isr=2)
+    partition.apply(state(1), 0)
+    waiter = Waiter()
+    partition.wait_for_commit(append(partition).next_offset, waiter)
+    partition.apply(state(1, version=1, isr=(1,)), 0)
+    assert (partition.high_watermark, waiter.outcome) == (1, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
