@@ -49,7 +49,7 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.rpc import RpcAddress, is_loopback
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.tcp import StreamRuntime
 
@@ -329,6 +329,13 @@ class Node:
     async def _start_server(self, quorum: QuorumNode, controller: ControllerDriver) -> None:
         listener = self.config.controller_listener
         assert listener is not None
+        if not is_loopback(listener.host):
+            logger.warning(
+                "listener %s at %s can be reached from other machines and asks nobody who it is:"
+                " whoever reaches it administers the cluster; let only the cluster's own nodes through",
+                listener.name,
+                RpcAddress(listener.host or "0.0.0.0", listener.port),
+            )
         server = GrpcServer(listener.host, listener.port)
         quorum.register(server)
         controller_rpc.register(server, controller)

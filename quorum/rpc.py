@@ -22,10 +22,7 @@ from pykraft.quorum.control_records import find_voters
 from pykraft.quorum.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.pb import quorum_pb2 as pb
 from pykraft.quorum.voters import ReplicaKey, Voter
-from pykraft.runtime.rpc import RpcAddress
-
-_MAX_HOST_LENGTH = 255
-_MAX_PORT = 65_535
+from pykraft.runtime.rpc import MAX_HOST_LENGTH, MAX_PORT, RpcAddress
 
 SERVICE = "/pykraft.quorum.Quorum/"
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(
@@ -370,9 +367,9 @@ def _address(address: RpcAddress | None) -> pb.Address | None:
 def _from_address(address: pb.Address) -> RpcAddress | None:
     if not address.host:
         return None
-    if not (address.host.isascii() and address.host.isprintable() and len(address.host) <= _MAX_HOST_LENGTH):
+    if not (address.host.isascii() and address.host.isprintable() and len(address.host) <= MAX_HOST_LENGTH):
         raise ValueError("an address whose host is none")
-    if not 0 < address.port <= _MAX_PORT:
+    if not 0 < address.port <= MAX_PORT:
         raise ValueError(f"an address with port {address.port}")
     return RpcAddress(address.host, address.port)
 

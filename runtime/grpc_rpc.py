@@ -3,6 +3,10 @@
 Bytes in, bytes out: messages are serialised by the caller, methods are registered by their full name, so no
 generated stubs are needed. The channel options are the result of measurements: without them a server would
 share its port silently with a second process, and a client would back off for many seconds after an outage.
+
+A server bounds what anybody who reaches it can make it hold: connections, calls at a time, the size of one
+request and of all that are being served. Beyond that a call is refused with RESOURCE_EXHAUSTED, at once. When
+a caller hangs up, or its deadline passes, gRPC cancels its handler.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -19,13 +24,12 @@ from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
 logger = logging.getLogger(__name__)
 
+MOST_CHANNELS: Final = 64
+"""At the calling side; peers may name addresses as they like."""
+
 _MESSAGE_LIMIT_BYTES = 16 << 20
-_SERVER_OPTIONS = (
-    # By default two processes may bind one port and split its traffic without a word.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", _MESSAGE_LIMIT_BYTES),
-    ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),
-)
+_IDLE_CONNECTION_MS = 300_000
+_HANDSHAKE_TIMEOUT_MS = 10_000
 _CHANNEL_OPTIONS = (
     # The default backoff grows to minutes; a restarted peer must be seen at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -37,13 +41,22 @@ _CHANNEL_OPTIONS = (
 )
 
 
+@dataclass(slots=True)
+class _Peer:
+    """The channel to one address; ``in_flight`` counts the calls that wait for an answer."""
+
+    channel: grpc.aio.Channel
+    calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = field(default_factory=dict)
+    in_flight: int = 0
+
+
 class GrpcTransport:
-    """The calling side: one channel per peer, opened on first use."""
+    """The calling side: one channel per peer, opened on first use. Of many the longest unused is closed."""
 
     def __init__(self) -> None:
-        self._channels: dict[RpcAddress, grpc.aio.Channel] = {}
-        self._calls: dict[tuple[RpcAddress, str], grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._peers: dict[RpcAddress, _Peer] = {}
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def send(
         self,
@@ -66,38 +79,82 @@ class GrpcTransport:
         on_reply: Callable[[bytes | RpcFailure], None],
     ) -> None:
         outcome: bytes | RpcFailure
+        peer = self._peer(to)
+        call = peer.calls.get(method)
+        if call is None:
+            call = peer.calls[method] = peer.channel.unary_unary(method, None, None)
+        peer.in_flight += 1
         try:
-            outcome = await self._callable(to, method)(payload, timeout=deadline_ms / 1000)
+            outcome = await call(payload, timeout=deadline_ms / 1000)
         except grpc.aio.AioRpcError as error:
             outcome = RpcFailure(f"{error.code().name}: {error.details()}")
+        finally:
+            peer.in_flight -= 1
         on_reply(outcome)
 
-    def _callable(self, to: RpcAddress, method: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-        call = self._calls.get((to, method))
-        if call is None:
-            channel = self._channels.get(to)
-            if channel is None:
-                channel = grpc.aio.insecure_channel(str(to), options=_CHANNEL_OPTIONS)
-                self._channels[to] = channel
-            call = channel.unary_unary(method, None, None)
-            self._calls[to, method] = call
-        return call
+    def _peer(self, to: RpcAddress) -> _Peer:
+        peer = self._peers.pop(to, None)
+        if peer is None:
+            self._maybe_close_one()
+            peer = _Peer(grpc.aio.insecure_channel(str(to), options=_CHANNEL_OPTIONS))
+        self._peers[to] = peer  # the last one is the one used last
+        return peer
+
+    def _maybe_close_one(self) -> None:
+        """Make room for one more. Whoever still answers is not cut off: then there are more for a while."""
+        if len(self._peers) < MOST_CHANNELS:
+            return
+        idle = next((address for address, peer in self._peers.items() if not peer.in_flight), None)
+        if idle is not None:
+            closing = asyncio.get_running_loop().create_task(self._peers.pop(idle).channel.close(None))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Cancel the calls in flight (their ``on_reply`` never runs) and close every channel."""
         for task in list(self._in_flight):
             task.cancel()
-        await asyncio.gather(*self._in_flight, return_exceptions=True)
-        for channel in self._channels.values():
-            await channel.close(None)
-        self._channels.clear()
-        self._calls.clear()
+        await asyncio.gather(*self._in_flight, *self._closing, return_exceptions=True)
+        for peer in self._peers.values():
+            await peer.channel.close(None)
+        self._peers.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What anybody may make a server hold.
+
+    ``connections``: more than a cluster has nodes that speak to its controllers, each of which has one.
+    ``calls`` at a time, of all connections and of one. ``request_bytes``: the largest batch of the metadata
+    log; nobody asks for more in one request. ``served_bytes``: of all requests that are being served.
+    """
+
+    connections: int = 1000
+    calls: int = 2000
+    calls_of_a_connection: int = 500
+    request_bytes: int = 8 << 20
+    served_bytes: int = 64 << 20
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """For gRPC."""
+        return (
+            # By default two processes may bind one port and split its traffic without a word.
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_concurrent_streams", self.calls_of_a_connection),
+            ("grpc.max_connection_idle_ms", _IDLE_CONNECTION_MS),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+            ("grpc.max_receive_message_length", self.request_bytes),
+            ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),
+        )
 
 
 class GrpcServer:
     """The answering side, on one host and port; port 0 picks a free one."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, limits: ServerLimits | None = None) -> None:
+        self._limits = limits or ServerLimits()
         self._address = RpcAddress(host or "0.0.0.0", port)
         self._handlers: dict[str, RpcHandler] = {}
         self._server: grpc.aio.Server | None = None
@@ -108,8 +165,8 @@ class GrpcServer:
 
     async def start(self) -> int:
         """Bind and serve. :class:`OSError` if the address is taken."""
-        server = grpc.aio.server(options=_SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((_Router(self._handlers),))
+        server = grpc.aio.server(options=self._limits.options, maximum_concurrent_rpcs=self._limits.calls)
+        server.add_generic_rpc_handlers((_Router(self._handlers, self._limits.served_bytes),))
         try:
             port = server.add_insecure_port(str(self._address))
         except RuntimeError:
@@ -130,22 +187,28 @@ class GrpcServer:
 class _Router(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """Finds the handler of a method by its full name."""
 
-    def __init__(self, handlers: dict[str, RpcHandler]) -> None:
-        self._methods = {name: _serve(name, handler) for name, handler in handlers.items()}
+    def __init__(self, handlers: dict[str, RpcHandler], max_served_bytes: int) -> None:
+        self._served_bytes = 0
+        self._max_served_bytes = max_served_bytes
+        self._methods = {name: self._serve(name, handler) for name, handler in handlers.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._methods.get(handler_call_details.method)
 
+    def _serve(self, name: str, handler: RpcHandler) -> Any:
+        async def call(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            if self._served_bytes + len(request) > self._max_served_bytes:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many bytes are being served")
+            self._served_bytes += len(request)
+            try:
+                return await handler(request)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                logger.exception("%s failed", name)
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+                raise AssertionError("abort raises") from None
+            finally:
+                self._served_bytes -= len(request)
 
-def _serve(name: str, handler: RpcHandler) -> Any:
-    async def call(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        try:
-            return await handler(request)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            logger.exception("%s failed", name)
-            await context.abort(grpc.StatusCode.INTERNAL, "internal error")
-            raise AssertionError("abort raises") from None
-
-    return grpc.unary_unary_rpc_method_handler(call)
+        return grpc.unary_unary_rpc_method_handler(call)

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from ipaddress import ip_address
+from typing import Final, Protocol
+
+MAX_PORT: Final = 65_535
+MAX_HOST_LENGTH: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,16 @@ class RpcAddress:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on ``host``. Names other than localhost may mean any."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -43,10 +43,14 @@ from pykraft.metadata_log.records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from pykraft.runtime.rpc import MAX_PORT
 
+MOST_BROKERS = 10_000
+MOST_CONTROLLERS = 1000
+"""Registrations stay: whoever makes them up does not make every node grow for ever."""
+MOST_NAMED = 1000
+MAX_NAME_LENGTH = 255
 _RESERVED_DIRECTORY_IDS = 100
-MOST_ENDPOINTS = 100
-MAX_NAME_CHARS = 255
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
@@ -144,13 +148,17 @@ def _check_registration(image: MetadataImage, cluster_id: str, request: Register
         )
     if request.broker_id < 0:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker id {request.broker_id} is negative")
+    if request.broker_id not in image.brokers and len(image.brokers) >= MOST_BROKERS:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{len(image.brokers)} brokers are registered")
     if not request.endpoints:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id} has no listener")
+    who = f"broker {request.broker_id}"
+    _check_sizes(who, request.endpoints, request.features, request.log_dirs, request.rack)
     if len(request.dead_incarnation_secrets) > MOST_SECRETS:
         count = len(request.dead_incarnation_secrets)
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{count} predecessors are said to be dead")
     _check_log_dirs(image, request)
-    _check_features(image, f"broker {request.broker_id}", request.features)
+    _check_features(image, who, request.features)
 
 
 def _check_features(image: MetadataImage, who: str, features: Iterable[FeatureRange]) -> None:
@@ -165,13 +173,25 @@ def _check_features(image: MetadataImage, who: str, features: Iterable[FeatureRa
             )
 
 
-def _check_endpoints(who: str, endpoints: Sequence[Endpoint]) -> None:
-    """Every node keeps them, and clients are told of them."""
+def _check_sizes(
+    who: str,
+    endpoints: Sequence[Endpoint],
+    features: Sequence[FeatureRange],
+    log_dirs: Sequence[Uuid] = (),
+    rack: str | None = None,
+) -> None:
+    """What is registered is kept by every node, and told to every client."""
+    names = [rack or "", *(feature.name for feature in features)]
     for endpoint in endpoints:
-        if not 0 < endpoint.port <= 65535 or max(len(endpoint.name), len(endpoint.host)) > MAX_NAME_CHARS:
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} has a listener that cannot be one")
-    if len(endpoints) > MOST_ENDPOINTS:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} has {len(endpoints)} listeners")
+        names += [endpoint.name, endpoint.host, endpoint.security_protocol]
+        if not 0 < endpoint.port <= MAX_PORT:
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"{who}: listener {endpoint.name[:40]} has port {endpoint.port}",
+            )
+    longest_list = max(len(endpoints), len(features), len(log_dirs))
+    if longest_list > MOST_NAMED or max(map(len, names)) > MAX_NAME_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} registers too much")
 
 
 def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> None:
@@ -220,8 +240,14 @@ def handle_register_controller(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"this is cluster {cluster_id}, controller {request.controller_id} is of {request.cluster_id}",
         )
-    _check_features(image, f"controller {request.controller_id}", request.features)
-    _check_endpoints(f"controller {request.controller_id}", request.endpoints)
+    is_new = request.controller_id not in image.controllers
+    if request.controller_id < 0 or (is_new and len(image.controllers) >= MOST_CONTROLLERS):
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION, f"controller {request.controller_id} is none of this cluster"
+        )
+    who = f"controller {request.controller_id}"
+    _check_sizes(who, request.endpoints, request.features)
+    _check_features(image, who, request.features)
     record = RegisterControllerRecord(request.controller_id, request.features, request.endpoints)
     known = image.controllers.get(request.controller_id)
     return ControllerResult(() if known == record else (record,), None)

@@ -155,10 +155,10 @@ class ControllerHarness:
             cluster_id=cluster_id,
             broker_id=broker_id,
             incarnation_id=incarnation_id(broker_id, incarnation),
-            endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port),),
             log_dirs=(Uuid(bytes([100 + broker_id]) * 16),) if log_dirs is None else log_dirs,
             rack=rack,
             **{
+                "endpoints": (Endpoint("PLAINTEXT", f"host{broker_id}", port),),
                 "features": SUPPORTED_RANGES,
                 "dead_incarnation_secrets": tuple(secret_of(broker_id, number) for number in dead),
                 **fields,

@@ -7,8 +7,13 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykraft.metadata_log.controller import cluster_control
+from pykraft.metadata_log.controller.requests import RegisterControllerRequest
+from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
-from pykraft.metadata_log.records import FeatureRange
+from pykraft.metadata_log.records import Endpoint, FeatureRange
+
+CLUSTER_ID = "test-cluster"
 
 
 def refused(code: ErrorCode) -> Any:
@@ -77,6 +82,46 @@ def test_claim_that_a_broker_is_dead_takes_the_secret_that_only_its_directories_
 def test_registration_that_claims_more_deaths_than_there_can_be_is_refused(cluster: Any) -> None:
     with refused(ErrorCode.INVALID_REGISTRATION):
         cluster.register(1, incarnation=7, dead_incarnation_secrets=(b"x",) * (MOST_SECRETS + 1))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"port": 0},
+        {"port": -1},
+        {"port": 65_536},
+        {"port": 2**31 - 1},
+        {"rack": "r" * 40_000},
+        {"endpoints": (Endpoint("P", "h", 1),) * 1001},
+        {"endpoints": (Endpoint("P", "h" * 256, 1),)},
+        {"features": (*SUPPORTED_RANGES, *(FeatureRange(f"f{n}", 0, 1) for n in range(1000)))},
+        {"log_dirs": tuple(Uuid(n.to_bytes(16, "big")) for n in range(1000, 2001))},
+    ],
+)
+def test_registration_that_would_make_every_node_keep_nonsense_is_refused(
+    controller: Any, fields: dict[str, Any]
+) -> None:
+    before = controller.image
+    with refused(ErrorCode.INVALID_REGISTRATION):
+        controller.register(1, **fields)
+    assert controller.image is before
+
+
+def test_registrations_without_end_are_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_control, "MOST_BROKERS", 3)
+    monkeypatch.setattr(cluster_control, "MOST_CONTROLLERS", 3)
+    for node_id in range(3):
+        controller.register(node_id)
+        request = RegisterControllerRequest(CLUSTER_ID, node_id, SUPPORTED_RANGES)
+        controller.run(controller.core.handle_register_controller(request))
+    with refused(ErrorCode.INVALID_REGISTRATION):
+        controller.register(3)
+    for controller_id in (3, -1):
+        request = RegisterControllerRequest(CLUSTER_ID, controller_id, SUPPORTED_RANGES)
+        with refused(ErrorCode.INVALID_REGISTRATION):
+            controller.core.handle_register_controller(request)
+    controller.now_ms += controller.config.session_timeout_ms
+    controller.register(2, incarnation=2)
 
 
 def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(cluster: Any) -> None:

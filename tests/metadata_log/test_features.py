@@ -252,7 +252,7 @@ def test_controller_registers_once_and_again_with_other_software(old: Any) -> No
         (Endpoint("K", "h", 65_536),),
         (Endpoint("K", "h" * 256, 9094),),
         (Endpoint("K" * 70_000, "h", 9094),),
-        (Endpoint("K", "h", 9094),) * 101,
+        (Endpoint("K", "h", 9094),) * 1001,
     ],
     ids=["none", "negative", "too high", "long host", "long name", "many"],
 )

@@ -208,3 +208,25 @@ def test_directory_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) 
     for place in ("file", "file/below"):
         with pytest.raises(ConfigError, match="file"):
             make_config(tmp_path / place)
+
+
+@pytest.mark.parametrize(
+    ("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("", True), ("0.0.0.0", True)]
+)
+def test_controllers_listener_that_others_can_reach_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warns: bool
+) -> None:
+    broker, controller = free_ports(2)
+    listeners = f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{host}:{controller}"
+    quorum = f"1@{HOST}:{controller}"
+    config = make_config(tmp_path / "d", {"listeners": listeners, "controller.quorum.voters": quorum})
+
+    async def scenario(fatal: list[BaseException]) -> None:
+        node = make_node(config, fatal)
+        await node.start()
+        await node.stop()
+
+    with caplog.at_level("WARNING"):
+        run(scenario)
+    told = [it.getMessage() for it in caplog.records if "administers the cluster" in it.getMessage()]
+    assert len(told) == warns

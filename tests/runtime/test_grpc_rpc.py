@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
+from pykraft.runtime import grpc_rpc
+from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport, ServerLimits
 from pykraft.runtime.rpc import RpcAddress, RpcFailure
 
 
@@ -20,8 +23,8 @@ async def _call(
     return await reply
 
 
-async def _with_server(case):  # type: ignore[no-untyped-def]
-    server = GrpcServer("127.0.0.1", 0)
+async def _with_server(case, limits: ServerLimits | None = None):  # type: ignore[no-untyped-def]
+    server = GrpcServer("127.0.0.1", 0, limits)
 
     async def echo(payload: bytes) -> bytes:
         return payload[::-1]
@@ -72,3 +75,132 @@ def test_a_taken_port_is_refused() -> None:
                 await GrpcServer("127.0.0.1", taken.getsockname()[1]).start()
 
     asyncio.run(case())
+
+
+# --- what a flood can make a server hold --------------------------------------------------------------------
+
+
+class Held:
+    """A handler that answers nobody until told to, and knows who still waits."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.release = asyncio.Event()
+
+    async def __call__(self, payload: bytes) -> bytes:
+        self.waiting += 1
+        try:
+            await self.release.wait()
+        finally:
+            self.waiting -= 1
+        return b"done"
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerLimits) -> None:
+    server, held = GrpcServer("127.0.0.1", 0, limits), Held()
+    server.register("/test.Echo/Hold", held)
+    port = await server.start()
+    transport = GrpcTransport()
+    try:
+        await case(transport, port, held)
+    finally:
+        held.release.set()
+        await transport.close()
+        await server.stop(0)
+
+
+def test_handler_of_a_caller_that_hangs_up_is_cancelled() -> None:
+    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+        stranger = GrpcTransport()
+        calls = [asyncio.ensure_future(_call(stranger, port, "/test.Echo/Hold", b"")) for _ in range(20)]
+        await _until(lambda: held.waiting == 20)
+        await stranger.close()
+        await _until(lambda: held.waiting == 0)
+        for call in calls:
+            call.cancel()
+
+    asyncio.run(_with_held_calls(case, ServerLimits()))
+
+
+def test_handler_of_a_call_whose_deadline_has_passed_is_cancelled() -> None:
+    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+        assert isinstance(await _call(transport, port, "/test.Echo/Hold", b"", 50), RpcFailure)
+        await _until(lambda: held.waiting == 0)
+
+    asyncio.run(_with_held_calls(case, ServerLimits()))
+
+
+def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() -> None:
+    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+        first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", b"")) for _ in range(5)]
+        await _until(lambda: held.waiting == 5)
+        refused = await _call(transport, port, "/test.Echo/Hold", b"")
+        assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
+        held.release.set()
+        assert await asyncio.gather(*first) == [b"done"] * 5
+        await _until(lambda: held.waiting == 0)
+        assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
+
+    asyncio.run(_with_held_calls(case, ServerLimits(calls=5)))
+
+
+def test_bytes_that_are_being_served_are_bounded() -> None:
+    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+        payload = bytes(100_000)
+        first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", payload)) for _ in range(3)]
+        await _until(lambda: held.waiting == 3)
+        refused = await _call(transport, port, "/test.Echo/Hold", payload)
+        assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
+        held.release.set()
+        assert await asyncio.gather(*first) == [b"done"] * 3
+        assert await _call(transport, port, "/test.Echo/Hold", payload) == b"done"
+
+    asyncio.run(_with_held_calls(case, ServerLimits(served_bytes=300_000)))
+
+
+def test_request_that_is_too_large_is_refused_and_the_next_one_answered() -> None:
+    async def case(transport: GrpcTransport, port: int) -> None:
+        refused = await _call(transport, port, "/test.Echo/Reverse", bytes(20_000))
+        assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
+        assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
+
+    asyncio.run(_with_server(case, ServerLimits(request_bytes=10_000)))
+
+
+def test_connections_beyond_the_limit_are_closed_and_those_that_are_open_go_on() -> None:
+    async def case(transport: GrpcTransport, port: int) -> None:
+        assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        closed = 0
+        for reader, _ in flood:
+            # Whoever is let in is sent the settings of HTTP/2, the others nothing.
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                closed += await asyncio.wait_for(reader.read(1), 5) == b""
+        assert closed >= 36
+        assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
+        for _, writer in flood:
+            writer.close()
+
+    asyncio.run(_with_server(case, ServerLimits(connections=4)))
+
+
+def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_rpc, "MOST_CHANNELS", 3)
+
+    async def case(transport: GrpcTransport, port: int) -> None:
+        held = asyncio.ensure_future(_call(transport, port, "/test.Echo/Hang", b"", 10_000))
+        await asyncio.sleep(0)
+        for closed_port in range(1, 30):
+            assert isinstance(await _call(transport, closed_port, "/test.Echo/Reverse", b"", 100), RpcFailure)
+        assert len(transport._peers) == 3
+        assert RpcAddress("127.0.0.1", port) in transport._peers, "a call is in flight there"
+        assert not held.done()
+        held.cancel()
+
+    asyncio.run(_with_server(case))
