@@ -37,6 +37,12 @@ class NodeProcess:
             return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int | None:
+        """Of the process, if it exists."""
+        with self._lock:
+            return self._process.pid if self._process is not None and self.running else None
+
+    @property
     def serving(self) -> bool:
         """Whether the process exists and is not paused. It may still be starting."""
         return self.running and not self.paused

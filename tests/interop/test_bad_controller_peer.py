@@ -1,15 +1,23 @@
 """What a peer on the CONTROLLER listener may send that belongs to nobody: every call of both services.
 
 It knows the cluster's id and may say anything else: bytes that are no message, replicas and brokers that do
-not exist, offsets, positions, sizes and lists without sense. It is answered with an error, and the quorum
-goes on under the same leader, with nothing new in the metadata.
+not exist, epochs, offsets, positions, sizes and lists without sense. It is answered with an error, and the
+quorum goes on under the same leader, with nothing new in the metadata.
+
+Or it speaks as one of the nodes, floods, and holds what it can. Then leaders may fall and brokers be fenced,
+but when it is gone everything goes on, restarts included, and nothing has grown. What it does not do is say
+of a voter that it holds what it does not, or use a command of an administrator: who reaches the listener may.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,9 +25,10 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, HOST, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2
 from pykraft.quorum.pb import quorum_pb2
 
@@ -29,7 +38,7 @@ SEED = 853
 CALLS = 1500
 TIMEOUT_S = PATIENCE_S
 NOBODY = [7, 8, -1, 2**31 - 1, -(2**31)]
-EPOCHS = [-5, -1, 0, 1]
+EPOCHS = [-5, -1, 0, 1, 2**30, 2**30 + 1, 2**31 - 2, 2**31 - 1]
 INTEGERS = [-(2**31), -1, 0, 1, 7, 100, 2**31 - 1]
 LONGS = [-(2**63), -1, 0, 1, 46, 2**40, 2**63 - 1]
 TEXTS = ["", "h", "CONTROLLER", "PLAINTEXT", "metadata.version", "\0", "x" * 40_000]
@@ -73,7 +82,7 @@ class Nonsense:
         if field.name.endswith("epoch") and field.type == FieldDescriptor.TYPE_INT32:
             return choose(EPOCHS)
         if field.name in ("timeout_ms", "max_wait_ms"):
-            return choose([-1, 0, 5])
+            return choose([-1, 0, 5, 5, 5, 2**31 - 1])
         match field.type:
             case FieldDescriptor.TYPE_INT32:
                 return choose(INTEGERS)
@@ -130,3 +139,193 @@ def test_calls_of_nobody_are_refused_and_change_nothing(
     assert len(answered) == len(METHODS)
     assert standing(client) == before
     no_tracebacks(single)
+
+
+# --- one that speaks as others ------------------------------------------------------------------------------
+
+ROUNDS = 40
+FLOOD = 60
+IDLE_CONNECTIONS = 300
+MOST_GROWTH_BYTES = 200 << 20
+HUGE = [2**31 - 1, 2**31 - 2, 2**30 + 1, 2**30, 2**29]
+SERVICES = {
+    name: f"/{module.DESCRIPTOR.package}.{name}/"
+    for module, name in ((quorum_pb2, "Quorum"), (controller_pb2, "Controller"))
+}
+
+
+class Impostor:
+    """Draws calls in the name of the cluster's own nodes. ``epoch``: the quorum's, as it was."""
+
+    def __init__(self, cluster_id: str, epoch: int) -> None:
+        self.rng = random.Random(SEED)
+        self._cluster_id = cluster_id
+        self._epoch = epoch
+
+    def call_to(self, node_id: int) -> tuple[str, bytes]:
+        """The path of a call, and its request."""
+        draw = self.rng.choice(
+            [self._vote, self._begin, self._end, self._fetch, self._register, self._beat, self._propose]
+        )
+        service, name, request = draw(node_id)
+        return SERVICES[service] + name, request.SerializeToString()
+
+    def _claimed(self, node_id: int) -> Any:
+        return quorum_pb2.ReplicaKey(id=self.rng.choice([id for id in (1, 2, 3) if id != node_id]))
+
+    def _any_epoch(self) -> int:
+        return self.rng.choice(HUGE * 4 + [self._epoch, self._epoch + 1, self._epoch + 100])
+
+    def _quorum(self, name: str, request: Any, **fields: Any) -> tuple[str, str, Any]:
+        return "Quorum", name, request(cluster_id=self._cluster_id, epoch=self._any_epoch(), **fields)
+
+    def _vote(self, node_id: int) -> tuple[str, str, Any]:
+        choose = self.rng.choice
+        return self._quorum(
+            "Vote",
+            quorum_pb2.VoteRequest,
+            candidate=self._claimed(node_id),
+            voter=quorum_pb2.ReplicaKey(id=node_id),
+            last_epoch=choose([0, self._epoch, 2**31 - 2]),
+            last_offset=choose([0, 2**40, 2**63 - 1, -1]),
+            pre_vote=choose([False, True]),
+        )
+
+    def _begin(self, node_id: int) -> tuple[str, str, Any]:
+        choose = self.rng.choice
+        address = quorum_pb2.Address(host=choose(["", HOST, "\0"]), port=choose([1, 2**31 - 1]))
+        voter = quorum_pb2.ReplicaKey(id=node_id)
+        return self._quorum(
+            "BeginQuorumEpoch",
+            quorum_pb2.BeginQuorumEpochRequest,
+            leader=self._claimed(node_id),
+            voter=voter,
+            leader_address=address,
+        )
+
+    def _end(self, node_id: int) -> tuple[str, str, Any]:
+        successors = [quorum_pb2.ReplicaKey(id=id) for id in range(self.rng.choice([0, 3, 30_000]))]
+        return self._quorum(
+            "EndQuorumEpoch",
+            quorum_pb2.EndQuorumEpochRequest,
+            leader=self._claimed(node_id),
+            voter=quorum_pb2.ReplicaKey(id=node_id),
+            preferred_successors=successors,
+        )
+
+    def _fetch(self, node_id: int) -> tuple[str, str, Any]:
+        """Never one that a leader would take for an acknowledgement."""
+        return self._quorum(
+            "Fetch",
+            quorum_pb2.FetchRequest,
+            replica=self._claimed(node_id),
+            fetch_offset=self.rng.choice([2**63 - 1, 2**62 + 1]),
+            last_fetched_epoch=self.rng.choice([1, self._epoch]),
+            max_wait_ms=2**31 - 1,
+            max_bytes=2**31 - 1,
+        )
+
+    def _register(self, node_id: int) -> tuple[str, str, Any]:
+        """As the next process of a broker that lives, said to be dead."""
+        request = controller_pb2.RegisterBrokerRequest(
+            cluster_id=self._cluster_id,
+            broker_id=self.rng.choice([1, 2, 3]),
+            incarnation_id=self.rng.randbytes(16),
+            endpoints=[controller_pb2.Endpoint(name="P", host="h", port=1, security_protocol="PLAINTEXT")],
+            features=[
+                controller_pb2.Feature(name=it.name, min_level=it.min_level, max_level=it.max_level)
+                for it in SUPPORTED_RANGES
+            ],
+            log_dirs=[self.rng.randbytes(16)],
+            dead_incarnation_secrets=[self.rng.randbytes(16) for _ in range(self.rng.choice([1, 16, 5000]))],
+        )
+        return "Controller", "RegisterBroker", request
+
+    def _beat(self, node_id: int) -> tuple[str, str, Any]:
+        request = controller_pb2.BrokerHeartbeatRequest(
+            broker_id=self.rng.choice([1, 2, 3]),
+            broker_epoch=self.rng.randrange(60),
+            current_metadata_offset=self.rng.choice([-1, 0, 2**40, 2**63 - 1]),
+            want_fence=True,
+            want_shut_down=self.rng.choice([False, True]),
+        )
+        return "Controller", "BrokerHeartbeat", request
+
+    def _propose(self, node_id: int) -> tuple[str, str, Any]:
+        changes = [
+            controller_pb2.AlterPartitionPartition(index=index, leader_epoch=2**31 - 1)
+            for index in range(1000)
+        ]
+        topic = controller_pb2.AlterPartitionTopic(topic_id=self.rng.randbytes(16), partitions=changes)
+        request = controller_pb2.AlterPartitionRequest(
+            broker_id=self.rng.choice([1, 2, 3]), broker_epoch=self.rng.randrange(60), topics=[topic]
+        )
+        return "Controller", "AlterPartition", request
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path / "cluster", 3, FAST_FAILOVER) as cluster:
+        cluster.format()
+        cluster.start()
+        yield cluster
+
+
+def resident_bytes(cluster: ProcessCluster) -> int:
+    """Of the largest node."""
+    sizes = []
+    for node in cluster.nodes.values():
+        status = Path(f"/proc/{node.pid}/status").read_text("ascii")
+        sizes.append(int(status.partition("VmRSS:")[2].split()[0]) << 10)
+    return max(sizes)
+
+
+def written_epochs(cluster: ProcessCluster) -> list[int]:
+    files = [cluster.log_dir(id) / "__cluster_metadata-0" / "quorum-state" for id in cluster.nodes]
+    return [json.loads(file.read_text("utf-8"))["leaderEpoch"] for file in files]
+
+
+@pytest.mark.timeout(400)
+def test_impostor_that_floods_leaves_a_cluster_that_goes_on(
+    cluster: ProcessCluster, no_tracebacks: Callable[[ProcessCluster], None]
+) -> None:
+    cluster.create_topic("before", 3)
+    with AdminClient(cluster.bootstrap_servers) as client:
+        impostor = Impostor(client.describe_cluster().cluster_id, client.describe_quorum().leader_epoch)
+    before_bytes = resident_bytes(cluster)
+    flood(cluster, impostor)
+    assert all(node.running for node in cluster.nodes.values())
+    assert resident_bytes(cluster) - before_bytes < MOST_GROWTH_BYTES
+    cluster.wait_in_sync("before", 120)
+    cluster.create_topic("after", 3, timeout_s=120)
+    assert max(written_epochs(cluster)) < 2**20
+    for node in cluster.nodes.values():
+        assert node.stop()
+        node.start()
+        cluster.wait_in_sync("after", 120)
+    no_tracebacks(cluster)
+
+
+def flood(cluster: ProcessCluster, impostor: Impostor) -> None:
+    """Calls by the dozen, most of which nobody waits for, beside connections that say nothing."""
+    ports = cluster._controller_ports
+    with ExitStack() as held:
+        for number in range(IDLE_CONNECTIONS):
+            held.enter_context(socket.create_connection((HOST, ports[1 + number % len(ports)]), TIMEOUT_S))
+        channels = {
+            node_id: held.enter_context(grpc.insecure_channel(f"{HOST}:{port}"))
+            for node_id, port in ports.items()
+        }
+        huge = channels[1].unary_unary(SERVICES["Controller"] + "Forward")
+        for _ in range(ROUNDS):
+            calls = []
+            for _ in range(FLOOD):
+                node_id = impostor.rng.choice(list(channels))
+                path, payload = impostor.call_to(node_id)
+                calls.append(channels[node_id].unary_unary(path).future(payload, timeout=TIMEOUT_S))
+            for call in calls[: FLOOD // 2]:
+                call.cancel()
+            refused = huge.future(bytes(9 << 20), timeout=TIMEOUT_S)
+            assert refused.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED)
+            for call in calls[FLOOD // 2 :]:
+                call.exception()
