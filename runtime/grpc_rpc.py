@@ -129,7 +129,7 @@ class ServerLimits:
     log; nobody asks for more in one request. ``served_bytes``: of all requests that are being served.
     """
 
-    connections: int = 1000
+    connections: int = 500
     calls: int = 2000
     calls_of_a_connection: int = 500
     request_bytes: int = 8 << 20
