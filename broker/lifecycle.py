@@ -56,6 +56,10 @@ class BrokerLifecycle:
         """For how long the lease holds yet; 0 without one."""
         return 0 if self._lease_end_ms is None else max(0, self._lease_end_ms - now_ms)
 
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        """For how long the lease has been over; 0 while it holds, None if there was none since the fence."""
+        return None if self._lease_end_ms is None else max(0, now_ms + 1 - self._lease_end_ms)
+
     def handle_registered(self, epoch: int) -> None:
         """The controller took the registration: a new incarnation begins fenced."""
         self.epoch = epoch
@@ -121,7 +125,8 @@ class BrokerLifecycle:
             self._fence()
         else:
             self.is_fenced = False
-            self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + lease_ms)
+            if lease_ms > 0:  # else it promises nothing, not even about the past
+                self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + lease_ms)
         if should_shut_down:
             self.state = BrokerState.SHUTTING_DOWN
         elif self.state is BrokerState.STARTING and is_caught_up:

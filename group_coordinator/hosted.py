@@ -36,6 +36,8 @@ class HostedShard:
         self.load_task: asyncio.Task[None] | None = None
         self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[Waiting] = deque()
+        self.at_the_door: deque[Waiting] = deque()
+        """Those whose requests would move a group without a record: until the lease is back."""
         self.deleted_while_loading: set[str] = set()
         self.sweeps: deque[Sweep] = deque()
         self.sweep_from_ms = 0
@@ -49,22 +51,34 @@ class HostedShard:
         """When the next slice of a sweep is due; infinitely late if none is."""
         return self.sweep_from_ms if self.sweeps and self.swept_offset is None else _NEVER_MS
 
-    def release(self, high_watermark: int) -> None:
+    def release(self, high_watermark: int, now_ms: int) -> None:
+        """Answer those who waited for no more than ``high_watermark``, and not for too long."""
         while self.waiting and self.waiting[0].offset <= high_watermark:
             waiting = self.waiting.popleft()
-            self._answers.give(waiting.future, waiting.answer)
+            if waiting.deadline_ms > now_ms:
+                self._answers.give(waiting.future, waiting.answer)
+            else:
+                self._answers.fail(waiting.future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def give_up_waiting(self, now_ms: int) -> None:
-        """The replicas take too long. What was decided stands, but the client must ask again."""
-        while self.waiting and self.waiting[0].deadline_ms <= now_ms:
-            self._answers.fail(self.waiting.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        """The replicas, or the controller, take too long. What was decided stands, but the client must ask
+        again."""
+        for queue in (self.waiting, self.at_the_door):
+            while queue and queue[0].deadline_ms <= now_ms:
+                self._answers.fail(queue.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def open_the_door(self) -> None:
+        """The lease is back: who waited for it is dealt with now."""
+        while self.at_the_door:
+            self._answers.give(self.at_the_door.popleft().future, None)
 
     def drop(self) -> None:
         if self.load_task is not None:
             self.load_task.cancel()
         for future in self.parked.values():
             self._answers.fail(future, ErrorCode.NOT_COORDINATOR)
-        for waiting in self.waiting:
+        for waiting in [*self.waiting, *self.at_the_door]:
             self._answers.fail(waiting.future, ErrorCode.NOT_COORDINATOR)
         self.parked.clear()
         self.waiting.clear()
+        self.at_the_door.clear()

@@ -24,6 +24,14 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
+from pykraft.group_coordinator.past_lease import (
+    Decide,
+    MustWaitForLeaseError,
+    Patience,
+    answer_heartbeat,
+    lease_is_over,
+    only_with_records,
+)
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, build_superseded
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
@@ -61,12 +69,19 @@ class Lease(Protocol):
         """Whether nobody else can have been told to take over yet. ``now_ms`` is monotonic."""
         ...
 
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        """For how long the lease has been over; 0 while it holds, None for a broker that is fenced."""
+        ...
+
 
 class _NoLease:
     """For a coordinator that nobody else can replace."""
 
     def lease_valid(self, now_ms: int) -> bool:
         return True
+
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        return 0
 
 
 @dataclass(slots=True)
@@ -178,7 +193,7 @@ class CoordinatorRuntime:
         hosted = self._hosted.get(partition)
         if hosted is not None and hosted.shard.loaded:
             hosted.shard.advance(high_watermark)
-            hosted.release(high_watermark)
+            hosted.release(high_watermark, self._clock.monotonic_ms())
             if hosted.swept_offset is not None and hosted.swept_offset <= high_watermark:
                 hosted.swept_offset = None
                 self._wake.set()
@@ -207,10 +222,29 @@ class CoordinatorRuntime:
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 
-    async def write(self, partition: int, decide: Callable[[ShardState], CoordinatorResult]) -> Message:
-        """Decide on a shard and answer once the decision can no longer be lost."""
-        hosted = self._loaded(partition)
-        outcome = self._apply(hosted, decide)
+    async def write(self, partition: int, decide: Decide, patience: Patience | None = None) -> Message:
+        """Decide on a shard and answer once the decision can no longer be lost.
+
+        ``patience`` is given for heartbeats: see :mod:`.past_lease`.
+        """
+        while True:
+            lapsed_ms = self._lapsed_ms()
+            hosted = self._loaded(partition)
+            if lapsed_ms == 0:
+                return await self._answer(hosted, self._apply(hosted, decide))
+            if patience is not None:
+                answer = answer_heartbeat(hosted.shard.committed, decide, patience, lapsed_ms)
+                if answer is not None:
+                    assert isinstance(answer.response, Message)
+                    return answer.response
+            try:
+                outcome = self._apply(hosted, only_with_records(decide))
+            except MustWaitForLeaseError:
+                await self._until_lease_is_back(hosted)
+            else:
+                return await self._answer(hosted, outcome)
+
+    async def _answer(self, hosted: HostedShard, outcome: Outcome) -> Message:
         if isinstance(outcome.response, Parked):
             future = self._park(hosted, outcome.response)
             self._settle(hosted, outcome)
@@ -223,19 +257,31 @@ class CoordinatorRuntime:
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
         """Look at a shard, and tell once nothing that was seen can be lost."""
+        if self._lapsed_ms() != 0:
+            raise lease_is_over()
         hosted = self._loaded(partition)
         seen = view(hosted.shard.state)
         await self._at(hosted, hosted.shard.wait_offset(), None)
         return seen
 
-    def _loaded(self, partition: int) -> HostedShard:
-        if not self._lease.lease_valid(self._clock.monotonic_ms()):
-            # Somebody else may coordinate by now: take newer commits, give partitions to others. What is
-            # written here waits for the replicas and could not do harm, but an answer without records could.
+    def _lapsed_ms(self) -> int:
+        """For how long the lease is over, 0 while it holds. :class:`KafkaError` if the broker is fenced."""
+        lapsed_ms = self._lease.lapsed_ms(self._clock.monotonic_ms())
+        if lapsed_ms != 0:
             self._lapsed = True
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost touch with the controller."
-            )
+        if lapsed_ms is None:
+            raise lease_is_over()
+        return lapsed_ms
+
+    async def _until_lease_is_back(self, hosted: HostedShard) -> None:
+        """:class:`KafkaError` if that takes too long."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
+        hosted.at_the_door.append(Waiting(0, deadline_ms, future, None))
+        self._wake.set()
+        await future
+
+    def _loaded(self, partition: int) -> HostedShard:
         hosted = self._hosted.get(partition)
         if hosted is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This broker does not coordinate the group.")
@@ -310,6 +356,7 @@ class CoordinatorRuntime:
                 continue
             hosted.give_up_waiting(now_ms)
             if leads:
+                hosted.open_the_door()
                 self._run_timers_of(hosted, now_ms, left)
         if leads:
             self._sweep(now_ms)

@@ -25,6 +25,7 @@ from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import build_commit_error, handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
+from pykraft.group_coordinator.past_lease import Patience, patience_ms
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, FaultHandler, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
@@ -148,6 +149,7 @@ class GroupCoordinatorService:
                     request.group_id,
                     lambda state: handle_heartbeat(state, request, call),
                     lambda error: build_heartbeat_error(error.code),
+                    lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
                 )
             case LeaveGroupRequest():
                 return await self._write(
@@ -206,9 +208,10 @@ class GroupCoordinatorService:
         group_id: str,
         decide: Callable[[ShardState], CoordinatorResult],
         on_error: Callable[[KafkaError], R],
+        patience: Patience | None = None,
     ) -> Message:
         try:
-            return await self._runtime.write(self.partition_for(group_id), decide)
+            return await self._runtime.write(self.partition_for(group_id), decide, patience)
         except KafkaError as error:
             return on_error(error)
 
@@ -217,6 +220,7 @@ class GroupCoordinatorService:
             request.group_id,
             lambda state: handle_consumer_heartbeat(state, request, call),
             lambda error: ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message),
+            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
         )
 
     async def _join(self, request: JoinGroupRequest, call: Call) -> Message:

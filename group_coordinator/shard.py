@@ -86,6 +86,8 @@ class Shard:
 
     @property
     def committed(self) -> ShardState:
+        """The newest state that any later coordinator starts from or goes beyond."""
+        self.advance(self._known_high_watermark())
         return self._timeline.committed
 
     def load(self, records: Sequence[Record]) -> None:

@@ -45,6 +45,9 @@ class Lease:
     def lease_valid(self, now_ms: int) -> bool:
         return self.valid
 
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        return 0 if self.valid else None
+
 
 class World:
     """One coordinator that leads partition 0 of a log in memory."""
