@@ -226,6 +226,20 @@ def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_l
     leased(scenario)
 
 
+def test_nobody_is_thrown_out_past_the_lease_though_nobody_asks(leased: Any) -> None:
+    async def scenario(w: Leased) -> None:
+        joined = await w.beat("m", 0)
+        w.lapse()
+        w.pass_time(1)
+        w.pass_time(2 * CONFIG.consumer_session_timeout_ms)
+        assert w.service._runtime._hosted[0].shard.state.consumer_group("g").members
+        w.regain()
+        w.pass_time(1)
+        assert (await w.beat("m", joined.member_epoch)).error_code == 0
+
+    leased(scenario)
+
+
 def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back(leased: Any) -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
