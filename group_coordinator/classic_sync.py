@@ -16,20 +16,15 @@ from pykraft.group_coordinator.classic_rebalance import (
     maybe_prepare_rebalance,
     remove_member,
 )
+from pykraft.group_coordinator.heartbeat_leave import remove_members
+from pykraft.group_coordinator.leave_group import build_leave_response, leaving_members
 from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.sessions import TimerKind
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-_BATCHED_LEAVE_VERSION = 3
 
 
 def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
@@ -108,8 +103,9 @@ def build_sync_error(code: ErrorCode) -> SyncGroupResponse:
 
 
 def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
-    batched = call.version >= _BATCHED_LEAVE_VERSION
-    identities = request.members if batched else [MemberIdentity(member_id=request.member_id)]
+    if (consumer_group := state.consumer_group(request.group_id)) is not None:
+        return remove_members(consumer_group, request, call.version)
+    identities = leaving_members(request, call.version)
     group = state.classic_group(request.group_id)
     draft = ClassicDraft(group or ClassicGroup(request.group_id), call.config, call.wall_ms)
     codes = [_leave(draft, identity) for identity in identities]
@@ -119,19 +115,7 @@ def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call
             (maybe_prepare_rebalance if members_changed else maybe_complete_join)(draft)
         else:
             maybe_complete_join(draft)
-    if batched:
-        response = LeaveGroupResponse(
-            members=[
-                MemberResponse(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=code,
-                )
-                for identity, code in zip(identities, codes, strict=True)
-            ]
-        )
-    else:
-        response = LeaveGroupResponse(error_code=codes[0])
+    response = build_leave_response(identities, codes, call.version)
     return CoordinatorResult(response) if group is None else draft.result(response)
 
 

@@ -1,4 +1,4 @@
-"""Leaving a consumer group: for good (-1), for a while (-2, static members only), or by being fenced.
+"""Leaving a consumer group: for good (-1), for a while (-2, static members only), by being fenced or removed.
 
 Whoever goes for good is erased at once and the group epoch moves, so that the others share the partitions at
 their next heartbeats. A static member that goes for a while keeps what it has until its session ends.
@@ -6,6 +6,7 @@ their next heartbeats. A static member that goes for a while keeps what it has u
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -15,6 +16,7 @@ from pykraft.group_coordinator.group_records import (
     member_tombstones,
 )
 from pykraft.group_coordinator.heartbeat_validation import check_static_owner
+from pykraft.group_coordinator.leave_group import build_leave_response, leaving_members
 from pykraft.group_coordinator.member import STATIC_LEAVE_EPOCH, MemberState
 from pykraft.group_coordinator.records import NO_PARTITIONS
 from pykraft.group_coordinator.result import CoordinatorResult
@@ -24,6 +26,7 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 
 def handle_leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> CoordinatorResult:
@@ -42,12 +45,47 @@ def handle_leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -
 
 def fence_member(group: ConsumerGroup, member_id: str) -> CoordinatorResult:
     """Erase a member, whether it left or was given up on."""
-    records = (*member_tombstones(group.group_id, member_id), group_epoch_record(group, group.metadata_hash))
+    return fence_members(group, [member_id])
+
+
+def fence_members(group: ConsumerGroup, member_ids: Collection[str]) -> CoordinatorResult:
+    """Erase members; the group epoch moves once, if there are any."""
+    if not member_ids:
+        return CoordinatorResult(None)
+    records = [record for member_id in member_ids for record in member_tombstones(group.group_id, member_id)]
+    records.append(group_epoch_record(group, group.metadata_hash))
     timers = tuple(
         CancelTimer(TimerKey(kind, group.group_id, member_id))
+        for member_id in member_ids
         for kind in (TimerKind.SESSION, TimerKind.REBALANCE)
     )
-    return CoordinatorResult(None, records, timers)
+    return CoordinatorResult(None, tuple(records), timers)
+
+
+def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, version: int) -> CoordinatorResult:
+    """LeaveGroup: an admin takes members out, by member id or by instance id. Each is answered for itself."""
+    identities = leaving_members(request, version)
+    owners = [_find_leaving(group, identity) for identity in identities]
+    found = [owner for owner in owners if isinstance(owner, str)]
+    codes = [ErrorCode.NONE if isinstance(owner, str) else owner.code for owner in owners]
+    result = fence_members(group, list(dict.fromkeys(found)))
+    return replace(result, response=build_leave_response(identities, codes, version))
+
+
+def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> str | KafkaError:
+    """The id of the member that is meant, or why there is none."""
+    instance_id, member_id = identity.group_instance_id, identity.member_id
+    if instance_id is None:
+        if member_id in group.members:
+            return member_id
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    owner = group.static_member(instance_id)
+    try:
+        check_static_owner(instance_id, member_id or (owner.member_id if owner else ""), owner)
+    except KafkaError as error:
+        return error
+    assert owner is not None
+    return owner.member_id
 
 
 def _leave_for_a_while(

@@ -31,8 +31,10 @@ def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
     if epoch == JOIN_EPOCH:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+        # Both may be empty: a member of the group that reads nothing yet. Java's subscribe(Pattern) sends an
+        # empty list beside its expression.
         _require(
-            bool(request.subscribed_topic_names) or bool(request.subscribed_topic_regex),
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
             "SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
         )
     _require(

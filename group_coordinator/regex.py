@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.group_coordinator.regex_classes import WORD, CharClass
 from pykraft.group_coordinator.regex_parser import (
-    Anchor,
-    CharClass,
+    Assertion,
     Choice,
     Node,
     Parser,
@@ -22,9 +22,12 @@ from pykraft.group_coordinator.regex_parser import (
 
 __all__ = ["Pattern", "RegexError", "compile_pattern"]
 
-MAX_PATTERN_CHARS = 1_000
-MAX_PROGRAM = 1_000
-_MAX_CACHE = 10_000
+MAX_PATTERN_CHARS = 10_000
+MAX_PROGRAM = 5_000
+"""Steps; RE2/J has no such limit, but one pattern of a few characters can ask for a million."""
+
+_MAX_CACHED_STATES = 200_000
+_WORD_CHARS = CharClass(WORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class _Step:
 
     accepts: CharClass | None
     targets: tuple[int, ...]
-    anchor: Anchor | None = None
+    assertion: Assertion | None = None
 
 
 class _Compiler:
@@ -52,7 +55,7 @@ class _Compiler:
         match node:
             case CharClass():
                 return self.emit(_Step(node, (after,)))
-            case Anchor():
+            case Assertion():
                 return self.emit(_Step(None, (after,), node))
             case Sequence(parts):
                 for part in reversed(parts):
@@ -78,52 +81,78 @@ class _Compiler:
 
 
 class Pattern:
-    """A compiled pattern. Transitions met once are remembered, so that many names match quickly."""
+    """A compiled pattern. Transitions met once are remembered, so that many names match quickly.
+
+    A set of states is what may come next, before it is known which assertions hold: that depends on the
+    characters on both sides.
+    """
 
     def __init__(self, steps: list[_Step], start: int) -> None:
         self._steps = steps
-        self._start = start
-        self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._start = frozenset((start,))
+        self._cache: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._cached_states = 0
 
     def matches(self, text: str) -> bool:
-        states = self._closure([self._start], at_start=True, at_end=not text)
-        for index, char in enumerate(text):
+        states, before = self._start, ""
+        for char in text:
             if not states:
                 return False
-            if index == len(text) - 1:
-                states = self._closure(self._targets(states, char), at_start=False, at_end=True)
-            else:
-                states = self._advance(states, char)
-        return 0 in states
+            states = self._advance(states, _kind(before), char)
+            before = char
+        return 0 in self._closure(states, _kind(before), "")
 
-    def _advance(self, states: frozenset[int], char: str) -> frozenset[int]:
-        known = self._cache.get((states, char))
+    def _advance(self, states: frozenset[int], before: str, char: str) -> frozenset[int]:
+        known = self._cache.get((states, before, char))
         if known is None:
-            if len(self._cache) >= _MAX_CACHE:
+            reached = self._closure(states, before, _kind(char))
+            known = frozenset(
+                target
+                for state in reached
+                if (accepts := self._steps[state].accepts) is not None and accepts.contains(char)
+                for target in self._steps[state].targets
+            )
+            self._cached_states += len(known) + 1
+            if self._cached_states > _MAX_CACHED_STATES:
                 self._cache.clear()
-            known = self._closure(self._targets(states, char), at_start=False, at_end=False)
-            self._cache[(states, char)] = known
+                self._cached_states = len(known) + 1
+            self._cache[states, before, char] = known
         return known
 
-    def _targets(self, states: frozenset[int], char: str) -> list[int]:
-        return [
-            target
-            for state in states
-            if (accepts := self._steps[state].accepts) is not None and accepts.contains(char)
-            for target in self._steps[state].targets
-        ]
-
-    def _closure(self, pending: list[int], *, at_start: bool, at_end: bool) -> frozenset[int]:
+    def _closure(self, states: frozenset[int], before: str, after: str) -> set[int]:
+        """All steps that are reached without a character between the kinds ``before`` and ``after``."""
         reached: set[int] = set()
+        pending = list(states)
         while pending:
             state = pending.pop()
             if state in reached:
                 continue
             reached.add(state)
             step = self._steps[state]
-            if step.accepts is None and (step.anchor is None or (at_end if step.anchor.at_end else at_start)):
+            if step.accepts is None and (step.assertion is None or _holds(step.assertion, before, after)):
                 pending.extend(step.targets)
-        return frozenset(reached)
+        return reached
+
+
+def _kind(char: str) -> str:
+    """As much of a character as assertions ask about; empty for no character."""
+    return char if char in ("", "\n") else "w" if _WORD_CHARS.contains(char) else "-"
+
+
+def _holds(assertion: Assertion, before: str, after: str) -> bool:
+    match assertion:
+        case Assertion.TEXT_START:
+            return not before
+        case Assertion.TEXT_END:
+            return not after
+        case Assertion.LINE_START:
+            return before in ("", "\n")
+        case Assertion.LINE_END:
+            return after in ("", "\n")
+        case Assertion.WORD_BOUNDARY:
+            return (before == "w") != (after == "w")
+        case Assertion.NO_WORD_BOUNDARY:
+            return (before == "w") == (after == "w")
 
 
 def compile_pattern(pattern: str) -> Pattern:

@@ -1,60 +1,38 @@
 """The pattern language of consumer subscriptions: text to syntax tree.
 
-RE2's common part: literals, classes, groups, alternation, repetition, ``\\d \\w \\s``, ``\\Q…\\E``, anchors.
-Backreferences and look-around do not exist in RE2 and are refused.
+RE2's, in the dialect of RE2/J that Kafka uses: flags, named groups, ``\\d \\w \\s``, ``[[:alpha:]]``,
+``\\pL`` and ``\\p{Greek}``, ``\\Q…\\E``, ``\\x{10FFFF}``, ``^ $ \\A \\z \\b \\B``. Backreferences and
+look-around do not exist in it and are refused, and so is ``\\Z``. Greed makes no difference to what
+matches as a whole.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-MAX_REPEAT = 250
-MAX_DEPTH = 50
+from pykraft.group_coordinator.regex_classes import (
+    LAST_CHAR,
+    PERL,
+    POSIX,
+    CharClass,
+    Ranges,
+    complement,
+    folded,
+    unicode_class,
+)
+
+MAX_REPEAT = 1_000
+"""RE2's."""
+
+MAX_DEPTH = 100
+
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
+_HEX = "0123456789abcdefABCDEF"
 
 
 class RegexError(ValueError):
     """A pattern that is malformed, uses what RE2 does not have, or is too large."""
-
-
-Ranges = tuple[tuple[str, str], ...]
-
-_DIGIT: Ranges = (("0", "9"),)
-_WORD: Ranges = (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z"))
-_SPACE: Ranges = (("\t", "\n"), ("\f", "\r"), (" ", " "))
-_POSIX: dict[str, Ranges] = {
-    "alnum": (("0", "9"), ("A", "Z"), ("a", "z")),
-    "alpha": (("A", "Z"), ("a", "z")),
-    "digit": _DIGIT,
-    "lower": (("a", "z"),),
-    "upper": (("A", "Z"),),
-    "punct": (("!", "/"), (":", "@"), ("[", "`"), ("{", "~")),
-    "space": _SPACE,
-    "word": _WORD,
-    "xdigit": (("0", "9"), ("A", "F"), ("a", "f")),
-}
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
-
-
-@dataclass(frozen=True, slots=True)
-class CharClass:
-    """One character out of ``ranges``, or out of everything else."""
-
-    ranges: Ranges
-    negated: bool = False
-
-    def contains(self, char: str) -> bool:
-        return any(low <= char <= high for low, high in self.ranges) != self.negated
-
-
-def _complement(ranges: Ranges) -> Ranges:
-    result, start = [], 0
-    for low, high in sorted(ranges):
-        if ord(low) > start:
-            result.append((chr(start), chr(ord(low) - 1)))
-        start = max(start, ord(high) + 1)
-    if start <= 0x10FFFF:
-        result.append((chr(start), chr(0x10FFFF)))
-    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +52,30 @@ class Repeat:
     most: int | None
 
 
+class Assertion(Enum):
+    """What must hold between two characters."""
+
+    TEXT_START = auto()
+    TEXT_END = auto()
+    LINE_START = auto()
+    LINE_END = auto()
+    WORD_BOUNDARY = auto()
+    NO_WORD_BOUNDARY = auto()
+
+
+Node = CharClass | Sequence | Choice | Repeat | Assertion
+
+
 @dataclass(frozen=True, slots=True)
-class Anchor:
-    at_end: bool
+class _Flags:
+    """``(?i)``, ``(?m)``, ``(?s)``; ``(?U)`` changes nothing here."""
+
+    fold: bool = False
+    multi_line: bool = False
+    dot_all: bool = False
 
 
-Node = CharClass | Sequence | Choice | Repeat | Anchor
+_FLAG_NAMES = {"i": "fold", "m": "multi_line", "s": "dot_all", "U": None}
 
 
 class Parser:
@@ -87,6 +83,8 @@ class Parser:
         self.pattern = pattern
         self.position = 0
         self.depth = 0
+        self.flags = _Flags()
+        self.group_names: set[str] = set()
 
     def parse(self) -> Node:
         node = self._choice()
@@ -110,6 +108,8 @@ class Parser:
             return True
         return False
 
+    # ---- structure
+
     def _choice(self) -> Node:
         options = [self._sequence()]
         while self._accept("|"):
@@ -118,24 +118,28 @@ class Parser:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
+        is_repeated = False
         while self._peek() not in ("", "|", ")"):
-            if self._accept("\\Q"):
-                end = self.pattern.find("\\E", self.position)
-                quoted = self.pattern[self.position : end if end >= 0 else None]
-                parts.extend(CharClass(((char, char),)) for char in quoted)
-                self.position += len(quoted) + (2 if end >= 0 else 0)
+            bounds = self._quantifier()
+            if bounds is not None:
+                if is_repeated or not parts:
+                    raise RegexError(f"nothing to repeat at {self.position}")
+                self._accept("?")
+                parts[-1] = Repeat(parts[-1], *bounds)
+                is_repeated = True
                 continue
-            parts.append(self._repeated(self._atom()))
+            is_repeated = self._peek() == "{"  # RE2/J takes a brace that is no counter for one here
+            if self._accept("\\Q"):
+                parts.extend(self._quoted())
+            elif (node := self._atom()) is not None:
+                parts.append(node)
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _repeated(self, node: Node) -> Node:
-        bounds = self._quantifier()
-        if bounds is None:
-            return node
-        self._accept("?")  # lazy or not, the set of whole matches is the same
-        if self._peek() in ("*", "+", "?") and self._peek():
-            raise RegexError(f"nothing to repeat at {self.position}")
-        return Repeat(node, *bounds)
+    def _quoted(self) -> list[Node]:
+        end = self.pattern.find("\\E", self.position)
+        text = self.pattern[self.position : end if end >= 0 else None]
+        self.position += len(text) + (2 if end >= 0 else 0)
+        return [self._literal(char) for char in text]
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         for char, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -145,16 +149,19 @@ class Parser:
             return None
         end = self.pattern.find("}", self.position)
         least, comma, most = self.pattern[self.position + 1 : max(end, 0)].partition(",")
-        if end < 0 or not least.isdecimal() or not least.isascii() or not (most.isdecimal() or not most):
+        if end < 0 or not _is_number(least) or not (_is_number(most) or not most):
             return None  # RE2 reads a brace that is no counter as itself
         self.position = end + 1
+        if max(len(least), len(most)) > len(str(MAX_REPEAT)):
+            raise RegexError("bad repeat count")
         low = int(least)
         high = int(most) if most else None if comma else low
         if max(low, high or 0) > MAX_REPEAT or (high is not None and high < low):
             raise RegexError("bad repeat count")
         return low, high
 
-    def _atom(self) -> Node:
+    def _atom(self) -> Node | None:
+        """None for flags that hold from here on."""
         char = self._take()
         match char:
             case "(":
@@ -162,25 +169,27 @@ class Parser:
             case "[":
                 return self._char_class()
             case ".":
-                return CharClass((("\n", "\n"),), negated=True)
+                dot_all = self.flags.dot_all
+                return CharClass(() if dot_all else (("\n", "\n"),), negated=True)
             case "^":
-                return Anchor(at_end=False)
+                return Assertion.LINE_START if self.flags.multi_line else Assertion.TEXT_START
             case "$":
-                return Anchor(at_end=True)
-            case "*" | "+" | "?":
-                raise RegexError(f"nothing to repeat at {self.position - 1}")
+                return Assertion.LINE_END if self.flags.multi_line else Assertion.TEXT_END
             case "\\":
                 return self._escape()
             case _:
-                return CharClass(((char, char),))
+                return self._literal(char)
 
-    def _group(self) -> Node:
-        if self._accept("?") and not self._accept(":"):
-            if not (self._accept("P<") or self._accept("<")) or self._peek() in ("=", "!"):
-                raise RegexError("look-around and flags are not supported")
-            while (char := self._take()) != ">":
-                if not (char.isalnum() or char == "_"):
-                    raise RegexError("bad group name")
+    def _literal(self, char: str) -> CharClass:
+        return CharClass(((char, char),), fold=self.flags.fold)
+
+    def _group(self) -> Node | None:
+        outside = self.flags
+        if self._accept("?"):
+            if self._accept("P<") or self._accept("<"):
+                self._group_name()
+            elif not self._opens_with_flags():
+                return None
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise RegexError("groups are nested too deeply")
@@ -188,34 +197,109 @@ class Parser:
         self.depth -= 1
         if not self._accept(")"):
             raise RegexError("missing ')'")
+        self.flags = outside
         return node
 
-    def _escape(self) -> Node:
-        char = self._take()
-        if char == "A":
-            return Anchor(at_end=False)
-        if char in ("z", "Z"):
-            return Anchor(at_end=True)
-        return CharClass(self._escaped(char))
+    def _group_name(self) -> None:
+        end = self.pattern.find(">", self.position)
+        name = self.pattern[self.position : max(end, self.position)]
+        if not name or not all(char.isascii() and (char.isalnum() or char == "_") for char in name):
+            raise RegexError("bad group name")
+        if name in self.group_names:
+            raise RegexError(f"two groups are called {name}")
+        self.group_names.add(name)
+        self.position = end + 1
 
-    def _escaped(self, char: str) -> Ranges:
-        classes = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
-        if char.lower() in classes:
-            ranges = classes[char.lower()]
-            return ranges if char.islower() else _complement(ranges)
+    def _opens_with_flags(self) -> bool:
+        """Read the flags of ``(?i-s:…)`` or ``(?i-s)``; whether a group follows."""
+        flags, value, is_complete = self.flags, True, True
+        while (char := self._take()) not in ":)":
+            if char == "-" and value:
+                value = is_complete = False
+            elif char in _FLAG_NAMES:
+                is_complete = True
+                name = _FLAG_NAMES[char]
+                flags = flags if name is None else replace(flags, **{name: value})
+            else:
+                raise RegexError(f"(?{char} is not supported")
+        if not is_complete:
+            raise RegexError("no flag behind '-'")
+        if char == ")":
+            self.flags = flags
+            return False
+        self.flags = flags
+        return True
+
+    # ---- characters
+
+    def _escape(self) -> Node:
+        assertions = {
+            "A": Assertion.TEXT_START,
+            "z": Assertion.TEXT_END,
+            "b": Assertion.WORD_BOUNDARY,
+            "B": Assertion.NO_WORD_BOUNDARY,
+        }
+        if self._peek() in assertions:
+            return assertions[self._take()]
+        ranges = self._escaped_class()
+        return self._literal(self._escaped_char()) if ranges is None else CharClass(ranges)
+
+    def _escaped_class(self) -> Ranges | None:
+        """What stands behind a backslash, if that is a class."""
+        char = self._peek()
+        if char and char.lower() in PERL:
+            self.position += 1
+            ranges = PERL[char.lower()]
+            ranges = folded(ranges) if self.flags.fold else ranges
+            return ranges if char.islower() else complement(ranges)
+        if char not in ("p", "P"):
+            return None
+        self.position += 1
+        name = self._peek()
+        end = self.position + 1
+        if name == "{":
+            end = self.pattern.find("}", self.position) + 1
+            name = self.pattern[self.position + 1 : max(end - 1, 0)]
+        ranges_named = unicode_class(name.removeprefix("^"))
+        if not end or ranges_named is None:
+            raise RegexError("unknown class of Unicode characters")
+        self.position = end
+        negated = (char == "P") != name.startswith("^")
+        if self.flags.fold and name.removeprefix("^") != "Any":
+            ranges_named = folded(ranges_named)
+        return complement(ranges_named) if negated else ranges_named
+
+    def _escaped_char(self) -> str:
+        char = self._take()
+        if char in _CONTROLS:
+            return _CONTROLS[char]
         if char == "x":
-            digits = self.pattern[self.position : self.position + 2]
-            if len(digits) < 2 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-                raise RegexError("bad \\x escape")
-            self.position += 2
-            literal = chr(int(digits, 16))
-        elif char in _CONTROLS:
-            literal = _CONTROLS[char]
-        elif char.isalnum():
+            return self._hex_char()
+        if char == "0" or (char in "1234567" and self._peek() and self._peek() in "01234567"):
+            digits = char
+            while len(digits) < 3 and self._peek() and self._peek() in "01234567":
+                digits += self._take()
+            return chr(int(digits, 8))
+        if char.isascii() and char.isalnum():
             raise RegexError(f"\\{char} is not supported")
+        return char
+
+    def _hex_char(self) -> str:
+        if self._accept("{"):
+            end = self.pattern.find("}", self.position)
+            digits = self.pattern[self.position : max(end, self.position)]
+            following = end + 1
         else:
-            literal = char
-        return ((literal, literal),)
+            following = self.position + 2
+            digits = self.pattern[self.position : following]
+            if len(digits) < 2:
+                raise RegexError("bad \\x escape")
+        if not digits or any(digit not in _HEX for digit in digits) or int(digits, 16) > ord(LAST_CHAR):
+            raise RegexError("bad \\x escape")
+        self.position = following
+        return chr(int(digits, 16))
+
+    # ---- classes
 
     def _char_class(self) -> Node:
         negated = self._accept("^")
@@ -223,35 +307,44 @@ class Parser:
         first = True
         while first or self._peek() != "]":
             first = False
-            if self._accept("[:"):
-                ranges.extend(self._posix_class())
-                continue
-            low = self._class_char()
-            if len(low) != 1 or low[0][0] != low[0][1]:
-                ranges.extend(low)
-                continue
-            next_char = self.pattern[self.position + 1 : self.position + 2]
-            if self._peek() == "-" and next_char not in ("]", ""):
-                self.position += 1
-                high = self._class_char()
-                if len(high) != 1 or high[0][0] != high[0][1] or high[0][0] < low[0][0]:
-                    raise RegexError("bad range in a character class")
-                ranges.append((low[0][0], high[0][0]))
-            else:
-                ranges.extend(low)
+            found = self._named_class()
+            ranges.extend(self._range() if found is None else found)
         self.position += 1
-        return CharClass(tuple(ranges), negated)
+        return CharClass(tuple(ranges), negated, self.flags.fold)
 
-    def _class_char(self) -> Ranges:
+    def _named_class(self) -> Ranges | None:
+        end = self.pattern.find(":]", self.position + 2)
+        if self.pattern.startswith("[:", self.position) and end >= 0:
+            name = self.pattern[self.position + 2 : end]
+            ranges = POSIX.get(name.removeprefix("^"))
+            if ranges is None:
+                raise RegexError("unknown character class")
+            self.position = end + 2
+            ranges = folded(ranges) if self.flags.fold else ranges
+            return complement(ranges) if name.startswith("^") else ranges
+        if self._peek() != "\\":
+            return None
+        self.position += 1
+        found = self._escaped_class()
+        if found is None:
+            self.position -= 1
+        return found
+
+    def _range(self) -> Ranges:
+        low = high = self._class_char()
+        following = self.pattern[self.position + 1 : self.position + 2]
+        if self._peek() == "-" and following not in ("]", ""):
+            self.position += 1
+            high = self._class_char()
+            if high < low:
+                raise RegexError("bad range in a character class")
+        return ((low, high),)
+
+    def _class_char(self) -> str:
         char = self._take()
-        return self._escaped(self._take()) if char == "\\" else ((char, char),)
+        return self._escaped_char() if char == "\\" else char
 
-    def _posix_class(self) -> Ranges:
-        end = self.pattern.find(":]", self.position)
-        name = self.pattern[self.position : max(end, self.position)]
-        negated = name.startswith("^")
-        ranges = _POSIX.get(name.removeprefix("^"))
-        if end < 0 or ranges is None:
-            raise RegexError("unknown character class")
-        self.position = end + 2
-        return _complement(ranges) if negated else ranges
+
+def _is_number(text: str) -> bool:
+    """RE2 takes no leading zeros."""
+    return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))

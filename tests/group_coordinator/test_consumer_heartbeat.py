@@ -33,7 +33,6 @@ def refused(lab, code: ErrorCode, *args: object, **fields: object) -> None:  # t
         {"rebalance_timeout_ms": -1},
         {"rebalance_timeout_ms": -5},
         {"subscribed_topic_names": None},
-        {"subscribed_topic_names": []},
         {"topic_partitions": None},
         {"instance_id": ""},
         {"rack_id": ""},

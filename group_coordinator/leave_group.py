@@ -1,0 +1,37 @@
+"""LeaveGroup as a message: who is meant, and how each is answered, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+_BATCHED_VERSION = 3
+
+
+def leaving_members(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
+    """Several from version 3 on, one before."""
+    return request.members if version >= _BATCHED_VERSION else [MemberIdentity(member_id=request.member_id)]
+
+
+def build_leave_response(
+    identities: Sequence[MemberIdentity], codes: Sequence[ErrorCode], version: int
+) -> LeaveGroupResponse:
+    if version < _BATCHED_VERSION:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=code,
+            )
+            for identity, code in zip(identities, codes, strict=True)
+        ]
+    )

@@ -1,0 +1,120 @@
+"""What the admin client asks of groups of the consumer protocol: members removed, by either id."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator.classic_sync import handle_leave_group
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.group_coordinator.test_adversarial_coordinator import World
+
+
+@pytest.fixture
+def lab(tools: SimpleNamespace) -> Any:
+    """Group ``g`` with a dynamic member, a static one, and a static one that is away."""
+    made = tools.ShardLab({"t": 4})
+    made.heartbeat("dynamic", 0)
+    made.heartbeat("static", 0, instance_id="i")
+    made.heartbeat("away", 0, instance_id="j")
+    made.heartbeat("away", -2, instance_id="j")
+    return made
+
+
+def remove(lab: Any, *identities: MemberIdentity, version: int = 5) -> list[int]:
+    request = LeaveGroupRequest(group_id="g", members=list(identities))
+    outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
+    assert outcome.response.error_code == 0
+    assert [one.member_id for one in outcome.response.members] == [one.member_id for one in identities]
+    return [int(one.error_code) for one in outcome.response.members]
+
+
+def members(lab: Any) -> set[str]:
+    group = lab.shard.state.consumer_group("g")
+    return set(group.members) if group is not None else set()
+
+
+def test_single_member_is_removed_by_its_id_and_its_partitions_go_to_the_others(lab: Any) -> None:
+    epoch = lab.shard.state.consumer_group("g").epoch
+    assert remove(lab, MemberIdentity(member_id="dynamic")) == [0]
+    assert members(lab) == {"static", "away"}
+    group = lab.shard.state.consumer_group("g")
+    assert group.epoch == epoch + 1
+    lab.fail_over()
+    assert members(lab) == {"static", "away"}, "it is in the log"
+
+
+def test_static_members_are_removed_by_instance_id_present_or_away(lab: Any) -> None:
+    named = MemberIdentity(member_id="static", group_instance_id="i")
+    assert remove(lab, named, MemberIdentity(group_instance_id="j")) == [0, 0]
+    assert members(lab) == {"dynamic"}
+
+
+def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: Any) -> None:
+    epoch = lab.shard.state.consumer_group("g").epoch
+    everybody = [
+        MemberIdentity(member_id="dynamic"),
+        MemberIdentity(group_instance_id="i"),
+        MemberIdentity(group_instance_id="j"),
+        MemberIdentity(member_id="dynamic"),
+    ]
+    assert remove(lab, *everybody) == [0, 0, 0, 0]
+    assert members(lab) == set()
+    assert lab.shard.state.consumer_group("g").epoch == epoch + 1, "it moves once for all of them"
+    assert not lab.pass_time(100_000), "no session of theirs is left to expire"
+
+
+def test_each_is_refused_for_itself_and_nothing_happens_for_nothing(lab: Any) -> None:
+    before = lab.shard.state
+    assert remove(
+        lab,
+        MemberIdentity(member_id="nobody"),
+        MemberIdentity(group_instance_id="nobody"),
+        MemberIdentity(member_id="dynamic", group_instance_id="i"),
+    ) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
+    assert remove(lab) == []
+    assert lab.shard.state is before
+    assert remove(lab, MemberIdentity(member_id="nobody"), MemberIdentity(member_id="static")) == [25, 0]
+    assert members(lab) == {"dynamic", "away"}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_versions_name_one_member(lab: Any, version: int) -> None:
+    request = LeaveGroupRequest(group_id="g", member_id="dynamic")
+    outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
+    assert outcome.response.error_code == 0
+    assert members(lab) == {"static", "away"}
+    again = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
+    assert again.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_removed_member_is_told_at_its_next_heartbeat(tools: SimpleNamespace) -> None:
+    async def main() -> None:
+        w = World(tools)
+        await w.lead()
+        epoch = (await w.beat("m", 0)).member_epoch
+        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
+        assert (await w.send(request, 5)).members[0].error_code == 0
+        assert (await w.beat("m", epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await w.service.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("names", "regex", "assigned"),
+    [([], "t.*", 4), ([], None, 0), ([], "", 0), (None, "", 0), (None, "t", 4), (["t"], "u", 4)],
+)
+def test_first_heartbeat_may_leave_names_or_regex_empty(
+    tools: SimpleNamespace, names: list[str] | None, regex: str | None, assigned: int
+) -> None:
+    """Java's subscribe(Pattern) sends an empty list of names beside its expression."""
+    lab = tools.ShardLab({"t": 4})
+    joined = lab.heartbeat("m", 0, subscribed_topic_names=names, subscribed_topic_regex=regex)
+    assert joined.error_code == 0
+    partitions = [index for topic in joined.assignment.topic_partitions for index in topic.partitions]
+    assert len(partitions) == assigned
