@@ -20,7 +20,7 @@ class FlushJob:
     """Everything below ``end_offset``, and the names under which it is found."""
 
     disk: Disk
-    files: tuple[DiskFile, ...]
+    files: tuple[DiskFile | str, ...]
     directory: str
     flush_directory: bool
     epoch_path: str | None
@@ -37,13 +37,26 @@ class FlushJob:
             if self.epoch_path is not None:
                 self.disk.write_atomic(self.epoch_path, encode_entries(self.epochs))
             for file in self.files:
-                file.flush()
+                self._flush(file)
             if self.flush_directory:
                 self.disk.flush_dir(self.directory)
         except FileNotFoundError:
             if self.disk.is_dir(self.directory):
                 raise
             # the log was deleted meanwhile: nothing is left to save
+
+    def _flush(self, file: DiskFile | str) -> None:
+        if not isinstance(file, str):
+            file.flush()
+            return
+        try:
+            opened = self.disk.open(file, create=False)
+        except FileNotFoundError:
+            return  # the segment was removed meanwhile
+        try:
+            opened.flush()
+        finally:
+            opened.close()
 
 
 def snapshot(

@@ -17,10 +17,12 @@ class IndexFile:
     """Entries of ``entry_bytes`` each; ``count`` and ``entry`` speak of what is in the file."""
 
     __slots__ = (
+        "__weakref__",
         "_disk",
         "_file",
         "_pending",
         "_pending_limit_bytes",
+        "_was_used",
         "entry_bytes",
         "is_unflushed",
         "path",
@@ -31,6 +33,7 @@ class IndexFile:
         self.entry_bytes = entry_bytes
         self._disk = disk
         self._file: DiskFile | None = None
+        self._was_used = False  # since it was last asked to release its file
         # Changed by this process and not flushed since. Only an orderly stop looks at it.
         self.is_unflushed = False
         self._pending = bytearray()
@@ -38,8 +41,16 @@ class IndexFile:
 
     @property
     def file(self) -> DiskFile:
-        if self._file is None:
-            self._file = self._disk.open(self.path)
+        self._was_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path)
+            self._disk.register_holder(self)
+        return file
+
+    @property
+    def open_file(self) -> DiskFile | None:
+        """The file, if it is open."""
         return self._file
 
     def exists(self) -> bool:
@@ -100,6 +111,15 @@ class IndexFile:
                 self.is_unflushed = True
         del self._pending[(count - in_file) * self.entry_bytes :]
 
+    def release_files(self, *, is_urgent: bool) -> bool:
+        """See :class:`~pykraft.runtime.file_budget.FileHolder`. What is pending stays in memory, and what was
+        written without a flush can be found again in the segment."""
+        if self._was_used and not is_urgent:
+            self._was_used = False
+            return False
+        self._file = None
+        return True
+
     def remove(self) -> None:
         """Unlink; a reader that still holds the file may go on reading."""
         self._file = None
@@ -107,6 +127,6 @@ class IndexFile:
         self._disk.remove(self.path)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

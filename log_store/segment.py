@@ -38,6 +38,7 @@ class Segment:
     """See the module. Offsets are absolute, positions are bytes from the start of the file."""
 
     __slots__ = (
+        "__weakref__",
         "_bytes_since_index",
         "_disk",
         "_file",
@@ -45,6 +46,7 @@ class Segment:
         "_indexes_checked",
         "_max_timestamp",
         "_size_bytes",
+        "_was_used",
         "base_offset",
         "created_ms",
         "index_interval_bytes",
@@ -70,6 +72,7 @@ class Segment:
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
         self.is_sealed = True
+        self._was_used = False  # since it was last asked to release its files
         # Positions found by earlier reads: the next fetch of a consumer starts where its last one ended.
         self.positions: dict[int, int] = {}
         self._disk = disk
@@ -82,9 +85,12 @@ class Segment:
 
     @property
     def file(self) -> DiskFile:
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=False)
-        return self._file
+        self._was_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path, create=False)
+            self._disk.register_holder(self)
+        return file
 
     @property
     def size_bytes(self) -> int:
@@ -256,6 +262,7 @@ class Segment:
         self._complete_indexes()
         self.is_sealed = True
         self.is_durable = False
+        self._disk.register_holder(self)
 
     def _complete_indexes(self) -> None:
         self.time_index.maybe_append(*self.max_timestamp)
@@ -322,11 +329,15 @@ class Segment:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    def files_to_flush(self, *, sealed: bool) -> list[DiskFile]:
-        """Index files are flushed once, when the segment is sealed: until then they can be rebuilt."""
+    def files_to_flush(self, *, sealed: bool) -> list[DiskFile | str]:
+        """Those that are open, and the paths of those that were released.
+
+        Index files are flushed once, when the segment is sealed: until then they can be rebuilt.
+        """
+        own = self._file or self.path
         if not sealed:
-            return [self.file]
-        return [self.file, *(index.file for index in self._index_files())]
+            return [own]
+        return [own, *(index.open_file or index.path for index in self._index_files())]
 
     def remove(self) -> None:
         """Unlink the files. Slices already handed out stay readable: they hold the descriptor."""
@@ -335,10 +346,25 @@ class Segment:
         for index in self._index_files():
             index.remove()
 
+    def release_files(self, *, is_urgent: bool) -> bool:
+        """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep what they were handed.
+
+        The growing segment keeps its file. One that is sealed and not yet flushed gives it up only where the
+        next file could not be opened otherwise: a file opened anew tells of a failed write-back, too, but not
+        if the system has forgotten it under memory pressure.
+        """
+        if not self.is_sealed:
+            return True  # and it registers again when it is sealed
+        if not is_urgent and (self._was_used or not self.is_durable):
+            self._was_used = False
+            return False
+        self._file = None
+        return True
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
         for index in self._index_files():
             index.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pykraft.log_store.memory import DiskCall
 from pykraft.runtime.disk import Buffer, Disk, DiskFile, DiskUsage
+from pykraft.runtime.file_budget import FileHolder
 
 
 class SpyFile:
@@ -61,6 +62,9 @@ class SpyDisk:
         file = self._disk.open(path, create=create)
         self.calls.append(DiskCall("open", path))
         return SpyFile(file, self.calls)
+
+    def register_holder(self, holder: FileHolder) -> None:
+        self._disk.register_holder(holder)
 
     def read(self, path: str) -> bytes:
         return self._disk.read(path)

@@ -46,6 +46,7 @@ from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
@@ -77,12 +78,14 @@ class Node:
         clock: Clock,
         on_fatal: FatalHandler,
         incarnation: Incarnation | None = None,
+        files: FileBudget | None = None,
     ) -> None:
         self.config = config
         self._incarnation = incarnation or Incarnation(new_uuid())
         self._disk = disk
         self._clock = clock
         self._on_fatal = on_fatal
+        self._files = files
         # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
         self._flush_executor = ThreadPoolExecutor(2, thread_name_prefix="metadata-flush")
         self._transport: GrpcTransport | None = None
@@ -146,7 +149,7 @@ class Node:
         )
         quorum = self._quorum = self._make_quorum(identity, voters, [loader, watch])
         loader.attach(lambda: quorum.high_watermark)
-        runtime = StreamRuntime(asyncio.get_running_loop())
+        runtime = StreamRuntime(asyncio.get_running_loop(), files=self._files)
         if self._controller is not None:
             self._controller_listeners = ControllerListeners(
                 config, identity.cluster_id, self._controller, quorum, runtime

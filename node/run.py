@@ -16,6 +16,8 @@ from pykraft.node.node import Node
 from pykraft.node.stop_signals import handle_stop_signals
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
+from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.file_limit import raise_file_limit
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
 
@@ -114,7 +116,11 @@ async def _serve(
     handle_stop_signals(loop, handle_signal)
     if supervisor is not None:
         loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
-    nodes = [Node(config, OsDisk(), SystemClock(), _halt, incarnation) for config, incarnation in processes]
+    files = FileBudget(raise_file_limit())
+    nodes = [
+        Node(config, OsDisk(files), SystemClock(), _halt, incarnation, files)
+        for config, incarnation in processes
+    ]
     started: list[Node] = []
     try:
         async with asyncio.TaskGroup() as group:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.runtime.file_budget import FileHolder
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -64,6 +66,11 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = True) -> DiskFile:
         """Open for append and positioned read. :class:`FileNotFoundError` if missing and not ``create``."""
+        ...
+
+    def register_holder(self, holder: FileHolder) -> None:
+        """``holder`` has files of this disk open that it can open again: it is asked to release them when
+        the process runs out of descriptors."""
         ...
 
     def read(self, path: str) -> bytes:

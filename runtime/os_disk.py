@@ -8,13 +8,16 @@ second fsync succeeds without having written anything. A file whose flush failed
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
 import threading
 
 from pykraft.runtime.disk import Buffer, DiskUsage
+from pykraft.runtime.file_budget import FileBudget, FileHolder
 
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
@@ -30,11 +33,14 @@ class OsFile:
     """One descriptor opened for append and positioned reads. Closed when dropped, so that a reader who
     still holds a slice of a deleted segment is not hurt."""
 
-    __slots__ = ("_descriptor", "_flush_fault", "_path", "_size_bytes")
+    __slots__ = ("_budget", "_descriptor", "_flush_fault", "_path", "_size_bytes")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, budget: FileBudget | None = None) -> None:
         self._path = path
+        self._budget = budget
         self._descriptor = descriptor
+        if budget is not None:
+            budget.file_opened()
         self._size_bytes = os.fstat(descriptor).st_size
         self._flush_fault: OSError | None = None
 
@@ -86,6 +92,8 @@ class OsFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+            if self._budget is not None:
+                self._budget.file_closed()
 
     def __del__(self) -> None:
         # __init__ may have failed before the slots were set
@@ -94,15 +102,30 @@ class OsFile:
 
 
 class OsDisk:
-    """The operating system's file tree."""
+    """The operating system's file tree. Its files count against ``budget``, if one is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: FileBudget | None = None) -> None:
+        self._budget = budget
         # By path: a flush in a thread and the event loop may replace the same checkpoint at once.
         self._replacing: dict[str, threading.Lock] = {}
 
     def open(self, path: str, *, create: bool = True) -> OsFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644))
+        budget = self._budget
+        if budget is None:
+            return OsFile(path, os.open(path, flags, 0o644))
+        budget.make_room()
+        try:
+            return OsFile(path, os.open(path, flags, 0o644), budget)
+        except OSError as error:
+            # Somebody who is not counted has used them up: others may still give way.
+            if error.errno not in _NO_DESCRIPTOR or not budget.free_some():
+                raise
+        return OsFile(path, os.open(path, flags, 0o644), budget)
+
+    def register_holder(self, holder: FileHolder) -> None:
+        if self._budget is not None:
+            self._budget.register(holder)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -18,6 +18,7 @@ from typing import Protocol, cast
 
 from pykraft.runtime.clock import monotonic_us
 from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.streams import (
     CALLBACK_BYTES,
     SCRATCH_BYTES,
@@ -60,14 +61,24 @@ SessionFactory = Callable[["StreamConnection"], StreamSession]
 
 
 class StreamRuntime:
-    """What all connections of one event loop share: receive buffer, scratch buffer and turn budget."""
+    """What all connections of one event loop share: receive buffer, scratch buffer and budgets.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, sendfile: bool = False) -> None:
+    They count against ``files``, if it is given; who listens refuses them when that says so.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        sendfile: bool = False,
+        files: FileBudget | None = None,
+    ) -> None:
         self.loop = loop
         self.shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.budget = TurnBudget(loop.call_soon, monotonic_us)
         self.sendfile = sendfile
+        self.files = files
         self.retained_bytes = 0
         self.tick = loop.time()  # of the newest sweep of a server; a connection remembers when it last heard
 
@@ -200,6 +211,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._runtime.files is not None:
+            self._runtime.files.connection_made()
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -207,6 +220,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        if self._runtime.files is not None:
+            self._runtime.files.connection_lost()
         if self._output is not None:
             self._output.clear()
         if self._sink is not None:
@@ -413,10 +428,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         output = self._output
         if self.closed or output is None:
             return
-        sink = self._sink
-        if sink is None:
-            sink = self._sink = self._make_sink()
         try:
+            sink = self._sink
+            if sink is None:
+                sink = self._sink = self._make_sink()
             sent, self._blocked = output.pump(sink)
         except OSError as error:
             logger.info("closing connection from %s: %s", self.peer[0], error)

@@ -103,15 +103,28 @@ class StreamServer:
         count = self._per_ip.get(address, 0)
         self._per_ip[address] = count + 1
         self._connections[connection] = address
-        if len(self._connections) > self.max_connections or count >= self.max_connections_per_ip:
+        reason = self._refusal(count)
+        if reason is not None:
             if self._refused == 0:
                 logger.warning(
-                    "refusing connections: %d open, %d from %s", len(self._connections) - 1, count, address
+                    "refusing connections, %s: %d open, %d from %s",
+                    *(reason, len(self._connections) - 1, count, address),
                 )
             self._refused += 1
             connection.close()
             return _RefusedSession()
         return self._factory(connection)
+
+    def _refusal(self, from_address: int) -> str | None:
+        """Which limit the newest connection is beyond, if any; so many others come from its address."""
+        if len(self._connections) > self.max_connections:
+            return "max.connections is reached"
+        if from_address >= self.max_connections_per_ip:
+            return "max.connections.per.ip is reached"
+        files = self._runtime.files
+        if files is not None and not files.may_stay():
+            return f"the process may open {files.limit} files only"
+        return None
 
     def _lost(self, connection: StreamConnection) -> None:
         address = self._connections.pop(connection, None)

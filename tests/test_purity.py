@@ -29,6 +29,7 @@ ADAPTERS = {
     # The operating system.
     "runtime/clock.py": {"time"},
     "runtime/directory_lock.py": {"os"},
+    "runtime/file_budget.py": {"threading"},
     "runtime/grpc_rpc.py": {"asyncio", "grpc"},
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import socket
@@ -16,6 +17,7 @@ import uvloop
 
 from pykraft.broker.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.tcp import StreamRuntime
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -55,9 +57,9 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def serving(
-    handler: Echo, limits: ListenerLimits | None = None
+    handler: Echo, limits: ListenerLimits | None = None, files: FileBudget | None = None
 ) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
-    runtime = StreamRuntime(asyncio.get_running_loop())
+    runtime = StreamRuntime(asyncio.get_running_loop(), files=files)
     listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler, limits)
     await listener.start()
     try:
@@ -359,3 +361,64 @@ def test_connections_over_the_limit_are_refused() -> None:
             refused.close()
 
     run(asyncio.new_event_loop, body)
+
+
+@LOOPS
+def test_connections_are_refused_before_files_run_out_and_taken_again_when_there_is_room(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        echo = Echo()
+        files = FileBudget(60)  # 32 in reserve, 15 for files, room for 6 connections
+        async with serving(echo, files=files) as (listener, _):
+            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(6)]
+            await until(lambda: listener.connection_count == 6)
+            for _ in range(3):
+                reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                refused.close()
+            assert "may open 60 files only" in caplog.text
+            for pair_reader, writer in pairs:
+                writer.write(frame(b"still here"))
+                assert await read_frame(pair_reader) == b"still here"
+            pairs.pop()[1].close()
+            await until(lambda: files.connections == 5)
+            reader, again = await asyncio.open_connection("127.0.0.1", listener.port)
+            again.write(frame(b"room"))
+            assert await read_frame(reader) == b"room"
+            for writer in [again, *(writer for _, writer in pairs)]:
+                writer.close()
+        assert files.connections == 0
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever answers it, perhaps on behalf of many, must not be hit."""
+
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"wait"))
+            await until(lambda: len(echo.held) == 1)
+
+            def full(descriptor: int) -> int:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            with monkeypatch.context() as patched:
+                patched.setattr("os.dup", full)
+                echo.held[0][1].complete([b"answer"])
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"go on"))
+            assert await read_frame(reader) == b"go on"
+            writer.close()
+
+    run(new_loop, body)

@@ -113,6 +113,19 @@ SUITES = {
         "FAILED ",
         seeds=("not damaged_body", "batch"),
     ),
+    # Who may have files open, and who closes them: by unit tests.
+    "files": Suite(
+        SERVER,
+        (
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"),
+            str(ROOT / "tests" / "runtime" / "test_file_budget.py"),
+            str(ROOT / "tests" / "log_store" / "test_open_files.py"),
+            str(ROOT / "tests" / "broker" / "test_tcp_listener.py"),
+            "-k",
+        ),
+        "FAILED ",
+        seeds=("files or limit or connection or segment or log", "files"),
+    ),
     "quorum": Suite(
         SERVER,
         (

@@ -49,6 +49,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
         ("groups", "commit-amid-a-sweep-forgotten"),
         ("replication", "two-isr-requests-in-flight"),
         ("records", "base-offset-is-ignored"),
+        ("files", "no-reserve"),
     ],
 )
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:

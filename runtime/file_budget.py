@@ -1,0 +1,107 @@
+"""How many files and connections this process may have open, and who gives way when they grow too many.
+
+A process that has used up its descriptors can neither roll a segment nor write a checkpoint: the node would
+end because strangers hold idle connections. So connections are refused before that, a quarter of all
+descriptors stays with the logs whatever connects, and a reserve is used by nobody who asks here. Logs close
+what they can open again. Decides by counting; the limit is raised in :mod:`pykraft.runtime.file_limit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+DESCRIPTORS_PER_CONNECTION = 2
+"""A connection that has been answered writes through a duplicate of its socket."""
+
+_RESERVE_SHARE = 8
+_LEAST_RESERVE, _MOST_RESERVE = 32, 512
+_FILES_SHARE = 4
+_ASKED_PER_OPEN = 64
+"""How many holders are asked to give way at each opening, twice: with so many of them it is never long."""
+
+
+class FileHolder(Protocol):
+    """Has files open that it can open again."""
+
+    def release_files(self, *, is_urgent: bool) -> bool:
+        """Drop them; False if they have been used since the last call and stay, unless that ``is_urgent``.
+
+        May be called in any thread.
+        """
+        ...
+
+
+class FileBudget:
+    """The descriptors of one process. Safe to use in any thread."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.reserve = max(_LEAST_RESERVE, min(limit // _RESERVE_SHARE, _MOST_RESERVE))
+        """For all that is not counted: listeners, the controllers' connections, temporary files."""
+        self.files = 0
+        self.connections = 0
+        self._holders: WeakKeyDictionary[FileHolder, None] = WeakKeyDictionary()
+        # Dropping a file closes it, in this thread and at once, and that is counted here.
+        self._lock = threading.RLock()
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def connection_made(self) -> None:
+        with self._lock:
+            self.connections += 1
+
+    def may_stay(self) -> bool:
+        """Whether there is room for the connections there are, the newest included."""
+        files = max(self.files, self.limit // _FILES_SHARE)
+        return files + DESCRIPTORS_PER_CONNECTION * self.connections + self.reserve <= self.limit
+
+    def connection_lost(self) -> None:
+        with self._lock:
+            self.connections -= 1
+
+    # -- files -------------------------------------------------------------------------------------------
+
+    @property
+    def files_limit(self) -> int:
+        """How many files may be open now; more are opened only if nobody gives way."""
+        return self.limit - self.reserve - DESCRIPTORS_PER_CONNECTION * self.connections
+
+    def file_opened(self) -> None:
+        with self._lock:
+            self.files += 1
+
+    def file_closed(self) -> None:
+        with self._lock:
+            self.files -= 1
+
+    def register(self, holder: FileHolder) -> None:
+        """``holder`` has opened something and can be asked to release it, until it has done so."""
+        with self._lock:
+            self._holders[holder] = None
+
+    def make_room(self) -> None:
+        """Before a file is opened: let others release theirs, if there are too many."""
+        if self.files < self.files_limit:
+            return
+        with self._lock:
+            self._ask(self.files_limit, is_urgent=False)
+            self._ask(self.files_limit, is_urgent=True)
+
+    def free_some(self) -> bool:
+        """The system refused a descriptor: let others release theirs. Whether any of them did."""
+        with self._lock:
+            before = self.files
+            self._ask(before - _ASKED_PER_OPEN, is_urgent=True)
+            return self.files < before
+
+    def _ask(self, limit: int, *, is_urgent: bool) -> None:
+        """Those first who opened first; who still uses what it has is asked again after all others."""
+        for _ in range(min(_ASKED_PER_OPEN, len(self._holders))):
+            holder = next(iter(self._holders), None)
+            if self.files < limit or holder is None:
+                return
+            del self._holders[holder]
+            if not holder.release_files(is_urgent=is_urgent):
+                self._holders[holder] = None

@@ -1,0 +1,212 @@
+"""A real node with few descriptors and more connections than it can hold: it goes on, and rolls segments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.free_ports import free_ports
+from pykraft.jepsen_like.node_process import NodeProcess
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.kafka_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+
+pytestmark = pytest.mark.slow
+
+FILES = 1024
+CONNECTIONS = 1100
+BATCH = encode_batch([RecordInput(None, os.urandom(600_000), (), 1_700_000_000_000)])
+
+
+@pytest.fixture
+def many_sockets() -> Iterator[None]:
+    """For this process; the node has its own limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * CONNECTIONS)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Client:
+    """A connection that asks one thing after the other."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+
+    def call(self, request: Any, version: int, response_class: Any) -> Any:
+        body = encode_request(request, version, 1, "test")
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        size = struct.unpack(">i", self._read(4))[0]
+        frame = self._read(size)
+        _, at = decode_response_header(response_class.API_KEY, version, frame)
+        return response_class.decode(frame[at:], version)
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            assert piece, "the node closed the connection"
+            data += piece
+        return data
+
+    def produce(self, topic: str) -> ErrorCode:
+        partitions = [PartitionProduceData(index=0, records=BATCH)]
+        topics = [TopicProduceData(name=topic, partition_data=partitions)]
+        answer = self.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9, ProduceResponse)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def start(
+    directory: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path]
+) -> tuple[NodeProcess, int]:
+    """A node that may open so many files; it raises its soft limit itself."""
+    port, controller = free_ports(2)
+    file = server_file(
+        controller_quorum_voters=f"1@127.0.0.1:{controller}",
+        listeners=f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+    )
+    formatted = pykraft("storage", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(file))
+    assert formatted.returncode == 0
+    limits = f'ulimit -Sn 256 && ulimit -Hn {FILES} && exec "$0" "$@"'
+    command = ["sh", "-c", limits, sys.executable, "-m", "pykraft.node", "server", "start", str(file)]
+    return NodeProcess(1, command, directory / "output"), port
+
+
+def is_refused(connection: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        try:
+            return connection.recv(1) == b""
+        except ConnectionError:
+            return True
+    return False
+
+
+@pytest.mark.usefixtures("many_sockets")
+def test_idle_connections_take_neither_segments_nor_the_node(
+    tmp_path: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path]
+) -> None:
+    node, port = start(tmp_path, pykraft, server_file)
+    node.start()
+    idle: list[socket.socket] = []
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(node.kill)
+        wait_until("the node", lambda: "is up" in (tmp_path / "output").read_text(), 60)
+        client = cleanup.enter_context(contextlib.closing(Client(port)))
+        segments = [CreatableTopicConfig(name="segment.bytes", value="1048576")]
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=segments)
+        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+        assert made.topics[0].error_code == 0
+        wait_until("the topic", lambda: client.produce("t") is ErrorCode.NONE, 30)
+        for _ in range(CONNECTIONS):
+            idle.append(cleanup.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)))
+            idle[-1].setblocking(False)
+        wait_until("refusals", lambda: sum(map(is_refused, idle)) > CONNECTIONS // 2, 30)
+        kept = CONNECTIONS - sum(map(is_refused, idle))
+        assert 200 < kept < FILES // 2
+        for _ in range(40):
+            assert client.produce("t") is ErrorCode.NONE
+        assert len(list(tmp_path.rglob("t-0/*.log"))) > 20
+        assert node.running
+        said = (tmp_path / "output").read_text()
+        assert f"soft limit raised from 256 to {FILES}" in said
+        assert "refusing connections" in said and "Traceback" not in said
+        for connection in idle:
+            connection.close()
+        wait_until("room", lambda: can_produce(port), 30)
+
+
+def can_produce(port: int) -> bool:
+    client = Client(port)
+    try:
+        return client.produce("t") is ErrorCode.NONE
+    except (AssertionError, ConnectionError):
+        return False
+    finally:
+        client.close()
+
+
+EXHAUSTED = """
+import asyncio, os, resource, socket, sys, uvloop
+from pykraft.broker.listener import KafkaListener
+from pykraft.runtime.tcp import StreamRuntime
+
+class Echo:
+    def handle_frame(self, connection, data, slot):
+        slot.complete([bytes(data)])
+
+async def echoed(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\\0\\0\\0\\1x")
+    try:
+        return await asyncio.wait_for(reader.readexactly(5), 5) == b"\\0\\0\\0\\1x"
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+    finally:
+        writer.close()
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT", Echo())
+    port = await listener.start()
+    assert await echoed(port)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    waiting = [socket.socket() for _ in range(5)]
+    hogs = []
+    try:
+        while True:
+            hogs.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    for peer in waiting:
+        peer.setblocking(False)
+        peer.connect_ex(("127.0.0.1", port))
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    for hog in hogs:
+        os.close(hog)
+    while not await echoed(port):
+        await asyncio.sleep(0.01)
+    for peer in waiting:
+        peer.close()
+    await listener.stop()
+    print("served again")
+
+loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+with asyncio.Runner(loop_factory=loops[sys.argv[1]]) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_listener_that_could_not_accept_for_want_of_files_accepts_again(loop: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXHAUSTED, loop], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "served again\n", done.stderr
