@@ -376,7 +376,7 @@ def test_connections_are_refused_before_files_run_out_and_taken_again_when_there
             for _ in range(3):
                 reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
                 with contextlib.suppress(ConnectionResetError):
-                    assert await reader.read() == b""
+                    assert await asyncio.wait_for(reader.read(), 10) == b""
                 refused.close()
             assert "may open 60 files only" in caplog.text
             for pair_reader, writer in pairs:
@@ -414,7 +414,7 @@ def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
                 patched.setattr("os.dup", full)
                 echo.held[0][1].complete([b"answer"])
             with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
+                assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(frame(b"go on"))

@@ -124,7 +124,7 @@ SUITES = {
             "-k",
         ),
         "FAILED ",
-        seeds=("files or limit or connection or segment or log", "files"),
+        seeds=("not large_frames", "files"),
     ),
     "quorum": Suite(
         SERVER,
