@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pykraft.broker.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
-EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def find_offset(partition: Partition, timestamp: int, *, is_replica: bool) -> Fo
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return FoundOffset(-1, start, log.epoch_cache.epoch_for_offset(start))
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return UNKNOWN
     if not is_replica and partition.high_watermark < partition.leader_epoch_start:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} has not found its high watermark yet")

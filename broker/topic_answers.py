@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -20,7 +21,8 @@ from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, Top
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 FLEXIBLE_FROM: Final = 9
-_NO_OPERATIONS: Final = struct.pack(">i", -(2**31))
+_NO_OPERATIONS: Final = struct.pack(">i", NOT_ASKED)
+_ALL_OPERATIONS: Final = struct.pack(">i", TOPIC_OPERATIONS)
 _KEPT_BYTES: Final = 64 << 20
 
 
@@ -109,6 +111,12 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int) -> bytes:
     if version >= FLEXIBLE_FROM:
         out.append(0)
     return bytes(out)
+
+
+def with_operations(data: bytes, version: int) -> bytes:
+    """An encoded topic (versions 8 to 13), with or without error, and what the caller may do with it."""
+    end = len(data) - (version >= FLEXIBLE_FROM)
+    return b"".join((data[: end - len(_ALL_OPERATIONS)], _ALL_OPERATIONS, data[end:]))
 
 
 def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:

@@ -7,6 +7,7 @@ MISMATCHED_ENDPOINT_TYPE: controllers describe themselves, on listeners of their
 
 from __future__ import annotations
 
+from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.services import BrokerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -53,7 +54,13 @@ async def handle(
                 is_fenced=broker.fenced,
             )
         )
-    return DescribeClusterResponse(cluster_id=cache.cluster_id, controller_id=cache.node_id, brokers=listed)
+    wants_operations = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=cache.cluster_id,
+        controller_id=cache.node_id,
+        brokers=listed,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
+    )
 
 
 def error_response(request: Message, version: int, error: KafkaError) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import islice
 
+from pykraft.broker.authorized_operations import TOPIC_OPERATIONS
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from pykraft.broker.services import BrokerServices
@@ -48,7 +49,9 @@ async def handle(
         if topic is None:
             answer.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    name=name,
+                    topic_authorized_operations=TOPIC_OPERATIONS,
                 )
             )
             continue
@@ -62,6 +65,7 @@ async def handle(
                 topic_id=topic.id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=[_partition(cache, start + n, partition) for n, partition in enumerate(shown)],
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
         room -= len(shown)

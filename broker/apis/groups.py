@@ -10,6 +10,7 @@ The consumer protocol (68) takes part once the feature `group.version` is finali
 
 from __future__ import annotations
 
+from pykraft.broker.authorized_operations import GROUP_OPERATIONS
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.services import BrokerServices
 from pykraft.group_coordinator.error_responses import error_response
@@ -17,6 +18,8 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import GROUP_VERSION
+
+_DESCRIBING = (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
 
 
 async def handle(
@@ -30,7 +33,12 @@ async def handle(
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1, it is {level}"
             )
-    return await services.groups.handle(context, request, version)
+    response: Message = await services.groups.handle(context, request, version)
+    if request.API_KEY in _DESCRIBING and request.include_authorized_operations:
+        for group in response.groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return response
 
 
 APIS = tuple(

@@ -1,16 +1,27 @@
 """ListOffsets (2), versions 1-11.
 
-The offset for a time, or for an end of the log: -1 latest, -2 and -4 earliest, -3 the record with the
-greatest timestamp, -5 (latest in tiered storage) unknown. Latest is the high watermark for consumers,
-whatever their isolation level (there are no transactions), and the log end for replicas. While a new leader
-has not yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5
-LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back.
+The offset for a time, or for an end of the log: -1 latest, -2 earliest, -3 the record with the greatest
+timestamp (from version 7), -4 (from 8) earliest too; -5 (latest in tiered storage, from 9) and -6 (earliest
+that is not uploaded there, from 11) are unknown, without an error. Any other negative time is answered with
+UNSUPPORTED_VERSION. Latest is the high watermark for consumers, whatever their isolation level (there are no
+transactions), and the log end for replicas. While a new leader has not yet found its high watermark the
+answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end of a
+partition move back.
 """
 
 from __future__ import annotations
 
 from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.offset_lookup import LATEST_TIERED, FoundOffset, find_offset
+from pykraft.broker.offset_lookup import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    FoundOffset,
+    find_offset,
+)
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.services import BrokerServices
@@ -26,6 +37,16 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import CorruptLogError
 
 CONSUMER = -1
+
+_FIRST_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version from which on a negative timestamp means something."""
 
 
 async def handle(
@@ -52,8 +73,11 @@ def _answer(
     replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, version: int, replica_id: int
 ) -> ListOffsetsPartitionResponse:
     try:
-        if asked.timestamp < LATEST_TIERED:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {asked.timestamp} has no meaning")
+        if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"timestamp {asked.timestamp} has no meaning in version {version}",
+            )
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
         found = _find(replicas, partition, asked.timestamp, is_replica=replica_id >= 0)

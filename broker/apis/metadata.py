@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykraft.broker.apis.topic_creation import create_topic
+from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.services import BrokerServices
-from pykraft.broker.topic_answers import FLEXIBLE_FROM, encode_count
+from pykraft.broker.topic_answers import FLEXIBLE_FROM, encode_count, with_operations
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.encode_plan import encoder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,9 @@ from pykraft.metadata_log.image import TopicImage
 
 _TURN_PARTITIONS = 4000
 """So many partitions are encoded in one turn of the event loop."""
+
+_UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID).to_bytes(2, "big")
+"""How an encoded topic begins of which not even the name is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +61,39 @@ async def handle(
     cache = services.metadata
     wants_all = request.topics is None or (version == 0 and not request.topics)
     if wants_all:
-        head = _head(cache, context.listener)
-        return _Answer(head, await _all_topics(cache, context.listener, version))
+        head = _head(cache, context.listener, request)
+        topics = await _all_topics(cache, context.listener, version)
+        return _Answer(head, await _maybe_with_operations(cache, topics, request, version))
     may_create = services.config.auto_create_topics_enable and (
         version < 4 or request.allow_auto_topic_creation
     )
     topics = [await _asked_topic(services, context, asked, version, may_create) for asked in request.topics]
-    return _Answer(_head(cache, context.listener), topics)
+    topics = await _maybe_with_operations(cache, topics, request, version)
+    return _Answer(_head(cache, context.listener, request), topics)
 
 
-def _head(cache: MetadataCache, listener: str) -> MetadataResponse:
+def _head(cache: MetadataCache, listener: str, request: Message) -> MetadataResponse:
+    wants_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=_brokers(cache, listener), cluster_id=cache.cluster_id, controller_id=cache.node_id
+        brokers=_brokers(cache, listener),
+        cluster_id=cache.cluster_id,
+        controller_id=cache.node_id,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
     )
+
+
+async def _maybe_with_operations(
+    cache: MetadataCache, topics: list[bytes], request: Message, version: int
+) -> list[bytes]:
+    """The topics, with the operations allowed on each if the request wants them; changed in place."""
+    if version < 8 or not request.include_topic_authorized_operations:
+        return topics
+    for index, data in enumerate(topics):
+        if not data.startswith(_UNKNOWN_ID):
+            topics[index] = with_operations(data, version)
+        if index % _TURN_PARTITIONS == _TURN_PARTITIONS - 1:
+            await cache.let_others_run()
+    return topics
 
 
 async def _all_topics(cache: MetadataCache, listener: str, version: int) -> list[bytes]:

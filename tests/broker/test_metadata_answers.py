@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import describe_topic_partitions, metadata
+from pykraft.broker.apis import describe_cluster, describe_topic_partitions, metadata
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.topic_answers import ListenerView, TopicAnswers, encode_topic
 from pykraft.kafka_protocol.encode_plan import encoder
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
@@ -91,9 +92,9 @@ class Cluster:
     def ask(self, version: int, *names: str) -> MetadataResponse:
         return asyncio.run(self.ask_here(version, *names))
 
-    async def ask_here(self, version: int, *names: str) -> MetadataResponse:
+    async def ask_here(self, version: int, *names: str, **options: Any) -> MetadataResponse:
         topics = [MetadataRequestTopic(name=name) for name in names] if names else None
-        request = MetadataRequest(topics=topics or ([] if version == 0 else None))
+        request = MetadataRequest(topics=topics or ([] if version == 0 else None), **options)
         answer = await metadata.handle(self.services, CONTEXT, request, version)
         return MetadataResponse.decode(answer.encode(version), version)
 
@@ -310,3 +311,43 @@ def test_described_partitions_go_on_where_the_cursor_says(cluster: Cluster) -> N
     assert describe(cursor=("a", 2)) == [("a", 2), ("c", 0), ("c", 1)]
     assert describe(cursor=("b", 7)) == [("c", 0), ("c", 1), ("c", 2)]
     assert describe("c", "a", cursor=("c", 199)) == [("c", 199)]
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+def test_caller_may_do_everything_and_is_told_if_it_asks(cluster: Cluster, version: int) -> None:
+    """The numbers are Apache Kafka 4.3's without an authorizer."""
+    of_cluster = {"include_cluster_authorized_operations": True} if version <= 10 else {}
+    for names in ((), ("a", "absent")):
+        plain = asyncio.run(cluster.ask_here(version, *names))
+        assert {topic.topic_authorized_operations for topic in plain.topics} == {-(2**31)}
+        assert plain.cluster_authorized_operations == -(2**31)
+        told = asyncio.run(
+            cluster.ask_here(version, *names, include_topic_authorized_operations=True, **of_cluster)
+        )
+        assert {topic.topic_authorized_operations for topic in told.topics} == {3576}
+        assert told.cluster_authorized_operations == (8096 if version <= 10 else -(2**31))
+        for topic in told.topics:
+            topic.topic_authorized_operations = -(2**31)
+        assert told.topics == plain.topics
+
+
+def test_topic_of_which_only_an_unknown_id_is_named_has_no_operations(cluster: Cluster) -> None:
+    async def ask() -> MetadataResponse:
+        asked = [MetadataRequestTopic(name=None, topic_id=topic_id(99))]
+        request = MetadataRequest(topics=asked, include_topic_authorized_operations=True)
+        answer = await metadata.handle(cluster.services, CONTEXT, request, 12)
+        return MetadataResponse.decode(answer.encode(12), 12)
+
+    (topic,) = asyncio.run(ask()).topics
+    assert (topic.error_code, topic.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))
+
+
+def test_described_topics_and_clusters_tell_operations_as_kafka_does(cluster: Cluster) -> None:
+    asked = [TopicRequest(name="a"), TopicRequest(name="absent")]
+    request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
+    answer = asyncio.run(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0))
+    assert [topic.topic_authorized_operations for topic in answer.topics] == [3576, 3576]
+    for wanted, operations in ((True, 8096), (False, -(2**31))):
+        question = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
+        told = asyncio.run(describe_cluster.handle(cluster.services, CONTEXT, question, 1))
+        assert told.cluster_authorized_operations == operations

@@ -1,0 +1,48 @@
+"""Without an authorizer everybody may do everything: the numbers are Apache Kafka 4.3's."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis import groups
+from pykraft.broker.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+)
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import consumer_group_describe, describe_groups
+from pykraft.kafka_protocol.request_context import RequestContext
+
+GROUPS = [("here", ErrorCode.NONE), ("gone", ErrorCode.GROUP_ID_NOT_FOUND)]
+
+
+def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
+    assert (TOPIC_OPERATIONS, GROUP_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 3400, 8096)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("messages", [describe_groups, consumer_group_describe])
+def test_described_groups_tell_operations_if_asked_and_without_an_error(messages: Any, wanted: bool) -> None:
+    described = [messages.DescribedGroup(group_id=name, error_code=code) for name, code in GROUPS]
+    if messages is describe_groups:
+        request = describe_groups.DescribeGroupsRequest(groups=["here", "gone"])
+        response: Any = describe_groups.DescribeGroupsResponse(groups=described)
+    else:
+        request = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["here", "gone"])
+        response = consumer_group_describe.ConsumerGroupDescribeResponse(groups=described)
+    request.include_authorized_operations = wanted
+
+    class Coordinator:
+        async def handle(self, *_: Any) -> Any:
+            return response
+
+    services: Any = SimpleNamespace(lifecycle=SimpleNamespace(is_fenced=False), groups=Coordinator())
+    answer = asyncio.run(groups.handle(services, RequestContext(), request, 1))
+    told = [group.authorized_operations for group in answer.groups]
+    assert told == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]
