@@ -5,7 +5,7 @@ that the client costs little. Judge by CPU seconds and by the ratios to the raw-
 never by MB/s alone: wall-clock figures on a shared machine move by a factor of two. Memory that the system
 has never touched is slow on virtual machines, so the page cache is touched first.
 
-    python benchmarks/data_path.py [--quick] [--directory DIR]
+    python benchmarks/data_path.py [--quick] [--directory DIR] [--property NAME=VALUE]...
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_cluster(directory: str, count: int) -> list[Node]:
+def start_cluster(directory: str, count: int, more_properties: list[str]) -> list[Node]:
     ports, controller_ports = free_ports(count), free_ports(count)
     voters = ",".join(f"{n + 1}@127.0.0.1:{controller_ports[n]}" for n in range(count))
     command = [sys.executable, "-m", "pykraft.node"]
@@ -115,7 +115,7 @@ def start_cluster(directory: str, count: int) -> list[Node]:
             file.write(
                 f"process.roles=broker,controller\nnode.id={n + 1}\ncontroller.quorum.voters={voters}\n"
                 f"listeners=PLAINTEXT://127.0.0.1:{ports[n]},CONTROLLER://127.0.0.1:{controller_ports[n]}\n"
-                f"controller.listener.names=CONTROLLER\nlog.dirs={path}/data\n"
+                f"controller.listener.names=CONTROLLER\nlog.dirs={path}/data\n" + "\n".join(more_properties)
             )
         subprocess.run(
             [*command, "storage", "format", "-t", "bench-cluster", "-c", properties],
@@ -421,6 +421,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the load: shows the shape only")
     parser.add_argument("--directory", help="where the brokers keep their data (default: a temporary one)")
+    parser.add_argument("--property", action="append", default=[], help="for every node: NAME=VALUE")
     options = parser.parse_args()
     total = 200 * MIB if options.quick else 2000 * MIB
     directory = tempfile.mkdtemp(prefix="pykraft-bench-", dir=options.directory)
@@ -429,14 +430,14 @@ def main() -> None:
         touch_page_cache(directory, 2 * total)
         rate = raw_socket_rate(5 * total)
         print(f"raw socket, 1 MiB at a time: {rate * 1000:,.0f} MB/s")
-        nodes = start_cluster(f"{directory}/one", 1)
+        nodes = start_cluster(f"{directory}/one", 1, options.property)
         print("one broker:")
         measure_single(nodes[0], total, rate)
         measure_requests(nodes[0], 20_000 if options.quick else 200_000)
         measure_beside_bulk(nodes[0], 1 if options.quick else 4)
         print(f"  memory of the broker         {nodes[0].rss_mib():8.0f} MiB")
         stop_cluster(nodes)
-        nodes = start_cluster(f"{directory}/three", 3)
+        nodes = start_cluster(f"{directory}/three", 3, options.property)
         print("three brokers:")
         measure_acks_all(nodes, 500 if options.quick else 5000)
     finally:

@@ -97,6 +97,7 @@ BROKER_KEYS = _table(
     ConfigKey("connections.max.idle.ms", _LONG, "600000", "Idle connections are closed after this."),
     ConfigKey("controlled.shutdown.enable", _BOOL, "true", "Hand over leaderships before stopping."),
     PRODUCER_ID_EXPIRATION_MS,
+    ConfigKey("pykraft.sendfile", _BOOL, "false", "Send fetched records by sendfile. Over loopback the receiver pays what the broker saves: measure on your network."),
 )  # fmt: skip
 
 GROUP_KEYS = _table(

@@ -149,7 +149,9 @@ class Node:
         )
         quorum = self._quorum = self._make_quorum(identity, voters, [loader, watch])
         loader.attach(lambda: quorum.high_watermark)
-        runtime = StreamRuntime(asyncio.get_running_loop(), files=self._files)
+        runtime = StreamRuntime(
+            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=self._files
+        )
         if self._controller is not None:
             self._controller_listeners = ControllerListeners(
                 config, identity.cluster_id, self._controller, quorum, runtime

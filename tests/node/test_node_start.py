@@ -26,6 +26,7 @@ from pykraft.node.node import Node
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
+from pykraft.runtime.tcp import StreamRuntime
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -230,3 +231,24 @@ def test_controllers_listener_that_others_can_reach_is_warned_of(
         run(scenario)
     told = [it.getMessage() for it in caplog.records if "administers the cluster" in it.getMessage()]
     assert len(told) == warns
+
+
+@pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])
+def test_switch_for_sendfile_reaches_the_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: dict[str, str], expected: bool
+) -> None:
+    made: list[StreamRuntime] = []
+
+    def make(*arguments: Any, **options: Any) -> StreamRuntime:
+        made.append(StreamRuntime(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr("pykraft.node.node.StreamRuntime", make)
+
+    async def scenario(fatal: list[BaseException]) -> None:
+        node = make_node(make_config(tmp_path, switch), fatal)
+        await node.start()
+        await node.stop()
+
+    run(scenario)
+    assert [runtime.sendfile for runtime in made] == [expected]
