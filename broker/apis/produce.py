@@ -10,6 +10,7 @@ original, and no sooner. Past the broker's lease acks=0 and 1 are refused. Trans
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ from pykraft.kafka_protocol.produce_fast import (
     parse_produce_request,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
@@ -167,6 +170,12 @@ class _Production:
             for one in self._asked:
                 await self._append_in_slices(one)
             self._answer()
+        except AssertionError:
+            raise
+        except Exception:
+            # As where requests are handled on the spot: what fails by a bug costs its own connection only.
+            logger.exception("Produce failed")
+            self._connection.close("internal error")
         finally:
             self._connection.release()
 

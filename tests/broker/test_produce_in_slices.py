@@ -193,6 +193,29 @@ def test_compressed_batch_that_unfolds_far_is_unfolded_and_appended_as_it_came(d
     data_plane.run(body)
 
 
+def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            client, other = await cluster.client(1), await cluster.client(1)
+            client.send_produce(long_batch(data_plane))
+            await data_plane.until(lambda: gate.waiting)
+
+            def fail(*_: Any) -> int:
+                raise MemoryError
+
+            monkeypatch.setattr("pykraft.broker.validate.RecordWalk.advance", fail)
+            gate.is_open.set()
+            assert await asyncio.wait_for(client.reader.read(), 10) == b""
+            monkeypatch.undo()
+            assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0
+
+    data_plane.run(body)
+
+
 def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
