@@ -20,7 +20,9 @@ class FakeNode:
 
     made: list[FakeNode]
 
-    def __init__(self, config: Any, disk: Any, clock: Any, on_fatal: Any, incarnation: Any) -> None:
+    def __init__(
+        self, config: Any, disk: Any, clock: Any, on_fatal: Any, incarnation: Any, files: Any
+    ) -> None:
         self.behaviour = config.behaviour
         self.events: list[str] = []
         self.stop_error: Exception | None = None
