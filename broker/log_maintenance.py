@@ -57,15 +57,21 @@ class LogMaintenance:
     async def delete_old_segments(self) -> None:
         """Retention by time and size, never beyond the high watermark; and producers that went silent."""
         clock = self._replicas.clock
+        retired: list[TopicPartition] = []
         for partition in list(self._replicas.partitions()):
             try:
-                partition.log.delete_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark)
+                if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
+                    retired.append((partition.topic, partition.index))
             except OSError as error:
                 self._replicas.storage_failed(partition, error)
                 return
             partition.producers.expire(clock.monotonic_ms(), self._producer_id_expiration_ms())
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False
+            await self._replicas.sleep(0)
+        await self._logs.store_log_starts(retired)
+        for key in retired:
+            self._logs.delete_retired_segments(key)
             await self._replicas.sleep(0)
 
     def _producer_id_expiration_ms(self) -> int:

@@ -20,7 +20,7 @@ from pykraft.broker import producer_state
 from pykraft.broker.producer_state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
+from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
 from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, CorruptLogError, FlushJob, Log, LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
@@ -105,12 +105,11 @@ class LogManager:
             epochs.append(loaded.broker_epoch)
             self._stored.update(loaded.checkpoints)
             for opened in loaded.logs:
-                other = self.logs.setdefault(opened.topic_partition, opened)
-                if other is not opened:
+                other = self.logs.get(opened.topic_partition)
+                if other is not None:
                     # One of them is out of date, and nothing here tells which.
                     raise CorruptLogError(opened.log.directory, 0, f"{other.log.directory} is there as well")
-            for opened in loaded.logs:
-                self.note_truncation(opened.topic_partition)  # what recovery cut must not be promised either
+                self._adopt(opened)
         known = {epoch for epoch in epochs if epoch is not None}
         if len(known) == 1 and None not in epochs:
             self.previous_broker_epoch = known.pop()
@@ -158,7 +157,8 @@ class LogManager:
                 path = f"{log_dir}/{topic}-{index}"
                 now_ms = self._clock.wall_ms()
                 job = partial(_create, self._disk, log_dir, path, config, topic_id, now_ms)
-                existing = self.logs[key] = await self._guarded(path, job)
+                existing = await self._guarded(path, job)
+                self._adopt(existing)
             existing.log.config = config
             result.append(existing)
         return result
@@ -205,45 +205,71 @@ class LogManager:
         finally:
             self._flushing.discard(key)
 
-    def note_truncation(self, key: TopicPartition) -> None:
-        """A log was truncated: no checkpoint may promise more than it still holds.
+    def _adopt(self, opened: OpenLog) -> None:
+        """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
+        self.logs[opened.topic_partition] = opened
+        opened.log.before_truncation = partial(self._lower_checkpoints, opened)
 
-        Written at once, before anything is appended again; otherwise a crash would trust bytes that were
-        never flushed.
+    def _lower_checkpoints(self, opened: OpenLog, end_offset: int) -> None:
+        """No checkpoint may promise more of a log than it will hold.
+
+        Written at once and first: a start after a crash would take what was cut for damage, or trust bytes
+        that were appended since and never flushed.
         """
-        opened = self.logs.get(key)
-        if opened is None:
+        key, log_dir = opened.topic_partition, opened.log_dir
+        if self.logs.get(key) is not opened:
             return
-        stored = self._stored.get(f"{opened.log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
-        if stored.get(key, 0) <= opened.log.recovery_point:
-            return
-        self._store_recovery_points(opened.log_dir)
+        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
+        if stored.get(key, 0) > end_offset:
+            points = {**self._recovery_points(log_dir), key: end_offset}
+            self._store_now(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", points)
+        path = f"{log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}"
+        if self._stored.get(path, {}).get(key, -1) >= end_offset:
+            self._store_now(path, {k: start for k, start in self._stored[path].items() if k != key})
 
     def _in_dir(self, log_dir: str) -> dict[TopicPartition, OpenLog]:
         return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
 
+    def _recovery_points(self, log_dir: str) -> dict[TopicPartition, int]:
+        return {key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}
+
     def _store_recovery_points(self, log_dir: str) -> None:
         """Not in the executor: a truncation must not be overtaken by an older, higher point."""
-        points = {key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}
         path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
+        self._store_now(path, self._recovery_points(log_dir))
+
+    def _store_now(self, path: str, offsets: dict[TopicPartition, int]) -> None:
         try:
-            checkpoint.write_offset_checkpoint(self._disk, path, points)
+            checkpoint.write_offset_checkpoint(self._disk, path, offsets)
         except OSError as error:
             self._on_fault(path, error)
             raise
-        self._stored[path] = points
+        self._stored[path] = offsets
 
     async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Recovery points, log starts and high watermarks of every directory."""
         await self.write_high_watermarks(high_watermarks)
         for log_dir in self._dirs:
             self._store_recovery_points(log_dir)
-            starts = {
-                key: one.log.log_start_offset
-                for key, one in self._in_dir(log_dir).items()
-                if one.log.log_start_offset > one.log.segment_base_offsets[0]
-            }
-            await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
+            await self._write_log_starts(log_dir)
+
+    async def _write_log_starts(self, log_dir: str) -> None:
+        """Of every log, those that begin at 0 too: so a start can tell whether the oldest segments are gone."""
+        here = self._in_dir(log_dir)
+        starts = {key: one.log.log_start_offset for key, one in here.items()}
+        await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts, here)
+
+    async def store_log_starts(self, keys: Iterable[TopicPartition]) -> None:
+        """Of these logs at least; before :meth:`delete_retired_segments`."""
+        for log_dir in {self.logs[key].log_dir: None for key in keys if key in self.logs}:
+            await self._write_log_starts(log_dir)
+
+    def delete_retired_segments(self, key: TopicPartition) -> None:
+        """Delete what lies below the stored log start."""
+        opened = self.logs.get(key)
+        if opened is not None:
+            stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
+            opened.log.delete_retired_segments(stored.get(key, 0))
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:
@@ -255,10 +281,9 @@ class LogManager:
         log_dir: str,
         name: str,
         offsets: dict[TopicPartition, int],
-        meant: Mapping[TopicPartition, OpenLog] | None = None,
+        meant: Mapping[TopicPartition, OpenLog],
     ) -> None:
-        """Replace a file. ``meant`` are the logs that ``offsets`` are of (default: those of now)."""
-        meant = self._in_dir(log_dir) if meant is None else meant
+        """Replace a file. ``meant`` are the logs that ``offsets`` are of."""
         async with self._writing:
             # Deleted, and perhaps created anew under the same name, while this waited: not what is meant.
             offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
@@ -292,8 +317,9 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
     is_clean = loaded.broker_epoch is not None
     for name in _CHECKPOINTS:
         path = f"{log_dir}/{name}"
-        loaded.checkpoints[path] = checkpoint.read_offset_checkpoint(disk, path)
+        loaded.checkpoints[path] = _read_checkpoint(disk, path)
     recovery_points, log_starts, high_watermarks = loaded.checkpoints.values()
+    compacted_offsets = _read_checkpoint(disk, f"{log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}")
     if is_clean:
         checkpoint.remove_clean_shutdown(disk, log_dir)
     for name in disk.list(log_dir):
@@ -314,20 +340,38 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
             disk.remove_tree(path)  # its creation was cut short: the id is written before the log
             continue
         key = (topic, int(number))
+        recovery_point, log_start = recovery_points.get(key, 0), log_starts.get(key)
+        if is_clean:
+            # Whatever was there was flushed, the committed part too.
+            recovery_point = max(recovery_point, high_watermarks.get(key, 0))
+            if log_start is not None and key in recovery_points and log_start > recovery_points[key]:
+                log_start = None  # a log never starts behind its end
         log = Log.open(
             disk,
             path,
             config,
             now_ms=now_ms,
-            recovery_point=recovery_points.get(key, 0),
-            log_start_offset=log_starts.get(key, 0),
+            recovery_point=recovery_point,
+            log_start_offset=log_start,
+            compacted_offset=compacted_offsets.get(key, 0),
             clean=is_clean,
         )
         report = log.recovery_report
+        for rebuilt in report.rebuilt:
+            logger.warning("%s did not fit the batches of its log; rebuilt from them", rebuilt)
         for cut in report.truncations:
             logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
         loaded.logs.append(_opened(log, topic_id, log_dir, high_watermarks.get(key, 0)))
     return loaded
+
+
+def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """A checkpoint that cannot be read says nothing: more is recovered then, and nothing is trusted."""
+    try:
+        return checkpoint.read_offset_checkpoint(disk, path)
+    except CorruptCheckpointError as error:
+        logger.error("%s; it is written anew", error)
+        return {}
 
 
 def _create(disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uuid, now_ms: int) -> OpenLog:
@@ -341,7 +385,7 @@ def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> Open
     producers = producer_state.rebuild(
         log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
     )
-    return OpenLog(log, topic_id, log_dir, producers, high_watermark)
+    return OpenLog(log, topic_id, log_dir, producers, min(high_watermark, log.log_end_offset))
 
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:

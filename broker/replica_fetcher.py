@@ -201,7 +201,6 @@ class _LeaderLink:
         if result.diverging is not None:
             before = partition.log.log_end_offset
             after = partition.truncate_to_divergence(*result.diverging)
-            self._replicas.logs.note_truncation((partition.topic, partition.index))
             logger.info(
                 "%s: truncated from %d to %d, as its leader %d", partition, before, after, self._leader_id
             )
@@ -230,7 +229,6 @@ class _LeaderLink:
                 result.log_start_offset,
             )
             partition.restart_at(result.log_start_offset)
-            self._replicas.logs.note_truncation((partition.topic, partition.index))
             return
         soon = result.error_code in _SOON
         if not soon:

@@ -4,6 +4,7 @@ Entries rise strictly in both epoch and start offset. They are an immutable tupl
 flush in another thread can write the version it was given. The file is Kafka's ``leader-epoch-checkpoint``.
 It need not be written when an epoch begins: entries at or above the recovery point are rebuilt from the
 batch headers after an unclean stop, and no flush moves the recovery point past an entry that is not on disk.
+If the file is damaged, all of them are.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class LeaderEpochCache:
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochCache:
-        """Read the checkpoint of a log; empty when there is none."""
+        """Read the checkpoint of a log; empty when there is none, or none that can be read.
+
+        Whoever opens the log compares the entries with its batches (:mod:`.opening`).
+        """
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         try:
-            data = disk.read(path)
-        except FileNotFoundError:
+            return cls(path, decode_entries(disk.read(path), path))
+        except (FileNotFoundError, CorruptCheckpointError):
             return cls(path)
-        return cls(path, decode_entries(data, path))
 
     @property
     def latest_epoch(self) -> int:

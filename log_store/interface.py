@@ -76,12 +76,17 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What an unclean start did. ``removed`` are segments dropped because the one before lost its tail."""
+    """What a start had to do.
+
+    ``removed`` are segments dropped because the one before lost its tail, ``rebuilt`` files whose content did
+    not fit the batches.
+    """
 
     scanned_batches: int = 0
     scanned_bytes: int = 0
     truncations: tuple[Truncation, ...] = ()
     removed: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
 
 
 class CorruptLogError(Exception):

@@ -26,7 +26,7 @@ from pykraft.log_store.interface import (
     Truncation,
 )
 from pykraft.log_store.opening import LogParts, create_segment, open_parts
-from pykraft.log_store.reader import base_offset_at, read_slice, segment_index, walk
+from pykraft.log_store.reader import read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, Segment
@@ -70,6 +70,9 @@ class Log:
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
         self._is_closed = False
+        #: Called with the new end before anything is cut off, 0 where all goes: what the owner has stored of
+        #: this log must not promise more, or the next start would take the cut for damage.
+        self.before_truncation: Callable[[int], None] | None = None
 
     @classmethod
     def open(
@@ -80,15 +83,19 @@ class Log:
         *,
         now_ms: int,
         recovery_point: int = 0,
-        log_start_offset: int = 0,
+        log_start_offset: int | None = None,
+        compacted_offset: int = 0,
         clean: bool = False,
         on_batch: Callable[[BatchHeader], None] | None = None,
     ) -> Log:
         """Open the log in ``directory``, creating it if missing.
 
-        After an unclean stop everything from ``recovery_point`` on is checked (see ``recovery``), each good
+        ``recovery_point``, ``log_start_offset`` (None: unknown) and ``compacted_offset`` are what its owner
+        stored: up to where it was flushed, from where on it is whole, up to where compaction left gaps.
+        After an unclean stop everything from the recovery point on is checked (see ``recovery``), each good
         header passing through ``on_batch``; after a clean one nothing is, and ``on_batch`` is not called: use
-        :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage.
+        :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage, missing segments and
+        a missing end of what was flushed included.
         """
         parts = open_parts(
             disk,
@@ -97,6 +104,7 @@ class Log:
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            compacted_offset=compacted_offset,
             clean=clean,
             on_batch=on_batch,
         )
@@ -319,8 +327,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Drop everything at or above ``offset``; whether there was anything. Not durable until flushed.
 
-        An offset inside a batch takes the whole batch. The recovery point falls with the log end: store it
-        (recovery-point checkpoint) before appending again, or a crash would trust what was never flushed.
+        An offset inside a batch takes the whole batch. The recovery point falls with the log end.
         """
         if offset >= self.log_end_offset:
             return False
@@ -328,12 +335,14 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         index = segment_index(self._base_offsets, offset)
+        found = self._segments[index].find(offset)
+        if found is not None:
+            offset = min(offset, found[1])
+        self._tell_truncation(offset)
         self._remove_segments(self._segments[index + 1 :])
         self._use_segments(self._segments[: index + 1])
         segment = self._active
         position, _ = segment.load(offset)
-        if position < segment.size_bytes:
-            offset = min(offset, base_offset_at(segment, position))
         segment.truncate(position)
         self._is_cut_unflushed = True
         self._truncated_to(offset)
@@ -341,6 +350,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Forget everything; the log starts and ends at ``offset``."""
+        self._tell_truncation(0)
         self._remove_segments(self._segments)
         self._use_segments((create_segment(self._disk, self.directory, offset, self._config, now_ms),))
         self._disk.flush_dir(self.directory)
@@ -348,6 +358,10 @@ class Log:
         self.log_start_offset = offset
         self._truncated_to(offset)
         self.recovery_point = offset
+
+    def _tell_truncation(self, offset: int) -> None:
+        if self.before_truncation is not None:
+            self.before_truncation(offset)
 
     def _truncated_to(self, offset: int) -> None:
         self._truncations += 1
@@ -367,10 +381,17 @@ class Log:
     # -- retention -------------------------------------------------------------------------------------
 
     def delete_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> int:
-        """Delete what time, size and the log start leave behind; the number of segments deleted.
+        """Retire and delete at once, where nobody stores the log start; the number of segments deleted."""
+        if not self.retire_old_segments(now_ms, limit_offset=limit_offset):
+            return 0
+        return self.delete_retired_segments(self.log_start_offset)
+
+    def retire_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> bool:
+        """Move the log start over what time, size and the log start leave behind; whether there are segments
+        to delete then. Store the log start before :meth:`delete_retired_segments`: who finds the oldest
+        segments gone that its stored log start still needs takes that for damage.
 
         Nothing that reaches above ``limit_offset`` (the high watermark; default the log end) is touched.
-        Readers are not hurt: slices keep their file.
         """
         ends = [*self._base_offsets[1:], self.log_end_offset]
         count = deletable_segments(
@@ -382,19 +403,28 @@ class Log:
             limit_offset=self.log_end_offset if limit_offset is None else limit_offset,
         )
         if count == 0:
-            return 0
+            return False
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
+        self.advance_log_start(self._base_offsets[count])
+        return True
+
+    def delete_retired_segments(self, log_start_offset: int) -> int:
+        """Delete the segments that lie wholly below ``log_start_offset``, the stored one; how many.
+
+        Readers are not hurt: slices keep their file.
+        """
+        count = segment_index(self._base_offsets, min(log_start_offset, self.log_start_offset))
         old, kept = self._segments[:count], self._segments[count:]
-        self._use_segments(kept)
-        self.advance_log_start(max(self.log_start_offset, kept[0].base_offset))
-        for segment in old:
-            segment.remove()
-        self._directory_changes += 1
+        if old:
+            self._use_segments(kept)
+            for segment in old:
+                segment.remove()
+            self._directory_changes += 1
         return count
 
     def advance_log_start(self, offset: int) -> None:
-        """Hide everything below ``offset``; whole segments go with the next :meth:`delete_old_segments`."""
+        """Hide everything below ``offset``; whole segments go with the next retention check."""
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

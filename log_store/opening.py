@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store.epoch_cache import LeaderEpochCache
-from pykraft.log_store.interface import LogConfig, RecoveryReport
-from pykraft.log_store.recovery import list_segments, recover
-from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.interface import CorruptLogError, LogConfig, RecoveryReport
+from pykraft.log_store.reader import walk
+from pykraft.log_store.recovery import check_continuity, check_reaches, list_segments, recover
+from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
+from pykraft.log_store.segment import MAX_OFFSET, MAX_SEGMENT_BYTES, Segment
 from pykraft.runtime.disk import Disk
 
 
@@ -33,7 +35,8 @@ def open_parts(
     *,
     now_ms: int,
     recovery_point: int,
-    log_start_offset: int,
+    log_start_offset: int | None,
+    compacted_offset: int,
     clean: bool,
     on_batch: Callable[[BatchHeader], None] | None,
 ) -> LogParts:
@@ -43,31 +46,89 @@ def open_parts(
     segments = list_segments(
         disk, directory, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
     )
+    _check_start(directory, segments, log_start_offset, recovery_point)
+    start_offset = log_start_offset or 0
     epochs = LeaderEpochCache.load(disk, directory)
     report = RecoveryReport()
     is_durable = clean and bool(segments)
     if not segments:
-        segments = [create_segment(disk, directory, log_start_offset, config, now_ms)]
-        end_offset = recovery_point = log_start_offset
+        segments = [create_segment(disk, directory, start_offset, config, now_ms)]
+        end_offset = recovery_point = start_offset
     elif clean:
         for segment in segments[:-1]:
             segment.is_durable = True
+        check_continuity(segments, start_offset, compacted_offset)
         _, end_offset = segments[-1].load(after_clean_stop=True)
+        check_reaches(segments[-1], end_offset, recovery_point)
         recovery_point = end_offset
     else:
-        end_offset, report = recover(disk, directory, segments, recovery_point, epochs, on_batch)
-    log_start_offset = max(log_start_offset, segments[0].base_offset)
+        end_offset, report = recover(
+            disk,
+            directory,
+            segments,
+            recovery_point,
+            epochs,
+            on_batch,
+            log_start_offset=start_offset,
+            compacted_offset=compacted_offset,
+        )
+    start_offset = max(start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
-    epochs.truncate_from_start(log_start_offset)
+    epochs.truncate_from_start(start_offset)
+    if not _epochs_fit(segments, epochs, max(start_offset, compacted_offset), end_offset):
+        _rebuild_epochs(segments, epochs, start_offset)
+        report = replace(report, rebuilt=(*report.rebuilt, epochs.path))
+    for segment in segments[:-1]:
+        segment.close()  # there may be many, and few of them are read
     return LogParts(
         segments=tuple(segments),
         epochs=epochs,
-        log_start_offset=log_start_offset,
+        log_start_offset=start_offset,
         log_end_offset=end_offset,
         recovery_point=min(recovery_point, end_offset),
         report=report,
         is_durable=is_durable,
     )
+
+
+def _check_start(
+    directory: str, segments: Sequence[Segment], log_start_offset: int | None, recovery_point: int
+) -> None:
+    """:class:`CorruptLogError` if the oldest segments are gone, though the log was not to lose them."""
+    if not segments:
+        if recovery_point > (log_start_offset or 0):
+            raise CorruptLogError(
+                directory, 0, f"no segment is left of what was stored up to {recovery_point}"
+            )
+    elif log_start_offset is not None and segments[0].base_offset > log_start_offset:
+        raise CorruptLogError(
+            segments[0].path,
+            0,
+            f"the log begins at offset {segments[0].base_offset}, its start is {log_start_offset}",
+        )
+
+
+def _epochs_fit(
+    segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
+) -> bool:
+    """Whether every entry from ``start_offset`` on, and the end of the log, are of the batches' epochs."""
+    starts = [entry.start_offset for entry in epochs.entries]
+    base_offsets = [segment.base_offset for segment in segments]
+    for offset in (*starts, end_offset - 1):
+        if start_offset <= offset < end_offset:
+            _, _, header = next(walk(segments, base_offsets, offset, end_offset, HEADER_BYTES))
+            if header.partition_leader_epoch != epochs.epoch_for_offset(offset):
+                return False
+    return True
+
+
+def _rebuild_epochs(segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int) -> None:
+    """From all batch headers: epochs in which nothing was written are no history."""
+    epochs.clear()
+    base_offsets = [segment.base_offset for segment in segments]
+    for _, _, header in walk(segments, base_offsets, start_offset, MAX_OFFSET, SCAN_READ_AHEAD_BYTES):
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
+    epochs.truncate_from_start(start_offset)
 
 
 def create_segment(disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:

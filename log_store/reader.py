@@ -80,12 +80,6 @@ def walk(
             yield segment, position, header
 
 
-def base_offset_at(segment: Segment, position: int) -> int:
-    """The base offset of the batch that starts at ``position``."""
-    base_offset: int = _START_OF_BATCH(segment.file.pread(position, LOG_OVERHEAD_BYTES))[0]
-    return base_offset
-
-
 def _locate(segment: Segment, offset: int) -> tuple[int, int, int] | None:
     """(position, base offset, size) of the batch that holds or follows ``offset``."""
     position = segment.positions.get(offset)

@@ -1,11 +1,14 @@
 """Opening a log directory: which segments it holds, and what of them to trust after an unclean stop.
 
-Everything below the recovery point was flushed and is only walked over where an index needs it. From there on
-every batch is checked (length, magic, CRC, rising offsets and epochs):
+Everything below the recovery point was flushed. It is walked over only where an index needs it, but where
+each of its segments ends is looked at: segments are named by the log end at their creation, so one that does
+not reach to the next has lost records, unless compaction took them (:func:`check_continuity`). From the
+recovery point on every batch is checked (length, magic, CRC, rising offsets and epochs):
 
 * the newest segment is cut at its first bad batch: a torn write, or what a file system leaves behind one;
 * an older segment that merely ends too early lost a tail that was never flushed: it is cut there and the
   newer segments, which follow on nothing, are dropped;
+* a log that ends before the recovery point lost what was flushed: damage;
 * a bad batch with data behind it that a torn write cannot explain, in any segment, is damage:
   :class:`CorruptLogError` with file and position. Nothing is cut, so that a person can decide.
 """
@@ -14,7 +17,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.epoch_cache import LeaderEpochCache
@@ -50,6 +54,40 @@ def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval
     ]
 
 
+def check_continuity(segments: Sequence[Segment], log_start_offset: int, compacted_offset: int) -> None:
+    """:class:`CorruptLogError` if a segment does not end where the next one begins.
+
+    Below ``log_start_offset`` nothing is read any more, and of what is deleted there a power loss may bring
+    back any part. Gaps that end at ``compacted_offset`` or below it are the work of compaction.
+    """
+    for segment, following in pairwise(segments):
+        if following.base_offset <= log_start_offset:
+            continue
+        end_offset = segment.read_end_offset()
+        check_follows(segment, end_offset, following, compacted_offset)
+
+
+def check_follows(segment: Segment, end_offset: int, following: Segment, compacted_offset: int) -> None:
+    """As :func:`check_continuity`, for one segment that ends at ``end_offset``."""
+    base_offset = following.base_offset
+    if end_offset > base_offset or max(end_offset, compacted_offset) < base_offset:
+        raise CorruptLogError(
+            segment.path,
+            segment.size_bytes,
+            f"it ends at offset {end_offset}, the next segment begins at {base_offset}",
+        )
+
+
+def check_reaches(segment: Segment, end_offset: int, recovery_point: int) -> None:
+    """:class:`CorruptLogError` if a log that ends here, at ``end_offset``, once was flushed further."""
+    if end_offset < recovery_point:
+        raise CorruptLogError(
+            segment.path,
+            segment.size_bytes,
+            f"the log ends at offset {end_offset}, it was stored up to {recovery_point}",
+        )
+
+
 def recover(
     disk: Disk,
     directory: str,
@@ -57,6 +95,9 @@ def recover(
     recovery_point: int,
     epochs: LeaderEpochCache,
     on_batch: Callable[[BatchHeader], None] | None,
+    *,
+    log_start_offset: int = 0,
+    compacted_offset: int = 0,
 ) -> tuple[int, RecoveryReport]:
     """Check everything from the recovery point on: (log end offset, report).
 
@@ -67,12 +108,15 @@ def recover(
     first = max(0, bisect_left([segment.base_offset for segment in segments], recovery_point) - 1)
     for segment in segments[:first]:
         segment.is_durable = True
+    check_continuity(segments[: first + 1], log_start_offset, compacted_offset)
     epochs.truncate_from_end(recovery_point)
-    run = _Recovery(recovery_point, epochs, on_batch, segments[first].base_offset)
+    run = _Recovery(
+        recovery_point, epochs, on_batch, segments[first].base_offset, max(log_start_offset, compacted_offset)
+    )
     for index in range(first, len(segments)):
         segment = segments[index]
         is_newest = index == len(segments) - 1
-        if index > first and not run.continues_with(segment):
+        if index > first and not run.continues_with(segments[index - 1], segment):
             return run.drop_from(disk, directory, segments, index)
         if run.check(segment, is_newest) and not is_newest:
             return run.drop_from(disk, directory, segments, index + 1)
@@ -90,26 +134,28 @@ class _Recovery:
         epochs: LeaderEpochCache,
         on_batch: Callable[[BatchHeader], None] | None,
         end_offset: int,
+        compacted_offset: int,
     ) -> None:
         self.recovery_point = recovery_point
         self.epochs = epochs
         self.on_batch = on_batch
         self.end_offset = end_offset
+        self.compacted_offset = compacted_offset
         self.epoch = -1
         self.batches = 0
         self.bytes = 0
         self.truncations: list[Truncation] = []
         self.removed: list[str] = []
 
-    def continues_with(self, segment: Segment) -> bool:
-        """Whether a segment follows on what was found so far.
+    def continues_with(self, last: Segment, segment: Segment) -> bool:
+        """Whether a segment follows on what was found up to the end of the one before.
 
-        Segments are named by the log end at their creation, so above the recovery point a gap means a lost
-        tail. Below it a gap may be the work of compaction.
+        Above the recovery point a gap means a lost tail. Below it check_follows says whether it is damage.
         """
-        if segment.base_offset < self.end_offset:
-            raise CorruptLogError(segment.path, 0, f"the segment before it ends at {self.end_offset}")
-        return segment.base_offset == self.end_offset or self.end_offset < self.recovery_point
+        if self.end_offset > segment.base_offset or self.end_offset < self.recovery_point:
+            check_follows(last, self.end_offset, segment, self.compacted_offset)
+            return True
+        return segment.base_offset == self.end_offset
 
     def check(self, segment: Segment, is_newest: bool) -> bool:
         """Scan one segment and leave it loaded; whether it had to be cut."""
@@ -126,6 +172,8 @@ class _Recovery:
         bad = scan.bad
         if bad is None:
             return False
+        if self.end_offset < self.recovery_point:
+            raise CorruptLogError(segment.path, bad.position, bad.reason)
         if not bad.is_torn and not scan.has_unwritten_page():
             if not is_newest:
                 raise CorruptLogError(segment.path, bad.position, bad.reason)
@@ -151,10 +199,8 @@ class _Recovery:
 
     def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
         newest = segments[-1]
+        check_reaches(newest, self.end_offset, self.recovery_point)
         # A cut made here, or not flushed before the process died, must not be undone by a later power loss.
         newest.file.flush()
-        if self.end_offset < self.recovery_point and newest.size_bytes:
-            reason = f"ends at offset {self.end_offset}, before the recovery point {self.recovery_point}"
-            self.truncations.append(Truncation(newest.path, newest.size_bytes, 0, reason))
         report = RecoveryReport(self.batches, self.bytes, tuple(self.truncations), tuple(self.removed))
         return self.end_offset, report

@@ -245,7 +245,7 @@ class Segment:
         return newest
 
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
-        if position + HEADER_BYTES > self._size_bytes:
+        if position + HEADER_BYTES > self.size_bytes:
             return False
         header = BatchHeader._make(HEADER.unpack(self.file.pread(position, HEADER_BYTES)))
         return header.last_offset == last_offset and header.batch_length >= MIN_LENGTH
@@ -317,8 +317,10 @@ class Segment:
         if self._indexes_checked:
             return
         self._indexes_checked = True
-        if self.offset_index.is_sane(self.size_bytes) and self.time_index.is_sane():
-            return
+        if not (self.offset_index.is_sane(self.size_bytes) and self.time_index.is_sane()):
+            self._rebuild_indexes()
+
+    def _rebuild_indexes(self) -> None:
         self.offset_index.start_empty()
         self.time_index.start_empty()
         self._bytes_since_index = 0
@@ -326,6 +328,22 @@ class Segment:
         for position, header in iter_headers(self.file, 0, self.size_bytes, SCAN_READ_AHEAD_BYTES):
             self.note_batch(position, header)
         self._complete_indexes()
+
+    def read_end_offset(self) -> int:
+        """Where the batches of a sealed segment end, exclusive; read from the last index entry on.
+
+        :class:`CorruptLogError` if the file does not end with a whole batch. Leaves no file open.
+        """
+        self.check_indexes()
+        entry = self.offset_index.last_entry
+        if entry is not None and not self._is_batch_at(*entry):
+            self._rebuild_indexes()
+            entry = self.offset_index.last_entry
+        end_offset = self.base_offset
+        for _, header in iter_headers(self.file, 0 if entry is None else entry[1], self.size_bytes):
+            end_offset = header.next_offset
+        self.close()
+        return end_offset
 
     # -- life ------------------------------------------------------------------------------------------
 

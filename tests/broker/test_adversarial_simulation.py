@@ -347,7 +347,6 @@ class World:
             else:
                 partition.truncate_to_divergence(*diverging)
                 self.count("truncate")
-            node.logs.note_truncation(KEY)
             return
         if piece is not None and fate < 0.3:
             self.late_answers.append(
@@ -424,7 +423,9 @@ class World:
         else:
             # No broker keeps what a producer may still repeat, once it is deleted and the broker restarted.
             limit = min([partition.high_watermark, *(b.offset for b in self.batches if not b.acknowledged)])
-            if node.topic_id == self.topic_id and partition.log.delete_old_segments(1, limit_offset=limit):
+            if node.topic_id == self.topic_id and partition.log.retire_old_segments(1, limit_offset=limit):
+                now(logs.store_log_starts([KEY]))
+                logs.delete_retired_segments(KEY)
                 self.count("retention")
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False

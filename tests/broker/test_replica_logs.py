@@ -134,7 +134,6 @@ def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: Any) ->
         path = "/d/recovery-point-offset-checkpoint"
         assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
         opened.log.truncate_to(2)
-        logs.note_truncation(("t", 0))
         assert read_offset_checkpoint(disk, path) == {("t", 0): 2}
 
     data_plane.run(body)
@@ -185,5 +184,46 @@ def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None
             assert (log.log_start_offset, log.log_end_offset) == (3, 3)
             assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert (await client.produce(data_plane.batch(b"w"))).base_offset == 3
+
+    data_plane.run(body)
+
+
+def test_log_start_is_stored_before_its_segments_go(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        async with data_plane.cluster(1, disks={1: disk}) as cluster:
+            await cluster.create(1, configs={"retention.ms": "1000"})
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+            broker = cluster.brokers[1]
+            disk.calls.clear()
+            await LogMaintenance(broker.replicas, broker.logs).delete_old_segments()
+            calls = [(call.operation, call.path.rpartition("/")[2]) for call in disk.calls]
+            stored = calls.index(("write_atomic", "log-start-offset-checkpoint"))
+            assert stored < calls.index(("remove", "00000000000000000000.log"))
+            assert read_offset_checkpoint(disk, "/d1/log-start-offset-checkpoint") == {("t", 0): 1}
+            await broker.stop(clean=False)
+            again = await cluster.start(1)
+            assert again.logs.logs["t", 0].log.log_start_offset == 1
+
+    data_plane.run(body)
+
+
+def test_cleaner_checkpoint_says_which_gaps_compaction_made(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        for _ in range(3):
+            fill(opened.log, 4)
+            opened.log.roll(0)
+        await logs.stop(1, {})
+        disk.remove("/d/t-0/00000000000000000004.log")
+        disk.write_atomic("/d/cleaner-offset-checkpoint", b"0\n1\nt 0 8\n")
+        again = manager(disk)
+        await again.start()
+        held = [header.base_offset for header in again.logs["t", 0].log.iter_headers(0)]
+        assert held == [0, 1, 2, 3, 8, 9, 10, 11]
 
     data_plane.run(body)

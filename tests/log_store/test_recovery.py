@@ -146,14 +146,112 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) ->
     assert f"{FIRST}.log" in str(raised.value)
 
 
-def test_log_that_ends_before_the_recovery_point_says_so(place: Any, fill: Any) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_that_ends_before_the_recovery_point_is_refused(place: Any, fill: Any, clean: bool) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.close()
     place.disk.open(place.path(f"{FIRST}.log")).truncate(3 * 88)
-    log = place.open(LARGE, recovery_point=5)
-    assert (log.log_end_offset, log.recovery_point) == (3, 3)
-    assert "before the recovery point 5" in log.recovery_report.truncations[0].reason
+    before = place.disk.read(place.path(f"{FIRST}.log"))
+    with pytest.raises(CorruptLogError, match="ends at offset 3, it was stored up to 5"):
+        place.open(LARGE, recovery_point=5, clean=clean)
+    assert place.disk.read(place.path(f"{FIRST}.log")) == before
+    assert place.open(LARGE, recovery_point=3, clean=clean).log_end_offset == 3
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kept_bytes", [None, 0, 88, 4 * 88])
+def test_hole_behind_a_closed_segment_is_refused(
+    place: Any, fill: Any, clean: bool, kept_bytes: int | None
+) -> None:
+    log = place.open(SMALL)
+    fill(log, 18)
+    log.close()
+    path = place.path(f"{5:020d}.log")
+    if kept_bytes is None:
+        place.disk.remove(path)
+        named = f"{FIRST}.log .* it ends at offset 5, the next segment begins at 10"
+    else:
+        place.disk.open(path).truncate(kept_bytes)
+        named = f"{5:020d}.log .* it ends at offset {5 + kept_bytes // 88}, the next segment begins at 10"
+    held = place.disk.list(place.path(""))
+    with pytest.raises(CorruptLogError, match=named):
+        place.open(SMALL, clean=clean, recovery_point=18)
+    assert [name for name in place.disk.list(place.path("")) if name.endswith(".log")] == [
+        name for name in held if name.endswith(".log")
+    ]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_gap_that_compaction_made_is_no_hole(place: Any, fill: Any, stored: Any, clean: bool) -> None:
+    log = place.open(SMALL)
+    batches = fill(log, 18)
+    log.close()
+    place.disk.remove(place.path(f"{5:020d}.log"))
+    options = {"clean": clean, "recovery_point": 18}
+    with pytest.raises(CorruptLogError):
+        place.open(SMALL, compacted_offset=9, **options)
+    log = place.open(SMALL, compacted_offset=10, **options)
+    assert stored(log) == [batch.data for batch in batches[:5] + batches[10:]]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_missing_beginning_is_refused_if_the_log_start_is_known(place: Any, fill: Any, clean: bool) -> None:
+    log = place.open(SMALL)
+    fill(log, 18)
+    log.close()
+    place.disk.remove(place.path(f"{FIRST}.log"))
+    options = {"clean": clean, "recovery_point": 18}
+    for start in (0, 3, 4):
+        with pytest.raises(CorruptLogError, match=f"begins at offset 5, its start is {start}"):
+            place.open(SMALL, log_start_offset=start, **options)
+    assert place.open(SMALL, log_start_offset=5, **options).log_start_offset == 5
+    assert place.open(SMALL, **options).log_start_offset == 5
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_without_any_segment_is_refused_if_something_was_flushed(
+    place: Any, fill: Any, clean: bool
+) -> None:
+    log = place.open(LARGE)
+    fill(log, 5)
+    log.close()
+    place.disk.remove(place.path(f"{FIRST}.log"))
+    with pytest.raises(CorruptLogError, match="no segment is left of what was stored up to 5"):
+        place.open(LARGE, clean=clean, recovery_point=5)
+
+
+def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_hole(
+    place: Any, fill: Any
+) -> None:
+    log = place.open(SMALL)
+    fill(log, 18)
+    log.close()
+    place.disk.remove(place.path(f"{5:020d}.log"))
+    log = place.open(SMALL, clean=True, log_start_offset=12, recovery_point=18)
+    assert [header.base_offset for header in log.iter_headers(0)] == list(range(12, 18))
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"0\n1\n1 0\n", b"0\n2\n1 0\n3 5\n", b"0\n2\n1 0\n2 6\n", b"9"]
+)
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_that_do_not_fit_the_batches_are_rebuilt(
+    place: Any, fill: Any, content: bytes | None, clean: bool
+) -> None:
+    log = place.open(SMALL)
+    fill(log, 6, epoch=1)
+    fill(log, 12, epoch=3)
+    expected = log.epoch_cache.entries
+    log.close()
+    path = place.path("leader-epoch-checkpoint")
+    if content is None:
+        place.disk.remove(path)
+    else:
+        place.disk.write_atomic(path, content)
+    log = place.open(SMALL, clean=clean, recovery_point=18)
+    assert (log.epoch_cache.entries, log.latest_epoch) == (expected, 3)
+    assert log.recovery_report.rebuilt == (path,)
 
 
 def test_clean_start_refuses_a_torn_tail(place: Any, fill: Any) -> None:
@@ -299,13 +397,10 @@ def test_log_that_ends_below_its_start_begins_anew_there(place: Any, fill: Any) 
     assert fill(log, 1)[0].header.base_offset == 40
 
 
-def test_clean_start_opens_only_the_newest_segment(memory: Any, fill: Any) -> None:
+def test_start_leaves_only_the_newest_segment_open(memory: Any, fill: Any) -> None:
     log = memory.open(SMALL)
     fill(log, 40)
     log.close()
-    memory.disk.calls.clear()
     log = memory.open(SMALL, clean=True)
-    opened = {call.path.rpartition("/")[2] for call in memory.disk.calls if call.operation == "open"}
-    newest = f"{log.segment_base_offsets[-1]:020d}"
     assert len(log.segment_base_offsets) == 8
-    assert opened <= {f"{newest}.log", f"{newest}.index", f"{newest}.timeindex"}
+    assert [segment._file is None for segment in log._segments] == 7 * [True] + [False]
