@@ -111,5 +111,9 @@ class MetadataCache:
         return registration.endpoint(listener)
 
     def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
-        """The replicas of a partition whose brokers are fenced or gone."""
-        return [replica for replica in partition.replicas if not self.is_usable(replica)]
+        """The replicas of a partition whose brokers are fenced or gone, or which lost their logs."""
+        return [
+            replica
+            for replica in partition.replicas
+            if replica in partition.lost or not self.is_usable(replica)
+        ]

@@ -122,7 +122,7 @@ def with_operations(data: bytes, version: int) -> bytes:
 def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
     # Few distinct lists stand for many partitions.
     lists: dict[tuple[int, ...], bytes] = {}
-    offline: dict[tuple[int, ...], bytes] = {}
+    offline: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
     for index, partition in enumerate(topic.partitions):
         replicas, isr = partition.replicas, partition.isr
         error = view.leader_error(partition)
@@ -138,10 +138,11 @@ def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out:
         out += lists[replicas]
         out += lists[isr]
         if version >= 5:
-            if replicas not in offline:
-                gone = tuple(id for id in replicas if id not in view.usable)
-                offline[replicas] = _encode_ids(gone, version)
-            out += offline[replicas]
+            lost = partition.lost
+            if (replicas, lost) not in offline:
+                gone = tuple(id for id in replicas if id in lost or id not in view.usable)
+                offline[replicas, lost] = _encode_ids(gone, version)
+            out += offline[replicas, lost]
         if version >= FLEXIBLE_FROM:
             out.append(0)
 

@@ -28,26 +28,38 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """How one record type is laid out. ``field_counts[version]`` is how many fields that version has."""
+    """How one record type is laid out. ``field_counts[version]`` is how many fields that version has.
+
+    ``last_default``: if the newest field has this value the record is written in the version before, which
+    older code reads too.
+    """
 
     type_id: int
     record_class: type[Any]
     field_counts: tuple[int, ...]
     nested: dict[int, tuple[Convert, Convert]]
     get_fields: Callable[[Any], Any]
+    last_default: Any
 
     @property
     def version(self) -> int:
         return len(self.field_counts) - 1
 
 
+_ALWAYS_NEWEST: Final = object()
+
+
 def _spec(
-    type_id: int, record_class: type[Any], *field_counts: int, nested: dict[str, type[Any]] | None = None
+    type_id: int,
+    record_class: type[Any],
+    *field_counts: int,
+    nested: dict[str, type[Any]] | None = None,
+    last_default: Any = _ALWAYS_NEWEST,
 ) -> _Spec:
     names = [field.name for field in fields(record_class)]
     assert field_counts[-1] == len(names), f"{record_class.__name__}: a changed record needs a new version"
     converters = {names.index(name): _struct_list(cls) for name, cls in (nested or {}).items()}
-    return _Spec(type_id, record_class, field_counts, converters, _getter(names))
+    return _Spec(type_id, record_class, field_counts, converters, _getter(names), last_default)
 
 
 def _getter(names: list[str]) -> Callable[[Any], Any]:
@@ -73,9 +85,9 @@ _SPECS: Final = (
     _spec(0, r.RegisterBrokerRecord, 9, 10, 11, nested={"endpoints": r.Endpoint, "features": r.FeatureRange}),
     _spec(1, r.UnregisterBrokerRecord, 2),
     _spec(2, r.TopicRecord, 2),
-    _spec(3, r.PartitionRecord, 11),
+    _spec(3, r.PartitionRecord, 11, 12, last_default=()),
     _spec(4, r.ConfigRecord, 4),
-    _spec(5, r.PartitionChangeRecord, 9),
+    _spec(5, r.PartitionChangeRecord, 9, 10, last_default=None),
     _spec(9, r.RemoveTopicRecord, 1),
     _spec(12, r.FeatureLevelRecord, 2),
     _spec(15, r.ProducerIdsRecord, 3),
@@ -89,9 +101,12 @@ _BY_CLASS: Final = {spec.record_class: spec for spec in _SPECS}
 
 
 def encode_record(record: Record) -> bytes:
-    """The record in its newest version."""
+    """The record in its newest version, or the one before if that says it all."""
     spec = _BY_CLASS[type(record)]
     row = [spec.type_id, spec.version, *spec.get_fields(record)]
+    if row[-1] == spec.last_default:
+        row[1] -= 1
+        del row[-1]
     for index, (pack, _) in spec.nested.items():
         row[index + 2] = pack(row[index + 2])
     return msgpack.packb(row, use_bin_type=True)  # type: ignore[no-any-return]

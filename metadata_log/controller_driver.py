@@ -50,6 +50,8 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RegisterControllerRequest,
+    ReportLostReplicasRequest,
+    ReportLostReplicasResponse,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.delta import Changes
@@ -253,6 +255,9 @@ class ControllerDriver:
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
+
+    async def report_lost_replicas(self, request: ReportLostReplicasRequest) -> ReportLostReplicasResponse:
+        return await self._run(lambda _now_ms: self._core.handle_report_lost_replicas(request))
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         return await self._run(lambda _now_ms: self._core.handle_allocate_producer_ids(request))

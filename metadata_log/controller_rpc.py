@@ -39,6 +39,12 @@ def register(server: RpcServer, driver: ControllerDriver) -> None:
         ("BrokerHeartbeat", pb.BrokerHeartbeatRequest, pb.BrokerHeartbeatResponse, _broker_heartbeat),
         ("AlterPartition", pb.AlterPartitionRequest, pb.AlterPartitionResponse, _alter_partition),
         (
+            "ReportLostReplicas",
+            pb.ReportLostReplicasRequest,
+            pb.ReportLostReplicasResponse,
+            _report_lost_replicas,
+        ),
+        (
             "AllocateProducerIds",
             pb.AllocateProducerIdsRequest,
             pb.AllocateProducerIdsResponse,
@@ -168,6 +174,26 @@ async def _alter_partition(
             )
         )
     return pb.AlterPartitionResponse(topics=list(topics.values()))
+
+
+async def _report_lost_replicas(
+    driver: ControllerDriver, message: pb.ReportLostReplicasRequest
+) -> pb.ReportLostReplicasResponse:
+    lost = tuple((_uuid(item.topic_id, "a topic id"), item.index) for item in message.partitions)
+    response = await driver.report_lost_replicas(
+        r.ReportLostReplicasRequest(message.broker_id, message.broker_epoch, lost)
+    )
+    return pb.ReportLostReplicasResponse(
+        partitions=[
+            pb.LostReplicaResult(
+                topic_id=result.topic_id,
+                index=result.index,
+                error_code=result.error,
+                partition_epoch=result.partition_epoch,
+            )
+            for result in response.partitions
+        ]
+    )
 
 
 async def _allocate_producer_ids(

@@ -64,7 +64,10 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """Who holds a partition, who is in sync, who leads, and at which epochs. ``leader`` is -1 for none."""
+    """Who holds a partition, who is in sync, who leads, and at which epochs. ``leader`` is -1 for none.
+
+    ``lost`` are replicas whose log was found damaged, and which have not been in sync since.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -75,6 +78,7 @@ class PartitionRegistration:
     removing: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:

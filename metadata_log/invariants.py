@@ -74,6 +74,13 @@ def _last_leader_known_only_without_leader(image: MetadataImage) -> Iterator[str
             yield f"{name} {partition}"
 
 
+def _lost_are_counted_on_nowhere(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        counted = {*partition.isr, *partition.elr, *partition.last_known_elr, partition.leader}
+        if not set(partition.lost) <= set(partition.replicas) - counted:
+            yield f"{name} {partition}"
+
+
 def _reassignment_names_replicas(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
         coming, going, replicas = set(partition.adding), set(partition.removing), set(partition.replicas)
@@ -207,6 +214,7 @@ IMAGE_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] 
     "isr_empty_only_without_leader": _isr_empty_only_without_leader,
     "eligible_are_replicas_outside_the_isr": _eligible_are_replicas_outside_the_isr,
     "last_leader_known_only_without_leader": _last_leader_known_only_without_leader,
+    "lost_are_counted_on_nowhere": _lost_are_counted_on_nowhere,
     "reassignment_names_replicas": _reassignment_names_replicas,
     "isr_within_replicas": _isr_within_replicas,
     "leader_in_isr_or_none": _leader_in_isr_or_none,

@@ -124,6 +124,7 @@ class PartitionRecord:
     removing_replicas: tuple[int, ...] = ()
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    lost_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class PartitionChangeRecord:
     removing_replicas: tuple[int, ...] | None = None
     eligible_leader_replicas: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
+    lost_replicas: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

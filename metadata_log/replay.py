@@ -64,6 +64,7 @@ def apply_change(old: PartitionRegistration, record: PartitionChangeRecord) -> P
         removing=old.removing if record.removing_replicas is None else record.removing_replicas,
         elr=old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
         last_known_elr=old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
+        lost=old.lost if record.lost_replicas is None else record.lost_replicas,
     )
 
 
@@ -324,6 +325,7 @@ def partition_of(record: PartitionRecord) -> PartitionRegistration:
         record.removing_replicas,
         record.eligible_leader_replicas,
         record.last_known_elr,
+        record.lost_replicas,
     )
 
 

@@ -145,6 +145,7 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
         partition.removing,
         partition.elr,
         partition.last_known_elr,
+        partition.lost,
     )
 
 

@@ -61,6 +61,7 @@ from pykraft.metadata_log.controller.elect_leaders import handle_elect_leaders
 from pykraft.metadata_log.controller.features_control import handle_update_features
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.leader_balance import LeaderBalance
+from pykraft.metadata_log.controller.lost_replicas import handle_report_lost_replicas
 from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
 from pykraft.metadata_log.controller.reassignments import (
     handle_alter_partition_reassignments,
@@ -76,6 +77,8 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RegisterControllerRequest,
+    ReportLostReplicasRequest,
+    ReportLostReplicasResponse,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.sweeps import Sweeps, changes_elections, find_moved_brokers
@@ -254,6 +257,11 @@ class ControllerCore:
         self, request: AlterPartitionRequest
     ) -> ControllerResult[AlterPartitionResponse]:
         return handle_alter_partition(self.image, self._config, request)
+
+    def handle_report_lost_replicas(
+        self, request: ReportLostReplicasRequest
+    ) -> ControllerResult[ReportLostReplicasResponse]:
+        return handle_report_lost_replicas(self.image, self._config, request)
 
     def handle_allocate_producer_ids(
         self, request: AllocateProducerIdsRequest

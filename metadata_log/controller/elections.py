@@ -15,7 +15,10 @@ the next controller. The rules:
   the last known leader may lead once it is back: the one that most likely lost least;
 - a broker that came back without a log directory is nowhere counted on: a partition that only it held stays
   without a leader until somebody allows an unclean election;
-- an unclean election takes any active replica and forgets all others; it must be configured or asked for;
+- a replica whose log is lost is counted on nowhere before it is in sync again: it leaves ISR and ELR, whoever
+  else stands there leads, and the leader epoch is raised, so that nothing it fetched before counts any more;
+- an unclean election takes any active replica and forgets all others; it must be configured or asked for. One
+  whose log is lost it takes only if it was asked for, and there is no other;
 - a reassignment is complete when every replica that it adds is in the ISR (KIP-455). Where eligible leader
   replicas are kept it does not take away who holds what is committed while fewer than ``min.insync.replicas``
   of those who stay are in sync.
@@ -90,13 +93,19 @@ class PartitionChangeBuilder:
         isr: tuple[int, ...] | None = None,
         assignment: Assignment | None = None,
         election: Election = Election.ONLINE,
+        lost: int | None = None,
     ) -> PartitionChangeRecord | None:
         """The change that brings the partition to what is wished and what the rules want; None for no change.
 
         ``isr``: the ISR that its leader asks for, members checked; default: the active ones of the present.
+        ``lost``: a replica that has just lost its log.
         """
-        if isr is None and assignment is None and election is Election.ONLINE and self._is_settled(partition):
+        wished = isr is not None or assignment is not None or lost is not None
+        if not wished and election is Election.ONLINE and self._is_settled(partition):
             return None
+        before = partition
+        if lost is not None:
+            partition = _without(partition, lost)
         replicas, adding, removing = assignment or Assignment(
             partition.replicas, partition.adding, partition.removing
         )
@@ -116,27 +125,31 @@ class PartitionChangeBuilder:
         elif unclean or leader not in in_sync:
             in_sync = (leader,)
             # It may be all that a reassignment waited for. An unclean election has forgotten the others.
-            before = replace(partition, isr=in_sync, elr=()) if unclean else partition
+            held = replace(partition, isr=in_sync, elr=()) if unclean else partition
             remaining = _drop(replicas, removing)
-            if (adding or removing) and self._may_complete(before, in_sync, adding, removing, remaining):
+            if (adding or removing) and self._may_complete(held, in_sync, adding, removing, remaining):
                 replicas, adding, removing = remaining, (), ()
                 holders = _keep(holders, replicas)
         elr, last_known = self._eligible(partition, replicas, in_sync, holders, leader, unclean)
-        # A replica that is removed must not be taken for one in the old epoch (it may still fetch).
-        named = leader != partition.leader or not frozenset(replicas).issuperset(partition.replicas)
-        new = (in_sync, replicas, adding, removing, elr, last_known)
-        if not named and new == _state(partition):
+        still_lost = _drop(_keep(partition.lost, replicas), in_sync)
+        # A replica that is removed, or lost its log, must not be taken for one in the old epoch (it may still
+        # fetch, or have fetched).
+        removed = not frozenset(replicas).issuperset(before.replicas)
+        named = leader != before.leader or removed or lost is not None
+        new = (in_sync, replicas, adding, removing, elr, last_known, still_lost)
+        if not named and new == _state(before):
             return None
         return PartitionChangeRecord(
             partition_id=index,
             topic_id=topic_id,
-            isr=_changed(in_sync, partition.isr),
+            isr=_changed(in_sync, before.isr),
             leader=leader if named else None,
-            replicas=_changed(replicas, partition.replicas),
-            adding_replicas=_changed(adding, partition.adding),
-            removing_replicas=_changed(removing, partition.removing),
-            eligible_leader_replicas=_changed(elr, partition.elr),
-            last_known_elr=_changed(last_known, partition.last_known_elr),
+            replicas=_changed(replicas, before.replicas),
+            adding_replicas=_changed(adding, before.adding),
+            removing_replicas=_changed(removing, before.removing),
+            eligible_leader_replicas=_changed(elr, before.elr),
+            last_known_elr=_changed(last_known, before.last_known_elr),
+            lost_replicas=_changed(still_lost, before.lost),
         )
 
     def find_holders(self, partition: PartitionRegistration) -> tuple[int, ...]:
@@ -202,8 +215,11 @@ class PartitionChangeBuilder:
             if last_leader in self._active and last_leader in replicas:
                 return last_leader, True
         if self._rules.unclean_allowed or election is Election.UNCLEAN:
-            # Replicas that a reassignment adds come last: they may be empty still.
-            for candidate in (*_drop(replicas, adding), *adding):
+            # Replicas that a reassignment adds come last: they may be empty still. One that is known to be
+            # empty leads only if somebody asks for that.
+            hoped = _drop(replicas, partition.lost)
+            empty = _keep(replicas, partition.lost) if election is Election.UNCLEAN else ()
+            for candidate in (*_drop(hoped, adding), *_keep(adding, hoped), *empty):
                 if candidate in self._active:
                     return candidate, True
         return NO_LEADER, False
@@ -228,7 +244,7 @@ class PartitionChangeBuilder:
             last_known: tuple[int, ...] = (partition.leader,)
         else:
             last_known = partition.last_known_elr or (partition.isr if len(partition.isr) == 1 else ())
-        return elr, _drop(_keep(last_known, replicas), self._brokers.all_lost)
+        return elr, _drop(_keep(last_known, replicas), {*self._brokers.all_lost, *partition.lost})
 
 
 class Elections:
@@ -295,6 +311,18 @@ def _drop(ids: Iterable[int], unwanted: Container[int]) -> tuple[int, ...]:
     return tuple(id for id in ids if id not in unwanted)
 
 
+def _without(partition: PartitionRegistration, lost: int) -> PartitionRegistration:
+    """The partition as if this replica, which has lost its log, had been counted on nowhere."""
+    return replace(
+        partition,
+        isr=_drop(partition.isr, (lost,)),
+        leader=NO_LEADER if partition.leader == lost else partition.leader,
+        elr=_drop(partition.elr, (lost,)),
+        last_known_elr=_drop(partition.last_known_elr, (lost,)),
+        lost=(*_drop(partition.lost, (lost,)), lost),
+    )
+
+
 def _changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:
     return None if new == old else new
 
@@ -307,4 +335,5 @@ def _state(partition: PartitionRegistration) -> tuple[tuple[int, ...], ...]:
         partition.removing,
         partition.elr,
         partition.last_known_elr,
+        partition.lost,
     )

@@ -116,6 +116,30 @@ class AlterPartitionResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportLostReplicasRequest:
+    """A broker found the logs of these replicas of its own, (topic id, index), damaged and serves them no more."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[tuple[Uuid, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostReplicaResult:
+    """From this partition epoch on the replica is counted on nowhere; or why there is nothing to do."""
+
+    topic_id: Uuid
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLostReplicasResponse:
+    partitions: tuple[LostReplicaResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AllocateProducerIdsRequest:
     broker_id: int
     broker_epoch: int

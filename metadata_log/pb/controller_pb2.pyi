@@ -202,6 +202,50 @@ class AlterPartitionPartitionResult(_message.Message):
     eligible_leader_replicas: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, index: _Optional[int] = ..., error_code: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ReportLostReplicasRequest(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch", "partitions")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[LostReplica]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[LostReplica, _Mapping]]] = ...) -> None: ...
+
+class LostReplica(_message.Message):
+    __slots__ = ("topic_id", "index")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    index: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., index: _Optional[int] = ...) -> None: ...
+
+class ReportLostReplicasResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "partitions")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    leader_id: int
+    leader_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[LostReplicaResult]
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[LostReplicaResult, _Mapping]]] = ...) -> None: ...
+
+class LostReplicaResult(_message.Message):
+    __slots__ = ("topic_id", "index", "error_code", "partition_epoch")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    index: int
+    error_code: int
+    partition_epoch: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., index: _Optional[int] = ..., error_code: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -26,6 +26,7 @@ from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
     IsrMember,
     PartitionIsrChange,
+    ReportLostReplicasRequest,
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
@@ -50,7 +51,16 @@ class Commands:
         often = [*[self.heartbeat] * 5, *[self.alter_isr] * 3, self.create, self.create]
         seldom = [self.shut_down, self.fence_check, self.delete, self.grow]
         command: Callable[[], Any] = rng.choice(
-            [*often, *seldom, self.register, self.alter_config, self.allocate, self.move, self.elect]
+            [
+                *often,
+                *seldom,
+                self.register,
+                self.alter_config,
+                self.allocate,
+                self.move,
+                self.elect,
+                self.lose,
+            ]
         )
         with suppress(KafkaError):
             command()
@@ -166,6 +176,19 @@ class Commands:
         sender = image.brokers[partition.leader]
         request = AlterPartitionRequest(sender.id, sender.epoch, (change,))
         self.harness.run(self.harness.core.handle_alter_partition(request))
+
+    def lose(self) -> None:
+        image: MetadataImage = self.harness.image
+        held = [(topic, index, p) for topic, index, p in iter_partitions(image) if p.replicas]
+        if not held:
+            return
+        topic, index, partition = self.rng.choice(held)
+        broker = image.brokers.get(self.rng.choice(partition.replicas))
+        if broker is not None:
+            request = ReportLostReplicasRequest(broker.id, broker.epoch, ((topic.id, index),))
+            self.harness.run(self.harness.core.handle_report_lost_replicas(request))
+            after = self.harness.image.partition(topic.id, index)
+            assert broker.id in after.lost and after.leader_epoch > partition.leader_epoch
 
     def allocate(self) -> None:
         broker = self.harness.image.brokers.get(self.broker_id())

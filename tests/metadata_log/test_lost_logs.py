@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.requests import LostReplicaResult, ReportLostReplicasRequest
 from pykraft.metadata_log.records import LogsLost
 
+UNCLEAN = ElectLeadersRequest(election_type=1, topic_partitions=None)
 OTHER_DIRECTORY = (Uuid(bytes([77]) * 16),)
 
 
@@ -55,8 +59,7 @@ def test_the_last_member_comes_back_as_leader_even_if_it_was_killed(kept: Any) -
 def test_the_last_member_without_its_directory_does_not_lead_until_somebody_allows_it(kept: Any) -> None:
     come_back(kept, 1, log_dirs=OTHER_DIRECTORY)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (-1, ())
-    request = ElectLeadersRequest(election_type=1, topic_partitions=None)
-    kept.run(kept.core.handle_elect_leaders(kept.context, request))
+    kept.run(kept.core.handle_elect_leaders(kept.context, UNCLEAN))
     assert kept.partition("t").leader in (1, 2)
 
 
@@ -64,3 +67,85 @@ def test_another_directory_beside_the_old_one_is_no_loss(kept: Any) -> None:
     directories = (*kept.image.brokers[1].log_dirs, *OTHER_DIRECTORY)
     come_back(kept, 1, log_dirs=directories)
     assert kept.partition("t").leader == 1
+
+
+def report(harness: Any, broker_id: int, index: int = 0) -> LostReplicaResult:
+    epoch, topic_id = harness.image.brokers[broker_id].epoch, harness.topic("t").id
+    request = ReportLostReplicasRequest(broker_id, epoch, ((topic_id, index),))
+    (result,) = harness.run(harness.core.handle_report_lost_replicas(request)).partitions
+    assert isinstance(result, LostReplicaResult)
+    return result
+
+
+@pytest.fixture
+def three(make_controller: Any) -> Any:
+    """t-0 on brokers 1, 2 and 3, all in sync, led by 1."""
+    harness = make_controller()
+    harness.start_brokers(1, 2, 3)
+    harness.create_assigned("t", [1, 2, 3])
+    return harness
+
+
+@pytest.mark.parametrize(("broker_id", "leader"), [(1, 2), (2, 1), (3, 1)])
+def test_lost_replica_leaves_the_isr_and_its_old_fetches_count_no_more(
+    three: Any, broker_id: int, leader: int
+) -> None:
+    before = three.partition("t")
+    result = report(three, broker_id)
+    after = three.partition("t")
+    assert (result.error, result.partition_epoch) == (ErrorCode.NONE, after.partition_epoch)
+    assert (after.leader, set(after.isr), after.lost) == (leader, {1, 2, 3} - {broker_id}, (broker_id,))
+    assert after.leader_epoch == before.leader_epoch + 1
+    three.set_isr("t", *after.isr, broker_id)
+    assert set(three.partition("t").isr) == {1, 2, 3} and three.partition("t").lost == ()
+
+
+def test_lost_replica_reported_twice_raises_the_epochs_twice(three: Any) -> None:
+    report(three, 2)
+    between = three.partition("t")
+    report(three, 2)
+    after = three.partition("t")
+    assert (after.isr, after.lost, after.leader_epoch) == ((1, 3), (2,), between.leader_epoch + 1)
+
+
+def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Any) -> None:
+    report(kept, 1)
+    assert (kept.partition("t").leader, kept.partition("t").isr, kept.partition("t").lost) == (-1, (), (1,))
+    kept.sweep()
+    come_back(kept, 1, previous_broker_epoch=kept.image.brokers[1].epoch)
+    assert kept.partition("t").leader == -1, "a restart does not bring the log back"
+    kept.run(kept.core.handle_elect_leaders(kept.context, UNCLEAN))
+    after = kept.partition("t")
+    assert (after.leader, after.isr, after.lost) == (2, (2,), (1,)), "not the one that is known to be empty"
+
+
+def test_only_an_operator_lets_the_only_replica_begin_empty(make_controller: Any) -> None:
+    harness = make_controller(
+        config=ControllerConfig(topic_defaults={"unclean.leader.election.enable": "true"})
+    )
+    harness.start_brokers(1)
+    harness.create_assigned("t", [1])
+    report(harness, 1)
+    harness.sweep()
+    assert (harness.partition("t").leader, harness.partition("t").lost) == (-1, (1,))
+    harness.run(harness.core.handle_elect_leaders(harness.context, UNCLEAN))
+    after = harness.partition("t")
+    assert (after.leader, after.isr, after.lost) == (1, (1,), ())
+
+
+def test_report_of_what_is_not_the_brokers_changes_nothing(three: Any) -> None:
+    three.create_assigned("u", [1])
+    before = three.image
+    epoch, topic_id = three.image.brokers[2].epoch, three.topic("u").id
+    unknown = Uuid(bytes([9]) * 16)
+    request = ReportLostReplicasRequest(2, epoch, ((topic_id, 0), (topic_id, 7), (unknown, 0)))
+    answer = three.run(three.core.handle_report_lost_replicas(request))
+    assert [result.error for result in answer.partitions] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    with pytest.raises(KafkaError) as raised:
+        three.core.handle_report_lost_replicas(ReportLostReplicasRequest(2, epoch - 1, ()))
+    assert raised.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert three.image == before

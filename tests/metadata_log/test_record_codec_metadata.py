@@ -54,6 +54,16 @@ GOLDEN: list[tuple[Record, str]] = [
     (ConfigRecord(2, "t", "retention.ms", "5"), "96040002a174ac726574656e74696f6e2e6d73a135"),
     (ConfigRecord(2, "t", "k", None), "96040002a174a16bc0"),
     (PartitionChangeRecord(1, ID, isr=(2,), leader=-1), f"9b050001{HEX_ID}9102ffc0c0c0c0c0"),
+    # In an older version where that says it all, so that older code can read it.
+    (
+        PartitionRecord(0, ID, (1, 2, 3), (1, 2), 1, 4, 5, lost_replicas=(3,)),
+        f"9e030100{HEX_ID}93010203920102010405909090909103",
+    ),
+    (
+        PartitionChangeRecord(1, ID, isr=(2,), leader=-1, lost_replicas=(1,)),
+        f"9c050101{HEX_ID}9102ffc0c0c0c0c09101",
+    ),
+    (PartitionChangeRecord(1, ID, lost_replicas=()), f"9c050101{HEX_ID}c0c0c0c0c0c0c090"),
     (RemoveTopicRecord(ID), f"930900{HEX_ID}"),
     (FeatureLevelRecord("metadata.version", 30), "940c00b06d657461646174612e76657273696f6e1e"),
     (ProducerIdsRecord(7, 300, 2000), "950f0007cd012ccd07d0"),

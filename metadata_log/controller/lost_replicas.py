@@ -1,0 +1,54 @@
+"""ReportLostReplicas: a broker says that logs of its own are damaged.
+
+A replica without its log must not lead, and nothing may count as stored by it, before it has copied everything
+anew: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader epoch makes void
+what it fetched with the old log: fetches on their way, and proposals of the leader that rest on them. Only when
+the broker has applied that record it begins anew. A report may come twice; it is true twice.
+"""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.elections import Elections
+from pykraft.metadata_log.controller.requests import (
+    LostReplicaResult,
+    ReportLostReplicasRequest,
+    ReportLostReplicasResponse,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.records import Record
+
+
+def handle_report_lost_replicas(
+    image: MetadataImage, config: ControllerConfig, request: ReportLostReplicasRequest
+) -> ControllerResult[ReportLostReplicasResponse]:
+    """Each partition for itself; STALE_BROKER_EPOCH for all if another process holds the broker id."""
+    broker_id = check_broker_epoch(image, request.broker_id, request.broker_epoch).id
+    elections = Elections(image, config)
+    records: list[Record] = []
+    results = []
+    for topic_id, index in dict.fromkeys(request.partitions):
+        error = _check(image, broker_id, topic_id, index)
+        if error is not ErrorCode.NONE:
+            results.append(LostReplicaResult(topic_id, index, error))
+            continue
+        topic = image.topics_by_id[topic_id]
+        partition = topic.partitions[index]
+        record = elections.builder(topic.name).build(topic_id, index, partition, lost=broker_id)
+        assert record is not None, "a loss always raises the epochs"
+        records.append(record)
+        results.append(LostReplicaResult(topic_id, index, partition_epoch=partition.partition_epoch + 1))
+    return ControllerResult(tuple(records), ReportLostReplicasResponse(tuple(results)))
+
+
+def _check(image: MetadataImage, broker_id: int, topic_id: Uuid, index: int) -> ErrorCode:
+    if image.topic_by_id(topic_id) is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = image.partition(topic_id, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
