@@ -1,4 +1,4 @@
-"""Carries ISR proposals of this broker's partitions to the active controller."""
+"""Carries ISR proposals of this broker's partitions, and word of lost replicas, to the active controller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle
+from pykraft.broker.ports import LostReplicaAnswer
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
@@ -56,6 +57,36 @@ class ControllerAlterPartition:
         return pb.AlterPartitionRequest(
             broker_id=self._node_id, broker_epoch=self._lifecycle.epoch, topics=list(topics.values())
         )
+
+
+class ControllerLostReplicas:
+    """The :class:`~pykraft.broker.ports.LostReplicasPort` over the controller channel."""
+
+    def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
+        self._node_id = node_id
+        self._lifecycle = lifecycle
+        self._channel = channel
+
+    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> list[LostReplicaAnswer]:
+        response = await self._channel.call(
+            "ReportLostReplicas",
+            pb.ReportLostReplicasRequest(
+                broker_id=self._node_id,
+                broker_epoch=self._lifecycle.epoch,
+                partitions=[pb.LostReplica(topic_id=topic_id, index=index) for topic_id, index in replicas],
+            ),
+            pb.ReportLostReplicasResponse.FromString,
+            _TIMEOUT_MS,
+        )
+        return [
+            LostReplicaAnswer(
+                topic_id=Uuid(result.topic_id),
+                index=result.index,
+                error=ErrorCode(result.error_code),
+                partition_epoch=result.partition_epoch,
+            )
+            for result in response.partitions
+        ]
 
 
 def _result(

@@ -62,6 +62,7 @@ class BrokerConfig:
     flush_offset_checkpoint_interval_ms: int = 60_000
     retention_check_interval_ms: int = 300_000
     file_delete_delay_ms: int = 60_000
+    log_scrub_bytes_per_second: int = 1_048_576
 
     fetch_max_bytes: int = 57_671_680
     producer_id_expiration_ms: int = 86_400_000

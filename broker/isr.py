@@ -14,12 +14,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 UNKNOWN_OFFSET = -1
+DOUBTED_EVERY = 16
 
 
 class FollowerProgress:
     """What the leader knows of one follower, from its fetches."""
 
-    __slots__ = ("broker_epoch", "last_caught_up_ms", "last_fetch_end", "last_fetch_ms", "log_end_offset")
+    __slots__ = (
+        "asked_again",
+        "broker_epoch",
+        "last_caught_up_ms",
+        "last_fetch_end",
+        "last_fetch_ms",
+        "log_end_offset",
+        "sent_offset",
+    )
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
         self.log_end_offset = UNKNOWN_OFFSET
@@ -27,6 +36,20 @@ class FollowerProgress:
         self.last_fetch_ms: int | None = None
         self.last_fetch_end = UNKNOWN_OFFSET
         self.last_caught_up_ms = last_caught_up_ms
+        self.sent_offset = UNKNOWN_OFFSET
+        self.asked_again = 0
+
+    def is_in_doubt(self, fetch_offset: int) -> bool:
+        """Whether a follower that was sent what stands at an offset may have found it unusable.
+
+        It asks for it again. It may also have lost the answer; so once for the first time, and seldom later.
+        """
+        if fetch_offset != self.sent_offset:
+            self.asked_again = 0
+            return False
+        self.sent_offset = UNKNOWN_OFFSET
+        self.asked_again += 1
+        return self.asked_again % DOUBTED_EVERY == 1
 
     def handle_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int) -> None:
         """A fetch at ``fetch_offset`` acknowledges everything before it.

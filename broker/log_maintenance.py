@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from pykraft.broker.log_manager import LogManager, TopicPartition
 from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.metadata_log.broker_configs import PRODUCER_ID_EXPIRATION_MS, dynamic_broker_values
 
 FLUSH_CHECK_MS = 1000
@@ -34,6 +35,8 @@ class LogMaintenance:
             (max(1, config.replica_lag_time_max_ms // 2), self._check_lag),
         ):
             self._replicas.spawn(self._repeat(interval_ms, job))
+        if config.log_scrub_bytes_per_second > 0:
+            self._replicas.spawn(self._replicas.scrubber.run())
 
     async def _repeat(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -62,9 +65,9 @@ class LogMaintenance:
             try:
                 if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
                     retired.append((partition.topic, partition.index))
-            except OSError as error:
+            except STORAGE_ERRORS as error:
                 self._replicas.storage_failed(partition, error)
-                return
+                continue
             partition.producers.expire(clock.monotonic_ms(), self._producer_id_expiration_ms())
             if partition.log.log_start_offset > 0:
                 partition.producers.complete = False

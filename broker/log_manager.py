@@ -16,12 +16,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from pykraft.broker import producer_state
+from pykraft.broker import offline_logs, producer_state
+from pykraft.broker.offline_logs import OfflineLog
 from pykraft.broker.producer_state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
-from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, CorruptLogError, FlushJob, Log, LogConfig
+from pykraft.log_store.log import (
+    DELETED_DIRECTORY_SUFFIX,
+    CorruptLogError,
+    FlushJob,
+    Log,
+    LogConfig,
+    rename_directory,
+    renamed_directory,
+)
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
 
@@ -58,11 +67,15 @@ class _LoadedDir:
     logs: list[OpenLog] = field(default_factory=list)
     broker_epoch: int | None = None
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    stray: list[str] = field(default_factory=list)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
 
 
 class LogManager:
-    """Owns the logs of ``log_dirs``. ``logs`` maps (topic, partition) to those that are open."""
+    """Owns the logs of ``log_dirs``.
+
+    ``logs`` maps (topic, partition) to those that are open, ``offline`` to those that are damaged and that
+    nothing has taken the place of. ``on_damage`` is told when a log turns out to be damaged in a flush.
+    """
 
     def __init__(
         self,
@@ -81,6 +94,8 @@ class LogManager:
         self._on_fault = on_fault
         self._executor = executor
         self.logs: dict[TopicPartition, OpenLog] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.on_damage: Callable[[TopicPartition, Exception], None] | None = None
         #: What the checkpoint files say, by path: what a start after a crash would trust.
         self._stored: dict[str, dict[TopicPartition, int]] = {}
         #: Held while a file is written in the executor, so that an older version never comes last.
@@ -96,7 +111,7 @@ class LogManager:
     # -- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open every log there is. :class:`CorruptLogError` names file and position of damage."""
+        """Open every log there is. Damaged ones are set aside, and stand in ``offline``."""
         epochs: list[int | None] = []
         for log_dir in self._dirs:
             now_ms = self._clock.wall_ms()
@@ -110,20 +125,33 @@ class LogManager:
                     # One of them is out of date, and nothing here tells which.
                     raise CorruptLogError(opened.log.directory, 0, f"{other.log.directory} is there as well")
                 self._adopt(opened)
+            self.offline.update(loaded.offline)
+        for key in self.offline.keys() & self.logs.keys():
+            del self.offline[key]  # it has begun anew
         known = {epoch for epoch in epochs if epoch is not None}
         if len(known) == 1 and None not in epochs:
             self.previous_broker_epoch = known.pop()
 
     async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Flush and close every log, write the checkpoints, and last the marker of an orderly stop."""
-        opened = [self.logs[key] for key in sorted(self.logs)]
-        for one in opened:
-            await self._guarded(one.log.directory, one.log.close)
+        for key in sorted(self.logs):
+            await self._close(key, self.logs[key])
         await self.write_checkpoints(high_watermarks)
         for log_dir in self._dirs:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
             await self._guarded(log_dir, marker)
         self.logs.clear()
+
+    async def _close(self, key: TopicPartition, opened: OpenLog) -> None:
+        try:
+            await self.run(opened.log.close)
+        except (CorruptLogError, FileNotFoundError) as error:
+            opened.log.abandon()
+            self.take_offline(key, error)
+            await self.set_aside_damaged(key)
+        except OSError as error:
+            self._on_fault(opened.log.directory, error)
+            raise
 
     def abandon(self) -> None:
         """Release all files without writing anything (after a fault)."""
@@ -153,11 +181,12 @@ class LogManager:
                 existing = None
             if existing is None:
                 log_dir = self._emptiest_dir()
-                await self._forget_namesake(log_dir, key)
+                await self._forget(log_dir, [key])
                 path = f"{log_dir}/{topic}-{index}"
                 now_ms = self._clock.wall_ms()
                 job = partial(_create, self._disk, log_dir, path, config, topic_id, now_ms)
                 existing = await self._guarded(path, job)
+                self.offline.pop(key, None)
                 self._adopt(existing)
             existing.log.config = config
             result.append(existing)
@@ -165,20 +194,45 @@ class LogManager:
 
     async def delete(self, keys: Iterable[TopicPartition]) -> None:
         """Remove logs for good. Answers on their way keep the files they need."""
-        for key in keys:
-            opened = self.logs.pop(key, None)
-            if opened is not None:
-                while key in self._flushing:
-                    await asyncio.sleep(0.001)
-                await self._guarded(opened.log.directory, opened.log.delete)
+        for key, opened in await self._take_out(keys):
+            await self._until_flushed(key)
+            await self._guarded(opened.log.directory, opened.log.delete)
+
+    async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
+        """Logs that will be gone: first of all the files forget them, or a start would miss them."""
+        taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
+        for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
+            await self._forget(log_dir, [key for key, opened in taken if opened.log_dir == log_dir])
+        return taken
+
+    async def _until_flushed(self, key: TopicPartition) -> None:
+        while key in self._flushing:
+            await asyncio.sleep(0.001)
+
+    def take_offline(self, key: TopicPartition, error: Exception) -> None:
+        """A log is damaged: nobody may use it any more. :meth:`set_aside_damaged` comes next."""
+        opened = self.logs.pop(key)
+        self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
+
+    async def set_aside_damaged(self, key: TopicPartition) -> None:
+        """Give the directory of a log that is offline another name. Answers on their way keep their files."""
+        offline = self.offline[key]
+        if not offline.is_set_aside:
+            await self._until_flushed(key)
+            await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
+            logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
+
+    async def offline_size_bytes(self, offline: OfflineLog) -> int:
+        """Of a directory that was set aside. :class:`OSError` if it cannot be looked at; not final."""
+        if offline.directory is None:
+            return 0
+        return await self.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
 
     async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
         """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
-        for key in keys:
-            opened = self.logs.pop(key, None)
-            if opened is not None:
-                logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
-                await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
+        for _, opened in await self._take_out(keys):
+            logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
+            await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
 
     async def usage(self, log_dir: str) -> DiskUsage:
         """Of the volume that holds a log directory. :class:`OSError` if it cannot be asked; not final."""
@@ -199,11 +253,27 @@ class LogManager:
             return
         self._flushing.add(key)
         try:
-            job: FlushJob = opened.log.prepare_flush()
-            await self._guarded(opened.log.directory, job.run)
+            try:
+                job: FlushJob = opened.log.prepare_flush()
+                await self.run(job.run)
+            except FileNotFoundError as error:
+                self.report_damage(key, opened, error)
+                return
+            except OSError as error:
+                self._on_fault(opened.log.directory, error)
+                raise
             opened.log.complete_flush(job)
         finally:
             self._flushing.discard(key)
+
+    def report_damage(self, key: TopicPartition, opened: OpenLog, error: Exception) -> None:
+        """The files of a log are not what they should be. It may have been taken out of use meanwhile."""
+        if self.logs.get(key) is not opened:
+            return
+        if self.on_damage is None:
+            self._on_fault(opened.log.directory, error)
+        else:
+            self.on_damage(key, error)
 
     def _adopt(self, opened: OpenLog) -> None:
         """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
@@ -254,7 +324,9 @@ class LogManager:
             await self._write_log_starts(log_dir)
 
     async def _write_log_starts(self, log_dir: str) -> None:
-        """Of every log, those that begin at 0 too: so a start can tell whether the oldest segments are gone."""
+        """Of every log, those that begin at 0 too: so a start can tell whether the oldest segments are
+        gone.
+        """
         here = self._in_dir(log_dir)
         starts = {key: one.log.log_start_offset for key, one in here.items()}
         await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts, here)
@@ -293,19 +365,20 @@ class LogManager:
         await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
         self._stored[path] = offsets
 
-    async def _forget_namesake(self, log_dir: str, key: TopicPartition) -> None:
-        """Take what the files still say of an earlier log of this name out of them.
+    async def _forget(self, log_dir: str, keys: Iterable[TopicPartition]) -> None:
+        """Take what the files still say of logs that are not there any more out of them.
 
-        They go by name: after a crash the new log would be believed as durable, as committed and as far
-        deleted as the old one was.
+        They go by name: after a crash a new log would be believed as durable, as committed and as far deleted
+        as the old one was; and one that is gone on purpose would be missed.
         """
-        if key in self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}):
+        keys = frozenset(keys)
+        if keys & self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}).keys():
             self._store_recovery_points(log_dir)
         for name in (checkpoint.LOG_START_OFFSET_CHECKPOINT, checkpoint.REPLICATION_OFFSET_CHECKPOINT):
             path = f"{log_dir}/{name}"
             async with self._writing:
                 stored = self._stored.get(path, {})
-                if key in stored:
+                if keys & stored.keys():
                     here = self._in_dir(log_dir)
                     await self._replace(path, {k: offset for k, offset in stored.items() if k in here})
 
@@ -322,6 +395,7 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
     compacted_offsets = _read_checkpoint(disk, f"{log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}")
     if is_clean:
         checkpoint.remove_clean_shutdown(disk, log_dir)
+    loaded.offline = offline_logs.find_set_aside(disk, log_dir)
     for name in disk.list(log_dir):
         path = f"{log_dir}/{name}"
         if not disk.is_dir(path):
@@ -332,13 +406,6 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
         topic, _, number = name.rpartition("-")
         if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
             continue
-        try:
-            topic_id = checkpoint.read_partition_metadata(disk, path)
-        except FileNotFoundError:
-            if any(file.endswith(".log") for file in disk.list(path)):
-                raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
-            disk.remove_tree(path)  # its creation was cut short: the id is written before the log
-            continue
         key = (topic, int(number))
         recovery_point, log_start = recovery_points.get(key, 0), log_starts.get(key)
         if is_clean:
@@ -346,23 +413,50 @@ def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _Load
             recovery_point = max(recovery_point, high_watermarks.get(key, 0))
             if log_start is not None and key in recovery_points and log_start > recovery_points[key]:
                 log_start = None  # a log never starts behind its end
-        log = Log.open(
-            disk,
-            path,
-            config,
-            now_ms=now_ms,
-            recovery_point=recovery_point,
-            log_start_offset=log_start,
-            compacted_offset=compacted_offsets.get(key, 0),
-            clean=is_clean,
-        )
+        try:
+            topic_id = _read_topic_id(disk, path, recovery_point)
+            if topic_id is None:
+                continue
+            log = Log.open(
+                disk,
+                path,
+                config,
+                now_ms=now_ms,
+                recovery_point=recovery_point,
+                log_start_offset=log_start,
+                compacted_offset=compacted_offsets.get(key, 0),
+                clean=is_clean,
+            )
+            opened = _opened(log, topic_id, log_dir, high_watermarks.get(key, 0))
+        except (CorruptLogError, CorruptCheckpointError, FileNotFoundError) as error:
+            offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
+            offline_logs.set_aside(disk, offline)
+            logger.error("%s-%d is damaged (%s) and stands in %s", *key, error, offline.directory)
+            loaded.offline[key] = offline
+            continue
         report = log.recovery_report
         for rebuilt in report.rebuilt:
             logger.warning("%s did not fit the batches of its log; rebuilt from them", rebuilt)
         for cut in report.truncations:
             logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
-        loaded.logs.append(_opened(log, topic_id, log_dir, high_watermarks.get(key, 0)))
+        loaded.logs.append(opened)
+    known = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
+    for key in (recovery_points.keys() | high_watermarks.keys()) - known:
+        if recovery_points.get(key, 0) > 0 or high_watermarks.get(key, 0) > 0:
+            logger.error("%s-%d is damaged: nothing is left of its directory in %s", *key, log_dir)
+            loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is gone", is_set_aside=True)
     return loaded
+
+
+def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
+    """Of a partition directory. None if its creation was cut short, and it was removed."""
+    try:
+        return checkpoint.read_partition_metadata(disk, path)
+    except FileNotFoundError:
+        if recovery_point > 0 or any(file.endswith(".log") for file in disk.list(path)):
+            raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
+        disk.remove_tree(path)  # the id is written before the log
+        return None
 
 
 def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -390,5 +484,5 @@ def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> Open
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:
     opened.log.close()
-    disk.rename(opened.log.directory, f"{opened.log.directory}.{opened.topic_id.hex()}{STRAY_SUFFIX}")
-    disk.flush_dir(opened.log_dir)
+    target = renamed_directory(opened.log.directory, f".{opened.topic_id.hex()}{STRAY_SUFFIX}")
+    rename_directory(disk, opened.log.directory, target)

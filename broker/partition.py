@@ -429,7 +429,14 @@ class Partition:
         come next, is refused (CORRUPT_MESSAGE) and nothing of ``data`` is kept.
         """
         log = self.log
-        headers, start, end = find_new_batches(data, log.log_end_offset, log.latest_epoch, self.leader_epoch)
+        log_end = log.log_end_offset
+        headers, start, end = find_new_batches(
+            data,
+            log_end,
+            log.latest_epoch,
+            self.leader_epoch,
+            may_have_gaps=log.may_have_gap_at(log_end),
+        )
         if not headers:
             return 0
         log.append(data[start:end], headers, now_ms=now_ms)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import MetadataImage
 
@@ -41,6 +44,24 @@ class AlterPartitionPort(Protocol):
         Ends within a few seconds. :class:`KafkaError` (REQUEST_TIMED_OUT, STALE_BROKER_EPOCH, …) when there
         is no answer to any: they may then have been applied all the same.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LostReplicaAnswer:
+    """What the controller said about one lost replica; the partition epoch counts only without an error."""
+
+    topic_id: Uuid
+    index: int
+    error: ErrorCode
+    partition_epoch: int = -1
+
+
+class LostReplicasPort(Protocol):
+    """Tells the controller which replicas of this broker have lost their logs."""
+
+    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> Sequence[LostReplicaAnswer]:
+        """An answer for each (topic id, index), behind the commit. :class:`KafkaError` when no answer came."""
         ...
 
 

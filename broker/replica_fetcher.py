@@ -26,7 +26,7 @@ from pykraft.kafka_protocol.fetch_follower import (
 from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, read_frame_size
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
 
@@ -189,7 +189,7 @@ class _LeaderLink:
             except KafkaError as error:
                 logger.warning("fetching %s from %d: %s", followed.partition, self._leader_id, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
-            except (OSError, CorruptLogError) as error:
+            except STORAGE_ERRORS as error:
                 self._replicas.storage_failed(followed.partition, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -19,6 +20,8 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.isr_proposals import IsrProposals
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager, TopicPartition
+from pykraft.broker.log_scrubber import LogScrubber
+from pykraft.broker.lost_replicas import LostReplicas
 from pykraft.broker.openings import Openings
 from pykraft.broker.partition import Partition
 from pykraft.broker.ports import (
@@ -27,6 +30,7 @@ from pykraft.broker.ports import (
     HighWatermarkListener,
     ImageSource,
     LeadershipListener,
+    LostReplicasPort,
     OnFault,
 )
 from pykraft.broker.wakeups import Wakeups
@@ -34,7 +38,8 @@ from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
-from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.log_store.interface import STORAGE_ERRORS, CorruptLogError, LogConfig
+from pykraft.log_store.reader import read_checked
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -79,6 +84,8 @@ class ReplicaManager:
         clock: Clock,
         chance: Chance,
         on_fault: OnFault,
+        *,
+        lost_replicas: LostReplicasPort,
     ) -> None:
         self.config = config
         self.node_id = config.node_id
@@ -96,6 +103,11 @@ class ReplicaManager:
             chance,
             self,
         )
+        self._lost = LostReplicas(
+            config.node_id, logs, metadata, lost_replicas, self.spawn, self.sleep, self._mark_key_dirty
+        )
+        logs.on_damage = self._log_damaged
+        self.scrubber = LogScrubber(logs, clock, self.sleep, config.log_scrub_bytes_per_second)
         self._on_fault = on_fault
         self._topic_defaults = config.topic_defaults
         self._fetchers: FollowerFetchers | None = None
@@ -172,8 +184,29 @@ class ReplicaManager:
             self._on_fault("replica manager", error)
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
-        """A log can no longer be used."""
-        self._on_fault(partition.log.directory, error)
+        """A log can no longer be used.
+
+        What its files show costs this replica only; an error of the disk costs the node, since nothing on
+        it can be trusted then.
+        """
+        if isinstance(error, CorruptLogError | FileNotFoundError):
+            self._take_offline(partition, error)
+        else:
+            self._on_fault(partition.log.directory, error)
+
+    def _log_damaged(self, key: TopicPartition, error: Exception) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None:
+            self._take_offline(partition, error)
+
+    def _take_offline(self, partition: Partition, error: Exception) -> None:
+        """Serve and copy it no more; the worker sets its directory aside and has the controller told."""
+        key = (partition.topic, partition.index)
+        if self._partitions.get(key) is not partition:
+            return
+        logger.error("%s is taken offline: %s", partition, error)
+        self.logs.take_offline(key, error)
+        self._drop(partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     # -- looking up ------------------------------------------------------------------------------------
 
@@ -192,6 +225,7 @@ class ReplicaManager:
         if partition is not None:
             return partition
         image = self.metadata.image.topic(topic)
+        self._refuse_if_offline(topic, index)
         if image is None or not 0 <= index < len(image.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not here")
@@ -205,6 +239,7 @@ class ReplicaManager:
         image = self.metadata.image.topic_by_id(topic_id)
         if image is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        self._refuse_if_offline(image.name, index)
         if not 0 <= index < len(image.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{image.name}-{index} does not exist")
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{image.name}-{index} is not here")
@@ -233,11 +268,15 @@ class ReplicaManager:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         registration = topic.partitions[index]
-        if registration.leader != self.node_id:
+        if registration.leader != self.node_id or (topic.name, index) in self.logs.offline:
             return None
         partition = self._by_id.get(topic.id, {}).get(index)
         is_there = partition is not None and partition.leader_epoch >= registration.leader_epoch
         return None if is_there else (topic.name, index)
+
+    def _refuse_if_offline(self, topic: str, index: int) -> None:
+        if (topic, index) in self.logs.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} is damaged here")
 
     def refuse_if_fenced(self) -> None:
         """A broker that knows it is fenced serves no client."""
@@ -268,7 +307,7 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes; allowed are {limit}")
         try:
             info = partition.append_as_leader(data, read_header(data), self.clock.wall_ms(), all_acks=True)
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             self.storage_failed(partition, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return info.next_offset
@@ -279,15 +318,31 @@ class ReplicaManager:
     async def read(self, topic: str, index: int, offset: int, max_bytes: int = 1 << 20) -> tuple[bytes, int]:
         """Whole batches from ``offset`` on up to the log end, uncommitted ones too; and the log end.
 
-        Below the log start it reads from there. Empty at the end.
+        Below the log start it reads from there. Empty at the end. KAFKA_STORAGE_ERROR if what is there is
+        damaged.
         """
         partition = self.by_name(topic, index)
-        start = max(offset, partition.log.log_start_offset)
-        piece = partition.read_replica(start, max_bytes, at_least_one=True)
-        end = partition.log.log_end_offset
-        if piece is None:
-            return b"", end
-        return await self.logs.run(lambda: piece.file.pread(piece.position, piece.size_bytes)), end
+        log = partition.log
+        start, cuts = max(offset, log.log_start_offset), log.truncation_count
+        try:
+            piece = partition.read_replica(start, max_bytes, at_least_one=True)
+            end = log.log_end_offset
+            return b"" if piece is None else await self.logs.run(partial(read_checked, piece)), end
+        except STORAGE_ERRORS as error:
+            if log.truncation_count != cuts:  # while it was being read: it belongs to another leader now
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} was cut") from error
+            self.storage_failed(partition, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def check_sent(self, partition: Partition, offset: int) -> None:
+        """A follower asks again for what it was sent: find out whether it is damaged."""
+        try:
+            piece = partition.read_replica(offset, self.config.replica_fetch_max_bytes, at_least_one=True)
+        except STORAGE_ERRORS as error:
+            self.storage_failed(partition, error)
+            return
+        if piece is not None:
+            self.spawn(self.scrubber.check_slice((partition.topic, partition.index), piece))
 
     # -- events of partitions ----------------------------------------------------------------------------
 
@@ -348,7 +403,8 @@ class ReplicaManager:
             self._drop(partition)
             partition = None
         if partition is None:
-            if self.node_id in registration.replicas or (topic.name, index) in self.logs.logs:
+            key = (topic.name, index)
+            if self.node_id in registration.replicas or key in self.logs.logs or key in self.logs.offline:
                 self._mark_dirty(topic, [index])
             return
         self._change_role(partition, registration)
@@ -377,8 +433,8 @@ class ReplicaManager:
         for listener in self._leadership_listeners:
             listener(partition.topic, partition.index, leader_epoch)
 
-    def _drop(self, partition: Partition) -> None:
-        """Serve it no more; its log goes when the worker comes to it."""
+    def _drop(self, partition: Partition, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """Serve it no more; its log goes when the worker comes to it. ``code`` is told to whoever waits."""
         del self._partitions[(partition.topic, partition.index)]
         del self._by_name[partition.topic][partition.index]
         del self._by_id[partition.topic_id][partition.index]
@@ -387,10 +443,13 @@ class ReplicaManager:
         self._unfollow(partition)
         was_leader = partition.is_leader
         partition.leader_id = None
-        partition.refuse_waiters(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.refuse_waiters(code)
         if was_leader:
             self._tell_leadership(partition, None)
-        self._dirty[(partition.topic, partition.index)] = None
+        self._mark_key_dirty((partition.topic, partition.index))
+
+    def _mark_key_dirty(self, key: TopicPartition) -> None:
+        self._dirty[key] = None
         self._work.set()
 
     def _mark_dirty(self, topic: TopicImage, indexes: Sequence[int] | range) -> None:
@@ -449,16 +508,21 @@ class ReplicaManager:
     async def _reconcile_some(self) -> None:
         keys = self._take_dirty()
         image = self.metadata.image
-        wanted = []
+        wanted, unwanted = [], []
         for topic_name, index in keys:
             topic = self._assigned(image, topic_name, index)
+            if (topic_name, index) in self.logs.offline and not await self._may_open(
+                topic, topic_name, index
+            ):
+                continue
             if topic is None:
                 self._openings.opened((topic_name, index))  # it never will be
                 if (topic_name, index) not in self._partitions:
-                    await self.logs.delete([(topic_name, index)])
+                    unwanted.append((topic_name, index))
             elif (topic_name, index) not in self._partitions:
                 config = build_log_config(image.topic_config(topic_name), self._topic_defaults)
                 wanted.append((topic_name, index, topic.id, config))
+        await self.logs.delete(unwanted)
         for opened in await self.logs.open_or_create(wanted):
             topic_name, index = opened.topic_partition
             topic = self._assigned(self.metadata.image, topic_name, index)
@@ -495,6 +559,18 @@ class ReplicaManager:
             self._dirty.pop(key, None)
         return keys
 
+    async def _may_open(self, topic: TopicImage | None, name: str, index: int) -> bool:
+        """Whether a log that is offline is done with: another may take its place, or none is wanted."""
+        await self.logs.set_aside_damaged((name, index))
+        offline = self.logs.offline[name, index]
+        if topic is None:
+            del self.logs.offline[name, index]
+            return False
+        if self._lost.may_begin_anew(offline, topic, index):
+            return True
+        self._lost.report()
+        return False
+
     def _assigned(self, image: MetadataImage, topic_name: str, index: int) -> TopicImage | None:
         topic = image.topic(topic_name)
         if topic is None or index >= len(topic.partitions):
@@ -503,8 +579,10 @@ class ReplicaManager:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every log that the image assigns to this broker is open."""
-        return not (self._changed or self._dirty or self._is_working)
+        """Whether every log that the image assigns to this broker is open, or lost to the controller's
+        knowledge.
+        """
+        return not (self._changed or self._dirty or self._is_working) and self._lost.is_settled
 
     @property
     def unapplied_since(self) -> int | None:

@@ -99,6 +99,10 @@ class CorruptLogError(Exception):
         self.reason = reason
 
 
+STORAGE_ERRORS = (OSError, CorruptLogError)
+"""After any of these a log must not be used again."""
+
+
 class CorruptCheckpointError(Exception):
     """A checkpoint or properties file that does not parse."""
 

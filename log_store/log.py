@@ -29,6 +29,7 @@ from pykraft.log_store.opening import LogParts, create_segment, open_parts
 from pykraft.log_store.reader import read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
+from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Buffer, Disk
 
@@ -47,6 +48,21 @@ __all__ = [
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
 """A partition directory with this ending is on its way out: remove it at start."""
+_MAX_NAME_BYTES = 255
+
+
+def renamed_directory(directory: str, suffix: str) -> str:
+    """The path of a partition directory with another ending; a topic's name too long for it is cut."""
+    parent, _, name = directory.rpartition("/")
+    topic, dash, index = name.rpartition("-")
+    ending = f"{dash}{index}{suffix}"
+    return f"{parent}/{topic[: _MAX_NAME_BYTES - len(ending)]}{ending}"
+
+
+def rename_directory(disk: Disk, directory: str, target: str) -> None:
+    """Rename a partition directory within its log directory, durably."""
+    disk.rename(directory, target)
+    disk.flush_dir(directory.rpartition("/")[0] or ".")
 
 
 class Log:
@@ -62,6 +78,7 @@ class Log:
         self.recovery_report = parts.report
         self._disk = disk
         self._config = config
+        self._compacted_offset = parts.compacted_offset
         self._use_segments(parts.segments)
         self._latest_epoch = parts.epochs.latest_epoch
         # Tokens by which a finished flush knows what changed meanwhile.
@@ -133,6 +150,11 @@ class Log:
     def size_bytes(self) -> int:
         """All segments together."""
         return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def truncation_count(self) -> int:
+        """How often the log was cut; what was to be read before may be something else since."""
+        return self._truncations
 
     @property
     def disk(self) -> Disk:
@@ -239,7 +261,32 @@ class Log:
                 f"offset {offset} of {self.name} is outside of [{self.log_start_offset}, {log_end}]",
             )
         bound = log_end if end_offset is None or end_offset > log_end else end_offset
-        return read_slice(self._segments, self._base_offsets, log_end, offset, bound, max_bytes, at_least_one)
+        piece = read_slice(
+            self._segments, self._base_offsets, log_end, offset, bound, max_bytes, at_least_one
+        )
+        if piece is not None and piece.base_offset > offset and not self.may_have_gap_at(offset):
+            reason = f"offset {offset} is missing, the next batch has offset {piece.base_offset}"
+            raise CorruptLogError(piece.file.path, piece.position, reason)
+        return piece
+
+    def may_have_gap_at(self, offset: int) -> bool:
+        """Whether compaction may have taken what was at an offset, here or where this log was copied from."""
+        return offset < self._compacted_offset or "compact" in self._config.cleanup_policy
+
+    def scrub_segment(self, base_offset: int) -> Scrub | None:
+        """The check of one segment as it is now; None if there is none at that offset any more."""
+        if base_offset not in self._base_offsets:
+            return None
+        index = self._base_offsets.index(base_offset)
+        segment, ends = self._segments[index], [*self._base_offsets[1:], self.log_end_offset]
+        has_gaps = self.may_have_gap_at(base_offset)
+        return Scrub(
+            self._disk, segment.path, base_offset, segment.size_bytes, ends[index], has_gaps=has_gaps
+        )
+
+    def has_file(self, path: str) -> bool:
+        """Whether a segment's file is a part of the log."""
+        return any(segment.path == path for segment in self._segments)
 
     def iter_headers(
         self,
@@ -457,11 +504,9 @@ class Log:
         Readers are not hurt: slices keep their file.
         """
         self._is_closed = True
-        parent = self.directory.rpartition("/")[0]
-        doomed = f"{self.directory}.{'0' * 32}{DELETED_DIRECTORY_SUFFIX}"
+        doomed = renamed_directory(self.directory, f".{'0' * 32}{DELETED_DIRECTORY_SUFFIX}")
         self._disk.remove_tree(doomed)
-        self._disk.rename(self.directory, doomed)
-        self._disk.flush_dir(parent or ".")
+        rename_directory(self._disk, self.directory, doomed)
         self._disk.remove_tree(doomed)
 
     def _is_unflushed(self) -> bool:

@@ -66,12 +66,22 @@ class OffsetIndex:
 
     def lookup(self, offset: int) -> int:
         """Position of the batch with the largest indexed last offset ≤ ``offset``; 0 if there is none."""
+        entry = self.lookup_entry(offset)
+        return 0 if entry is None else entry[1]
+
+    def lookup_entry(self, offset: int) -> tuple[int, int] | None:
+        """(last offset, position) of that batch."""
         relative = offset - self.base_offset
         if self._offsets is not None and self._positions is not None:
             index = bisect_right(self._offsets, relative)
-            return self._positions[index - 1] if index else 0
+            if not index:
+                return None
+            return self._offsets[index - 1] + self.base_offset, self._positions[index - 1]
         index = bisect_right(range(self.storage.count), relative, key=self._stored_offset)
-        return self._stored(index - 1)[1] if index else 0
+        if not index:
+            return None
+        relative, position = self._stored(index - 1)
+        return relative + self.base_offset, position
 
     @property
     def last_entry(self) -> tuple[int, int] | None:

@@ -24,6 +24,7 @@ class LogParts:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    compacted_offset: int
     report: RecoveryReport
     is_durable: bool
 
@@ -86,6 +87,7 @@ def open_parts(
         log_start_offset=start_offset,
         log_end_offset=end_offset,
         recovery_point=min(recovery_point, end_offset),
+        compacted_offset=compacted_offset,
         report=report,
         is_durable=is_durable,
     )

@@ -11,8 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
-from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, BatchHeader
-from pykraft.log_store.interface import LogSlice
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
+from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
+from pykraft.log_store.interface import CorruptLogError, LogSlice
 from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
 
@@ -78,6 +80,27 @@ def walk(
             if header.next_offset > bound:
                 return
             yield segment, position, header
+
+
+def read_checked(piece: LogSlice) -> bytes:
+    """The bytes of a slice that holds at least one whole batch; the last may be cut. Blocks.
+
+    :class:`CorruptLogError` if a batch is not as it was written.
+    """
+    path, data = piece.file.path, piece.file.pread(piece.position, piece.size_bytes)
+    if len(data) < piece.size_bytes:
+        raise CorruptLogError(path, piece.position + len(data), "the file ends here")
+    checked = 0
+    try:
+        for position, header in iter_batch_headers(data):
+            if header.magic != MAGIC or not crc_is_valid(data, position, header):
+                raise CorruptLogError(path, piece.position + position, "CRC does not match")
+            checked = position + header.size_bytes
+    except ProtocolError as error:
+        raise CorruptLogError(path, piece.position + checked, str(error)) from None
+    if checked == 0:
+        raise CorruptLogError(path, piece.position, "no whole batch begins here")
+    return data
 
 
 def _locate(segment: Segment, offset: int) -> tuple[int, int, int] | None:

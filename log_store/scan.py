@@ -70,9 +70,11 @@ class CheckedScan:
 
     __slots__ = ("_block", "_block_position", "_end", "_file", "bad", "epoch", "next_offset", "position")
 
-    def __init__(self, file: DiskFile, position: int, next_offset: int, epoch: int) -> None:
+    def __init__(
+        self, file: DiskFile, position: int, next_offset: int, epoch: int, *, end: int | None = None
+    ) -> None:
         self._file = file
-        self._end = file.size()
+        self._end = file.size() if end is None else min(end, file.size())
         self._block = b""
         self._block_position = position
         self.position = position

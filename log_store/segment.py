@@ -244,12 +244,6 @@ class Segment:
                 newest = (header.max_timestamp, header.last_offset)
         return newest
 
-    def _is_batch_at(self, last_offset: int, position: int) -> bool:
-        if position + HEADER_BYTES > self.size_bytes:
-            return False
-        header = BatchHeader._make(HEADER.unpack(self.file.pread(position, HEADER_BYTES)))
-        return header.last_offset == last_offset and header.batch_length >= MIN_LENGTH
-
     def truncate(self, position: int) -> None:
         """Cut the file of the growing segment; the caller has loaded it up to there."""
         if position < self.file.size():
@@ -290,12 +284,16 @@ class Segment:
     def find(self, offset: int) -> tuple[int, int, int] | None:
         """(position, base offset, size in bytes) of the first batch whose last offset is ≥ ``offset``.
 
-        Costs an index look-up and a scan of at most the index interval and one batch.
+        Costs an index look-up, which is checked, and a scan of at most the index interval and one batch.
         """
         if not self._indexes_checked:
             self.check_indexes()
         file = self.file
-        position = self.offset_index.lookup(offset)
+        entry = self.offset_index.lookup_entry(offset)
+        while entry is not None and not self._is_batch_at(*entry):
+            # Nobody checks every entry of an index; one that is wrong costs a longer scan.
+            entry = self.offset_index.lookup_entry(entry[0] - 1)
+        position = 0 if entry is None else entry[1]
         end = self.size_bytes
         while position < end:
             block = file.pread(position, READ_AHEAD_BYTES)
@@ -311,6 +309,25 @@ class Segment:
                 raise CorruptLogError(self.path, position, "batch header is cut short")
             position += at
         return None
+
+    def _is_batch_at(self, last_offset: int, position: int) -> bool:
+        """Whether a batch with this last offset stands there: what an index entry says."""
+        block = self.file.pread(position, _OFFSETS_BYTES) if position >= 0 else b""
+        if len(block) < _OFFSETS_BYTES:
+            return False
+        base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, 0)
+        return length >= MIN_LENGTH and bool(base_offset + last_offset_delta == last_offset)
+
+    def find_time(self, timestamp_ms: int) -> int:
+        """An offset below which no record is as late as ``timestamp_ms``, from the time index."""
+        while (entry := self.time_index.lookup_entry(timestamp_ms)) is not None:
+            found = self.find(entry[1])
+            if found is not None:
+                header = BatchHeader._make(HEADER.unpack(self.file.pread(found[0], HEADER_BYTES)))
+                if (header.max_timestamp, header.last_offset) == entry:
+                    return entry[1]
+            timestamp_ms = entry[0] - 1
+        return self.base_offset
 
     def check_indexes(self) -> None:
         """Rebuild the indexes of a sealed segment if they are missing or make no sense."""

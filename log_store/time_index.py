@@ -63,11 +63,18 @@ class TimeIndex:
 
     def lookup(self, timestamp_ms: int) -> int:
         """Offset of the entry with the largest timestamp ≤ ``timestamp_ms``; the base offset if none."""
+        entry = self.lookup_entry(timestamp_ms)
+        return self.base_offset if entry is None else entry[1]
+
+    def lookup_entry(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of that entry."""
         if self._entries is not None:
             index = bisect_right(self._entries, timestamp_ms, key=_timestamp_of)
-            return self.base_offset + (self._entries[index - 1][1] if index else 0)
-        index = bisect_right(range(self.storage.count), timestamp_ms, key=self._stored_timestamp)
-        return self.base_offset + (self._stored(index - 1)[1] if index else 0)
+            entry = self._entries[index - 1] if index else None
+        else:
+            index = bisect_right(range(self.storage.count), timestamp_ms, key=self._stored_timestamp)
+            entry = self._stored(index - 1) if index else None
+        return None if entry is None else (entry[0], entry[1] + self.base_offset)
 
     @property
     def last_entry(self) -> tuple[int, int] | None:

@@ -22,7 +22,7 @@ def first_at_or_after(
     for segment in segments:
         if segment.max_timestamp[0] < timestamp_ms:
             continue
-        found = segment.find(max(segment.time_index.lookup(timestamp_ms), log_start_offset))
+        found = segment.find(max(segment.find_time(timestamp_ms), log_start_offset))
         if found is None:
             continue
         for position, header in iter_headers(segment.file, found[0], segment.size_bytes):

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from pykraft.broker.alter_partition import ControllerAlterPartition
+from pykraft.broker.alter_partition import ControllerAlterPartition, ControllerLostReplicas
 from pykraft.broker.apis.table import make_apis, make_hot_handlers
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
@@ -114,6 +114,7 @@ class BrokerNode:
             clock,
             chance,
             self._fault,
+            lost_replicas=ControllerLostReplicas(config.node_id, self._lifecycle, channel),
         )
         self._replicas.wakeups.share(runtime.budget)
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)

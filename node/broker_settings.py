@@ -47,6 +47,7 @@ def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
         high_watermark_checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
         flush_offset_checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
+        log_scrub_bytes_per_second=config.integer("log.scrub.bytes.per.second"),
         fetch_max_bytes=config.integer("fetch.max.bytes"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         topic_defaults=config.topic_defaults,

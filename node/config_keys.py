@@ -90,6 +90,7 @@ BROKER_KEYS = _table(
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", _LONG, "5000", "How often high watermarks are written.", at_least(1)),
     ConfigKey("log.flush.offset.checkpoint.interval.ms", _INT, "60000", "How often recovery points are written.", at_least(1)),
     ConfigKey("log.retention.check.interval.ms", _LONG, "300000", "How often old segments are looked for.", at_least(1)),
+    ConfigKey("log.scrub.bytes.per.second", _LONG, "1048576", "How fast stored batches are read again to find damage, a pass an hour at most; 0 for never. Kafka has no such key.", at_least(0)),
     ConfigKey("fetch.max.bytes", _INT, "57671680", "The most bytes in one Fetch answer.", at_least(1024)),
     ConfigKey("socket.request.max.bytes", _INT, "104857600", "The largest request taken.", at_least(1)),
     MAX_CONNECTIONS,

@@ -1,9 +1,10 @@
 """DescribeLogDirs (35), versions 1-5.
 
 This broker's data directories, the size of their volumes, and the partitions asked for (null: all) with the
-bytes of their logs and how far a follower's end is behind the high watermark. A directory whose volume cannot
-be asked has KAFKA_STORAGE_ERROR; one that fails in use ends the broker instead. Partitions are not moved
-between directories, so there are no future replicas, and no directory is cordoned.
+bytes of their logs and how far a follower's end is behind the high watermark. A directory whose volume
+cannot be asked has KAFKA_STORAGE_ERROR; one that fails in use ends the broker instead. So has a partition's
+directory that is damaged and was set aside, which is named besides as long as its replica is offline.
+Partitions are not moved between directories, so there are no future replicas, and no directory is cordoned.
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ async def handle(
         wanted = {}
         for topic in request.topics:
             wanted.setdefault(topic.topic, set()).update(topic.partitions)
-    return DescribeLogDirsResponse(
-        results=[await _describe(services, log_dir, wanted) for log_dir in services.config.log_dirs]
-    )
+    results = [await _describe(services, log_dir, wanted) for log_dir in services.config.log_dirs]
+    return DescribeLogDirsResponse(results=results + await _describe_offline(services, wanted))
 
 
 async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
@@ -49,6 +49,26 @@ async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | Non
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
     )
+
+
+async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> list[DescribeLogDirsResult]:
+    logs, results = services.replicas.logs, []
+    for (topic, index), offline in sorted(logs.offline.items()):
+        if wanted is not None and index not in wanted.get(topic, ()):
+            continue
+        try:
+            size_bytes = await logs.offline_size_bytes(offline)
+        except OSError:
+            size_bytes = -1
+        partition = DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=-1)
+        results.append(
+            DescribeLogDirsResult(
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+                log_dir=offline.directory or f"{offline.log_dir}/{topic}-{index}",
+                topics=[DescribeLogDirsTopic(name=topic, partitions=[partition])],
+            )
+        )
+    return results
 
 
 def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> list[DescribeLogDirsTopic]:

@@ -27,7 +27,7 @@ from pykraft.kafka_protocol.fetch_fast import (
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.interface import CorruptLogError, LogSlice
+from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
 
 _NONE = int(ErrorCode.NONE)
 _READ_COMMITTED = 1
@@ -105,6 +105,8 @@ class FetchHandler:
                     if self._diverging(partition, replica_id, asked) is None:
                         self._check_incarnation(replica_id, broker_epoch)
                         partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
+                        if partition.followers[replica_id].is_in_doubt(asked.fetch_offset):
+                            replicas.check_sent(partition, asked.fetch_offset)
                 except KafkaError:
                     continue
                 if replica_id not in partition.isr.committed:
@@ -170,6 +172,8 @@ class FetchHandler:
                         if records is not None:
                             total += records.size_bytes
                             left -= records.size_bytes
+                            if is_replica:
+                                partition.followers[request.replica_id].sent_offset = asked.fetch_offset
                 except KafkaError as error:
                     is_final = True
                     results.append(self._error(topic, asked, error))
@@ -192,7 +196,7 @@ class FetchHandler:
         read = partition.read_replica if is_replica else partition.read_committed
         try:
             return read(offset, max(limit, 0), at_least_one=at_least_one)
-        except (OSError, CorruptLogError) as error:
+        except STORAGE_ERRORS as error:
             self.replicas.storage_failed(partition, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 

@@ -34,7 +34,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.interface import STORAGE_ERRORS
 
 CONSUMER = -1
 
@@ -97,7 +97,7 @@ def _answer(
 def _find(replicas: ReplicaManager, partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
     try:
         return find_offset(partition, timestamp, is_replica=is_replica)
-    except (OSError, CorruptLogError) as error:
+    except STORAGE_ERRORS as error:
         replicas.storage_failed(partition, error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 

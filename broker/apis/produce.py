@@ -32,6 +32,7 @@ from pykraft.kafka_protocol.produce_fast import (
     parse_produce_request,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.interface import STORAGE_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +266,7 @@ class _Production:
             base_offset, next_offset, append_time_ms, _ = partition.append_as_leader(
                 batch.records, batch.header, self._now_ms, all_acks=self._acks == ACKS_ALL
             )
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             self._replicas.storage_failed(partition, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if self._acks != ACKS_ALL:

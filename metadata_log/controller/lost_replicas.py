@@ -1,9 +1,10 @@
 """ReportLostReplicas: a broker says that logs of its own are damaged.
 
-A replica without its log must not lead, and nothing may count as stored by it, before it has copied everything
-anew: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader epoch makes void
-what it fetched with the old log: fetches on their way, and proposals of the leader that rest on them. Only when
-the broker has applied that record it begins anew. A report may come twice; it is true twice.
+A replica without its log must not lead, and nothing may count as stored by it, before it has copied
+everything anew: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader
+epoch makes void what it fetched with the old log: fetches on their way, and proposals of the leader that
+rest on them. Only when the broker has applied that record it begins anew. A report may come twice; it is
+true twice.
 """
 
 from __future__ import annotations

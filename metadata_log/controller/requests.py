@@ -117,7 +117,9 @@ class AlterPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class ReportLostReplicasRequest:
-    """A broker found the logs of these replicas of its own, (topic id, index), damaged and serves them no more."""
+    """A broker found the logs of these replicas of its own, (topic id, index), damaged and serves them no
+    more.
+    """
 
     broker_id: int
     broker_epoch: int

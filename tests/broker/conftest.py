@@ -18,6 +18,7 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.listener import KafkaListener
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager
+from pykraft.broker.ports import LostReplicaAnswer
 from pykraft.broker.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
@@ -36,6 +37,10 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tcp import StreamRuntime
 
 TOPIC_ID = b"0123456789abcdef"
+
+
+def id_of(topic: str) -> Any:
+    return TOPIC_ID if topic == "t" else topic.encode()[:16].ljust(16, b"_")
 
 
 class Lease:
@@ -60,6 +65,7 @@ class Controller:
         self.requests = 0
         self.refuse: ErrorCode | None = None
         self.silent = False
+        self.lost: list[tuple[int, str]] = []
 
     def register(self, broker: DataBroker, epoch: int) -> None:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
@@ -95,9 +101,7 @@ class Controller:
     ) -> None:
         """Create topic ``topic`` with one partition, or change it; everyone is told."""
         known = self.image.topic(topic)
-        # The first one has the id that clients name who ask by id.
-        new_id = topic.encode().rjust(16, b"-") if self.image.topics_by_id else TOPIC_ID
-        image = TopicImage(topic, known.id if known else new_id, (registration,))  # type: ignore[arg-type]
+        image = TopicImage(topic, known.id if known else id_of(topic), (registration,))
         fields: dict[str, Any] = {
             "topics_by_id": self.image.topics_by_id.set(image.id, image),
             "topic_ids": self.image.topic_ids.set(topic, image.id),
@@ -192,6 +196,40 @@ def _members(change: PartitionIsrChange) -> tuple[int, ...]:
     return tuple(member.broker_id for member in change.new_isr)
 
 
+class LostReplicasOf:
+    """What one broker reports as lost leaves the ISR, as the real controller has it."""
+
+    def __init__(self, node_id: int, controller: Controller) -> None:
+        self._node_id = node_id
+        self._controller = controller
+
+    async def report_lost_replicas(self, replicas: Sequence[tuple[bytes, int]]) -> list[LostReplicaAnswer]:
+        controller = self._controller
+        if controller.silent:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        answers = []
+        for topic_id, index in replicas:
+            topic = controller.image.topic_by_id(topic_id)  # type: ignore[arg-type]
+            assert topic is not None and index == 0
+            controller.lost.append((self._node_id, topic.name))
+            old = controller.partition(topic.name)
+            isr = tuple(id for id in old.isr if id != self._node_id)
+            leader = old.leader if old.leader in isr else (isr or (-1,))[0]
+            new = PartitionRegistration(
+                old.replicas,
+                isr,
+                leader,
+                old.leader_epoch + 1,
+                old.partition_epoch + 1,
+                lost=(self._node_id,),
+            )
+            controller.set_partition(new, topic=topic.name)
+            answers.append(
+                LostReplicaAnswer(topic_id, index, ErrorCode.NONE, new.partition_epoch)  # type: ignore[arg-type]
+            )
+        return answers
+
+
 class DataBroker:
     """One broker's data plane."""
 
@@ -226,6 +264,7 @@ class DataBroker:
             SystemClock(),
             random.Random(node_id),
             lambda what, error: self.faults.append(f"{what}: {error!r}"),
+            lost_replicas=LostReplicasOf(node_id, controller),  # type: ignore[arg-type]
         )
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
         self.replicas.set_fetchers(self.fetchers)
@@ -308,7 +347,7 @@ class DataClient:
         topic: str = "t",
     ) -> None:
         data = [produce.PartitionProduceData(index=0, records=batch)]
-        key = {"topic_id": TOPIC_ID} if version >= 13 else {"name": topic}
+        key = {"topic_id": id_of(topic)} if version >= 13 else {"name": topic}
         topics = [produce.TopicProduceData(partition_data=data, **key)]
         request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
         self.send(request, version, produce.ProduceResponse)
@@ -333,7 +372,7 @@ class DataClient:
         partition = fetch.FetchPartition(
             partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
         )
-        key = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": topic}
+        key = {"topic_id": id_of(topic)} if version >= 13 else {"topic": topic}
         request = fetch.FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,

@@ -35,7 +35,7 @@ def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane:
     data_plane.run(body)
 
 
-def test_damage_met_while_reading_is_a_storage_error_and_halts_the_node(data_plane: Any) -> None:
+def test_damage_met_while_reading_is_a_storage_error_and_takes_the_replica_offline(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -46,8 +46,9 @@ def test_damage_met_while_reading_is_a_storage_error_and_halts_the_node(data_pla
             broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
             result = await client.fetch(1)
             assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert len(broker.faults) == 1 and "corrupt" in broker.faults[0]
-            broker.faults.clear()
+            assert "corrupt" in broker.logs.offline["t", 0].reason
+            for answer in (await client.fetch(1), await client.produce(data_plane.batch(b"v"))):
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     data_plane.run(body)
 
@@ -146,7 +147,7 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
     data_plane.run(body)
 
 
-def test_damage_met_by_a_look_up_halts_the_node_too(data_plane: Any) -> None:
+def test_damage_met_by_a_look_up_takes_the_replica_offline_too(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -161,8 +162,7 @@ def test_damage_met_by_a_look_up_halts_the_node_too(data_plane: Any) -> None:
             )
             response = await list_offsets.handle(broker.services, RequestContext(), request, 9)
             assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert len(broker.faults) == 1 and "corrupt" in broker.faults[0]
-            broker.faults.clear()
+            assert "corrupt" in broker.logs.offline["t", 0].reason
 
     data_plane.run(body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,6 +217,20 @@ def test_truncation_forgets_the_producers_of_the_tail_only() -> None:
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=2).base_offset == 2
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=3).base_offset == 3
+
+
+def test_follower_takes_no_gap_that_compaction_cannot_have_made() -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    data = batch(b"rotten offset")
+    assign_offset(data, 0, 1 << 20, 0)
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(memoryview(data), 0)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert partition.log.log_end_offset == 0
+    partition.log.config = replace(partition.log.config, cleanup_policy=frozenset({"compact"}))
+    partition.append_as_follower(memoryview(data), 0)
+    assert partition.log.log_end_offset == (1 << 20) + 1
 
 
 def test_follower_keeps_nothing_of_a_damaged_response_and_skips_what_it_has() -> None:

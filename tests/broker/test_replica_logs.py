@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from typing import Any
 
@@ -14,7 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
-from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 
@@ -59,21 +60,34 @@ def test_clean_stop_is_told_from_a_crash(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_damage_in_the_flushed_part_refuses_to_start_and_says_where(data_plane: Any) -> None:
+def test_damage_in_the_flushed_part_costs_one_log_and_says_where(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
         await logs.start()
         config = build_log_config({"segment.bytes": str(1 << 20)}, {})
-        (opened,) = await logs.open_or_create([("t", 0, ID, config)])
-        import dataclasses
-
+        opened, other = await logs.open_or_create([("t", 0, ID, config), ("u", 0, OTHER_ID, config)])
         opened.log.config = dataclasses.replace(config, segment_bytes=300)
         fill(opened.log, 12)
+        fill(other.log, 3)
         logs.abandon()
         disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
-        with pytest.raises(CorruptLogError, match="00000000000000000000"):
-            await manager(disk).start()
+        held = sorted(disk.list("/d/t-0"))
+        again = manager(disk)
+        await again.start()
+        offline = again.offline["t", 0]
+        assert "00000000000000000000.log is corrupt at position 0: CRC does not match" in offline.reason
+        assert offline.topic_id == ID and offline.directory == "/d/t-0.00000000-damaged"
+        assert set(held) <= set(disk.list(offline.directory))
+        assert list(again.logs) == [("u", 0)] and again.logs["u", 0].log.log_end_offset == 3
+        third = manager(disk)
+        await third.start()
+        assert third.offline["t", 0].directory == offline.directory, "nobody has begun anew yet"
+        await third.open_or_create([("t", 0, ID, config)])
+        await third.stop(1, {})
+        fourth = manager(disk)
+        await fourth.start()
+        assert not fourth.offline and ("t", 0) in fourth.logs
 
     data_plane.run(body)
 
@@ -88,8 +102,10 @@ def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane:
         await logs.open_or_create([("t", 0, ID, CONFIG)])
         logs.abandon()
         disk.remove("/d/t-0/partition.metadata")
-        with pytest.raises(CorruptLogError, match="is missing"):
-            await manager(disk).start()
+        again = manager(disk)
+        await again.start()
+        assert "partition.metadata is corrupt at position 0: is missing" in again.offline["t", 0].reason
+        assert disk.exists("/d/t-0.00000000-damaged/00000000000000000000.log")
 
     data_plane.run(body)
 

@@ -15,6 +15,7 @@ from pykraft.log_store.log import Log, LogConfig, LogSlice
 from pykraft.log_store.spy import SpyDisk
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+COMPACT = frozenset({"delete", "compact"})
 
 
 def _bytes(found: LogSlice | None) -> bytes:
@@ -116,8 +117,21 @@ def test_slices_do_not_cross_segments_and_successive_reads_do(place: Any, fill: 
     assert read == b"".join(batch.data for batch in batches)
 
 
+def test_gap_that_compaction_cannot_have_made_is_damage(place: Any, make_batch: Any) -> None:
+    log = place.open(SMALL)
+    for offset in (0, 1, 5, 6):
+        batch = make_batch(offset)
+        log.append(batch.data, [batch.header], now_ms=0)
+    for offset in (0, 1, 5, 6):
+        assert log.read(offset, 1).base_offset == offset
+    for offset in (2, 4):
+        with pytest.raises(CorruptLogError, match=f"offset {offset} is missing, the next batch has offset 5"):
+            log.read(offset, 1)
+
+
 def test_gaps_in_offsets_are_read_over(place: Any, make_batch: Any) -> None:
-    log = place.open(LogConfig(segment_bytes=250, index_interval_bytes=50))
+    config = LogConfig(segment_bytes=250, index_interval_bytes=50, cleanup_policy=COMPACT)
+    log = place.open(config)
     offsets = [0, 7, 8, 30, 31, 32, 100]
     for offset in offsets:
         batch = make_batch(offset)
@@ -125,7 +139,7 @@ def test_gaps_in_offsets_are_read_over(place: Any, make_batch: Any) -> None:
     for clean in (None, True):
         if clean:
             log.close()
-            log = place.open(LogConfig(segment_bytes=250, index_interval_bytes=50), clean=True)
+            log = place.open(config, clean=True)
         for offset in range(101):
             found = log.read(offset, 1)
             assert found is not None
@@ -166,7 +180,7 @@ def test_segment_rolls_when_its_index_is_full(place: Any, fill: Any) -> None:
 
 
 def test_segment_rolls_where_relative_offsets_would_overflow(place: Any, make_batch: Any) -> None:
-    log = place.open(LogConfig(index_interval_bytes=1))
+    log = place.open(LogConfig(index_interval_bytes=1, cleanup_policy=COMPACT))
     far = (1 << 31) + 5
     for offset in (0, 1, 1 << 31, far, far + (1 << 32)):
         batch = make_batch(offset)
@@ -389,9 +403,8 @@ def test_any_read_gives_the_stored_bytes(
     from pykraft.log_store.memory import MemoryDisk
 
     disk = MemoryDisk()
-    log = Log.open(
-        disk, "/t-0", LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval), now_ms=0
-    )
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, cleanup_policy=COMPACT)
+    log = Log.open(disk, "/t-0", config, now_ms=0)
     batches = []
     for records, value_bytes, gap in sizes:
         batch = make_batch(log.log_end_offset + gap, records=records, value_bytes=value_bytes)

@@ -19,7 +19,7 @@ import pytest
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin_results import ElectionType, NewTopic
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
@@ -251,6 +251,29 @@ def test_damage_is_refused_by_name_and_left_as_it_was(site: Site, case: str) -> 
     assert message in str(refused.value) and str(named) in str(refused.value)
     after = site.files()
     assert {path: after.get(path) for path in before} == before
+
+
+def test_damaged_partition_costs_that_partition_until_somebody_lets_it_begin_empty(site: Site) -> None:
+    (directory,) = [*site.first.glob("t1-0"), *site.second.glob("t1-0")]
+    flip_a_byte(directory / "partition.metadata", 15)
+
+    def work() -> None:
+        with AdminClient(site.broker) as admin:
+
+            def leader(topic: str) -> int | None:
+                return admin.describe_topics([topic])[0].partitions[0].leader
+
+            wait_until("the other partition is led again", lambda: leader("t2") == 1, 10)
+            (lost,) = admin.describe_topics(["t1"])[0].partitions
+            assert (lost.leader, lost.isr, lost.offline_replicas) == (None, (), (1,))
+            (outcome,) = admin.elect_leaders(ElectionType.UNCLEAN, [("t1", 0)])
+            assert outcome.error is None
+            (begun,) = admin.describe_topics(["t1"])[0].partitions
+            assert (begun.leader, begun.isr, begun.offline_replicas) == (1, (1,), ())
+            wait_until("the partition begins anew", directory.is_dir, 10)
+
+    assert asyncio.run(run_node(site, work)) == []
+    assert (directory.parent / "t1-0.00000000-damaged" / "partition.metadata").exists()
 
 
 @pytest.mark.parametrize("site", [True], indirect=True)

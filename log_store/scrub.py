@@ -1,0 +1,65 @@
+"""The scrub of one segment, a step at a time: every batch is what was written, and they follow on each other.
+
+A CRC does not cover the base offset, the leader epoch and the length of its batch; that offsets leave no
+gap, and epochs do not fall, shows what it does not. Reads through a descriptor of its own, so that it can
+run in a thread.
+"""
+
+from __future__ import annotations
+
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.scan import CheckedScan
+from pykraft.runtime.disk import Disk
+
+STEP_BYTES = 256 * 1024
+
+
+class Scrub:
+    """``end`` and ``end_offset``: where the segment ends. ``has_gaps``: compaction may have left some in
+    it.
+    """
+
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, end: int, end_offset: int, *, has_gaps: bool
+    ) -> None:
+        self.step_bytes = 0
+        self._disk = disk
+        self._path = path
+        self._position = 0
+        self._next_offset = base_offset
+        self._epoch = -1
+        self._end = end
+        self._end_offset = end_offset
+        self._has_gaps = has_gaps
+
+    @property
+    def is_done(self) -> bool:
+        return self._position >= self._end
+
+    def step(self) -> None:
+        """Check some more; :class:`CorruptLogError` says where something is wrong. Blocks."""
+        file = self._disk.open(self._path, create=False)
+        try:
+            begin = self._position
+            scan = CheckedScan(file, begin, self._next_offset, self._epoch, end=self._end)
+            for _, header in scan:
+                if not self._has_gaps and header.base_offset != self._next_offset:
+                    raise CorruptLogError(
+                        self._path,
+                        self._position,
+                        f"batch of offset {header.base_offset}, expected {self._next_offset}",
+                    )
+                self._position += header.size_bytes
+                self._next_offset, self._epoch = header.next_offset, header.partition_leader_epoch
+                if self._position - begin >= STEP_BYTES:
+                    break
+            if scan.bad is not None:
+                raise CorruptLogError(self._path, scan.bad.position, scan.bad.reason)
+            if self._position == begin:
+                raise CorruptLogError(self._path, begin, f"the file ends here, it had {self._end} bytes")
+            self.step_bytes = self._position - begin
+        finally:
+            file.close()
+        if self.is_done and not self._has_gaps and self._next_offset != self._end_offset:
+            reason = f"ends at offset {self._next_offset}, not {self._end_offset}"
+            raise CorruptLogError(self._path, self._position, reason)

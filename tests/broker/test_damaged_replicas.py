@@ -1,0 +1,391 @@
+"""A damaged log costs one replica: it leaves the ISR, is set aside, and is copied anew from the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis import describe_log_dirs
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.log import renamed_directory
+from pykraft.log_store.memory import MemoryDisk
+
+SEGMENTS = {"segment.bytes": str(1 << 20)}
+CLOSED, NEWEST = f"{3:020d}", f"{9:020d}"
+
+
+def values(count: int, start: int = 0) -> list[bytes]:
+    return [b"%03d" % number + b"v" * 50 for number in range(start, start + count)]
+
+
+async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: str = "t") -> None:
+    """One batch a value, three batches a segment on every replica."""
+    client = await cluster.client(leader)
+    for number, value in enumerate(values(count)):
+        if number % 3 == 0:
+            for broker in cluster.brokers.values():
+                partition = broker.replicas.find(topic, 0)
+                if partition is not None and broker.node_id in cluster.controller.brokers:
+                    partition.log.roll(0)
+        result = await client.produce(data_plane.batch(value), topic=topic)
+        assert result.error_code == ErrorCode.NONE
+        await data_plane.until(
+            lambda number=number: all(  # type: ignore[misc]
+                broker.replicas.find(topic, 0) is None
+                or broker.replicas.find(topic, 0).log.log_end_offset == number + 1
+                for broker in cluster.brokers.values()
+            )
+        )
+
+
+async def read_all(cluster: Any, data_plane: Any, node_id: int, topic: str = "t") -> list[bytes]:
+    client = await cluster.client(node_id)
+    found: list[bytes] = []
+    while True:
+        result = await client.fetch(len(found), topic=topic)
+        assert result.error_code == ErrorCode.NONE
+        more = data_plane.values(result.records)
+        if not more:
+            return found
+        found += more
+
+
+def cut(disk: MemoryDisk, path: str, size_bytes: int) -> None:
+    disk.write_atomic(path, disk.read(path)[:size_bytes])
+
+
+def flip(position: int) -> Callable[[MemoryDisk, str], None]:
+    return lambda disk, path: disk.flip_bit(path, position, 6)
+
+
+def half(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, len(disk.read(path)) // 2)
+
+
+def empty(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, 0)
+
+
+def missing(disk: MemoryDisk, path: str) -> None:
+    disk.remove(path)
+
+
+def first_batch_only(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, 12 + int.from_bytes(disk.read(path)[8:12], "big"))
+
+
+# What is damaged, how, and whether the replica has to be copied anew (or can be put right, or needs not be).
+DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
+    "closed segment removed": (f"t-0/{CLOSED}.log", missing, True),
+    "closed segment cut at a batch": (f"t-0/{CLOSED}.log", first_batch_only, True),
+    "closed segment cut within a batch": (f"t-0/{CLOSED}.log", half, True),
+    "closed segment emptied": (f"t-0/{CLOSED}.log", empty, True),
+    "closed segment, a flipped length": (f"t-0/{CLOSED}.log", flip(8), True),
+    "oldest segment removed": (f"t-0/{0:020d}.log", missing, True),
+    "newest segment cut at a batch": (f"t-0/{NEWEST}.log", first_batch_only, True),
+    "newest segment cut within a batch": (f"t-0/{NEWEST}.log", half, True),
+    "newest segment, a flipped length": (f"t-0/{NEWEST}.log", flip(8), True),
+    "newest segment removed": (f"t-0/{NEWEST}.log", missing, True),
+    "topic id flipped": ("t-0/partition.metadata", flip(25), True),
+    "topic id cut": ("t-0/partition.metadata", half, True),
+    "topic id emptied": ("t-0/partition.metadata", empty, True),
+    "topic id removed": ("t-0/partition.metadata", missing, True),
+    "epochs flipped": ("t-0/leader-epoch-checkpoint", flip(4), False),
+    "epochs cut": ("t-0/leader-epoch-checkpoint", half, False),
+    "epochs removed": ("t-0/leader-epoch-checkpoint", missing, False),
+    "index flipped": (f"t-0/{CLOSED}.index", flip(0), False),
+    "index cut": (f"t-0/{CLOSED}.index", half, False),
+    "index removed": (f"t-0/{CLOSED}.index", missing, False),
+    "time index flipped": (f"t-0/{CLOSED}.timeindex", flip(0), False),
+    "time index cut": (f"t-0/{CLOSED}.timeindex", half, False),
+    "time index removed": (f"t-0/{CLOSED}.timeindex", missing, False),
+    "recovery points flipped": ("recovery-point-offset-checkpoint", flip(0), False),
+    "recovery points cut": ("recovery-point-offset-checkpoint", half, False),
+    "recovery points removed": ("recovery-point-offset-checkpoint", missing, False),
+    "high watermarks flipped": ("replication-offset-checkpoint", flip(2), False),
+    "high watermarks cut": ("replication-offset-checkpoint", half, False),
+    "high watermarks removed": ("replication-offset-checkpoint", missing, False),
+    "log starts flipped": ("log-start-offset-checkpoint", flip(0), False),
+    "log starts cut": ("log-start-offset-checkpoint", half, False),
+    "log starts removed": ("log-start-offset-checkpoint", missing, False),
+    "mark of an orderly stop emptied": (".kafka_cleanshutdown", empty, False),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(data_plane: Any, case: str) -> None:
+    name, damage, is_lost = DAMAGES[case]
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, 3) as cluster:
+            await cluster.create(1, 2, 3, configs={**SEGMENTS, "index.interval.bytes": "1"})
+            await cluster.create(1, 2, 3, topic="u")
+            await fill(cluster, data_plane, 1, 12)
+            await fill(cluster, data_plane, 1, 3, topic="u")
+            await cluster.brokers[2].stop()
+            disk = cluster.disks[2]
+            damage(disk, f"/d2/{name}")
+            before = disk.read(f"/d2/{name}") if disk.exists(f"/d2/{name}") else None
+            broker = await cluster.start(2)
+            await data_plane.until(lambda: broker.replicas.is_settled)
+            assert cluster.controller.lost == ([(2, "t")] if is_lost else [])
+            await data_plane.until(lambda: in_sync(cluster, 2, 12) and in_sync(cluster, 2, 3, "u"))
+            for topic in ("t", "u"):
+                cluster.controller.elect(2, (1, 2, 3), topic=topic)
+            await data_plane.until(lambda: cluster.partition(2).is_leader)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 12)
+            assert await read_all(cluster, data_plane, 2) == values(12)
+            assert await read_all(cluster, data_plane, 2, "u") == values(3)
+            if is_lost and before is not None:
+                assert disk.read(f"/d2/t-0.00000000-damaged/{name.rpartition('/')[2]}") == before
+
+    data_plane.run(body)
+
+
+def in_sync(cluster: Any, node_id: int, end_offset: int, topic: str = "t") -> bool:
+    partition = cluster.brokers[node_id].replicas.find(topic, 0)
+    isr = cluster.controller.partition(topic).isr
+    return partition is not None and partition.log.log_end_offset == end_offset and node_id in isr
+
+
+@pytest.mark.parametrize(
+    "damage", [flip(8), flip(100), half, missing], ids=["length", "crc", "cut", "missing"]
+)
+def test_leader_whose_closed_segment_rots_while_it_runs_is_replaced(data_plane: Any, damage: Any) -> None:
+    """Found by a follower that has to copy it."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, replica_fetch_max_bytes=200) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            damage(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            for segment in cluster.partition(1).log._segments[:-1]:
+                segment.close()  # as if it had not been read for long
+            await cluster.start(3)
+            old = cluster.controller.partition()
+            cluster.controller.set_partition(
+                replace(old, replicas=(1, 2, 3), partition_epoch=old.partition_epoch + 1)
+            )
+            await data_plane.until(lambda: in_sync(cluster, 3, 12) and in_sync(cluster, 1, 12))
+            assert cluster.controller.lost == [(1, "t")]
+            assert cluster.controller.partition().leader == 2
+            cluster.controller.elect(1, (1, 2, 3))
+            await data_plane.until(lambda: cluster.partition(1).high_watermark == 12)
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
+def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await fill(cluster, data_plane, 1, 6)
+            broker, controller = cluster.brokers[2], cluster.controller
+            controller.silent = True
+            cluster.partition(2).log._active.file.truncate(10)
+            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            await data_plane.until(lambda: broker.disk.is_dir("/d2/t-0.00000000-damaged"))
+            assert not broker.replicas.is_settled, "the controller does not know yet"
+            for epoch in range(3):
+                controller.elect(1, (1, 2))
+                await asyncio.sleep(0)
+                assert broker.replicas.find("t", 0) is None and not broker.disk.is_dir("/d2/t-0"), epoch
+            controller.silent = False
+            await data_plane.until(lambda: in_sync(cluster, 2, 6))
+            assert controller.lost == [(2, "t")]
+
+    data_plane.run(body)
+
+
+def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            await cluster.create(1, topic="u")
+            await fill(cluster, data_plane, 1, 6)
+            await cluster.brokers[1].stop()
+            missing(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            broker = await cluster.start(1)
+            await data_plane.until(lambda: broker.replicas.is_settled)
+            assert cluster.controller.partition().leader == -1
+            client = await cluster.client(1)
+            assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await client.produce(data_plane.batch(b"w"), topic="u")).error_code == ErrorCode.NONE
+            services: Any = SimpleNamespace(replicas=broker.replicas, config=broker.config)
+            request = DescribeLogDirsRequest(topics=None)
+            answer: Any = await describe_log_dirs.handle(services, RequestContext(), request, 4)
+            whole, damaged = answer.results
+            assert [topic.name for topic in whole.topics] == ["u"]
+            assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert damaged.log_dir == "/d1/t-0.00000000-damaged"
+            assert damaged.topics[0].name == "t" and damaged.topics[0].partitions[0].partition_size > 0
+            await broker.stop()
+            broker = await cluster.start(1)
+            await data_plane.until(lambda: broker.replicas.is_settled)
+            assert broker.replicas.find("t", 0) is None, "a restart is no operator"
+            cluster.controller.elect(1, (1,))
+            await data_plane.until(lambda: broker.replicas.find("t", 0) is not None)
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"w"))).base_offset == 0
+            assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    "rot",
+    [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing],
+    ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing"],
+)
+def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await cluster.create(1, 2, topic="u")
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            await broker.replicas.scrubber.scrub_all()
+            assert not broker.logs.offline
+            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            await broker.replicas.scrubber.scrub_all()
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.lost == [(1, "t")]
+            assert cluster.controller.partition().leader == 2
+            assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
+
+    data_plane.run(body)
+
+
+def test_scrub_does_not_take_a_truncation_or_a_deletion_for_damage(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={**SEGMENTS, "retention.ms": "1000"})
+            await fill(cluster, data_plane, 1, 12)
+            log, scrubber = cluster.partition(1).log, cluster.brokers[1].replicas.scrubber
+            opened = cluster.brokers[1].logs.logs["t", 0]
+            newest = log.scrub_segment(9)
+            oldest = log.scrub_segment(0)
+            assert newest is not None and oldest is not None
+            log.truncate_to(10)
+            while await scrubber._is_sound(("t", 0), opened, 0, newest.step):
+                assert not newest.is_done
+            cuts = log.truncation_count
+            assert log.retire_old_segments(cluster.brokers[1].replicas.clock.wall_ms(), limit_offset=9)
+            log.delete_retired_segments(log.log_start_offset)
+            assert not await scrubber._is_sound(("t", 0), opened, cuts, oldest.step)
+            assert not cluster.brokers[1].logs.offline
+
+    data_plane.run(body)
+
+
+def test_index_entry_that_is_wrong_leads_nobody_astray(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        async with data_plane.cluster(1, disks={1: disk}) as cluster:
+            await cluster.create(1, configs={"index.interval.bytes": "0", "segment.bytes": str(1 << 20)})
+            client = await cluster.client(1)
+            for number, value in enumerate(values(30)):
+                batch = data_plane.batch(value, timestamp_ms=1_700_000_000_000 + number)
+                assert (await client.produce(batch)).error_code == ErrorCode.NONE
+            partition = cluster.partition(1)
+            partition.log.roll(0)
+            size = len(disk.read(f"/d1/t-0/{0:020d}.index"))
+            assert size >= 20 * 8
+            for position in range(8, size - 8):
+                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
+                for offset in range(position // 8, min(30, position // 8 + 4)):
+                    found = partition.log.read(offset, 1)
+                    assert found is not None and found.base_offset == offset
+                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
+            size = len(disk.read(f"/d1/t-0/{0:020d}.timeindex"))
+            for position in range(12, size - 12):
+                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
+                for number in range(position // 12, min(30, position // 12 + 4)):
+                    at = partition.log.lookup_timestamp(1_700_000_000_000 + number)
+                    assert at is not None and at.offset == number
+                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
+
+    data_plane.run(body)
+
+
+def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            flip(100)(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            assert (await broker.replicas.read("t", 0, 0))[1] == 12
+            with pytest.raises(KafkaError) as raised:
+                await broker.replicas.read("t", 0, 3)
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.partition().leader == 2
+
+    data_plane.run(body)
+
+
+def test_file_that_vanishes_before_a_flush_costs_its_replica_only(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            log = cluster.partition(1).log
+            for segment in log._segments[:-1]:
+                segment.close()
+            missing(cluster.disks[1], log._segments[1].path)
+            await cluster.brokers[1].logs.flush(("t", 0))
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.lost == [(1, "t")]
+
+    data_plane.run(body)
+
+
+def test_file_that_is_missed_at_the_stop_is_told_at_the_next_start(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            log = cluster.partition(2).log
+            for segment in log._segments[:-1]:
+                segment.close()
+            missing(cluster.disks[2], log._segments[1].path)
+            await cluster.brokers[2].stop()
+            await cluster.start(2)
+            await data_plane.until(lambda: in_sync(cluster, 2, 12))
+            assert cluster.controller.lost == [(2, "t")]
+
+    data_plane.run(body)
+
+
+def test_many_damaged_replicas_are_reported_together(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            topics = [f"t{number}" for number in range(20)]
+            for topic in topics:
+                await cluster.create(1, 2, topic=topic)
+            await cluster.brokers[2].stop()
+            for topic in topics:
+                disk = cluster.disks[2]
+                disk.write_atomic(f"/d2/{topic}-0/partition.metadata", b"rot")
+            broker = await cluster.start(2)
+            await data_plane.until(lambda: all(in_sync(cluster, 2, 0, topic) for topic in topics))
+            assert sorted(cluster.controller.lost) == sorted((2, topic) for topic in topics)
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_long_names_are_cut_where_a_directory_gets_another_ending() -> None:
+    for suffix in ("." + "0" * 32 + "-delete", ".00000000-damaged", "." + "f" * 32 + "-stray"):
+        path = renamed_directory("/d/" + "n" * 249 + "-12", suffix)
+        assert path.endswith("n-12" + suffix) and len(path.rpartition("/")[2]) == 255
+        assert renamed_directory("/d/t-0", suffix) == "/d/t-0" + suffix
