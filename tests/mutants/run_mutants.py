@@ -136,6 +136,22 @@ SUITES = {
         seeds=("60", "5"),
         directed=("--no-directed",),
     ),
+    # Damage: what a start, a reader, a follower and the scrub must find, and what must come of it.
+    "logs": Suite(
+        SERVER,
+        (
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *(str(ROOT / "tests" / "log_store"), str(ROOT / "tests" / "metadata_log" / "test_lost_logs.py")),
+            *(
+                str(ROOT / "tests" / "broker" / f"test_{name}.py")
+                for name in ("damaged_replicas", "partition")
+            ),
+            str(ROOT / "tests" / "broker" / "test_replica_logs.py"),
+            "-k",
+        ),
+        "FAILED ",
+        seeds=("not stored_bytes", "hole"),
+    ),
     "quorum_nodes": Suite(
         ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
         ("-m", "pykraft.jepsen_like.sim.quorum_nodes", "--seeds"),

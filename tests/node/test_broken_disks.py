@@ -20,6 +20,7 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ElectionType, NewTopic
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
@@ -266,7 +267,7 @@ def test_damaged_partition_costs_that_partition_until_somebody_lets_it_begin_emp
             wait_until("the other partition is led again", lambda: leader("t2") == 1, 10)
             (lost,) = admin.describe_topics(["t1"])[0].partitions
             assert (lost.leader, lost.isr, lost.offline_replicas) == (None, (), (1,))
-            (outcome,) = admin.elect_leaders(ElectionType.UNCLEAN, [("t1", 0)])
+            (outcome,) = admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t1", 0)])
             assert outcome.error is None
             (begun,) = admin.describe_topics(["t1"])[0].partitions
             assert (begun.leader, begun.isr, begun.offline_replicas) == (1, (1,), ())
