@@ -61,7 +61,7 @@ class LostReplicasPort(Protocol):
     """Tells the controller which replicas of this broker have lost their logs."""
 
     async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> Sequence[LostReplicaAnswer]:
-        """An answer for each (topic id, index), behind the commit. :class:`KafkaError` when no answer came."""
+        """An answer for each (topic id, index), once committed. :class:`KafkaError` when no answer came."""
         ...
 
 

@@ -1,0 +1,51 @@
+"""The scrub of a segment: what it finds, and that it takes its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.log import LogConfig
+from pykraft.log_store.scrub import STEP_BYTES, Scrub
+
+PATH = f"{0:020d}.log"
+
+
+def scrub(place: Any, end_offset: int, *, has_gaps: bool = False) -> int:
+    """All steps; how many."""
+    size = len(place.disk.read(place.path(PATH)))
+    job, steps = Scrub(place.disk, place.path(PATH), 0, size, end_offset, has_gaps=has_gaps), 0
+    while not job.is_done:
+        job.step()
+        steps += 1
+    return steps
+
+
+def test_large_segment_is_read_in_steps(place: Any, fill: Any) -> None:
+    log = place.open()
+    fill(log, 100, value_bytes=STEP_BYTES // 20)
+    log.close()
+    assert 5 <= scrub(place, 100) <= 7
+
+
+def test_batch_that_is_missing_in_the_middle_is_found_unless_compaction_took_it(
+    place: Any, fill: Any
+) -> None:
+    log = place.open(LogConfig())
+    batches = [batch.data for batch in fill(log, 5)]
+    log.close()
+    place.disk.write_atomic(place.path(PATH), b"".join(batches[:2] + batches[3:]))
+    with pytest.raises(CorruptLogError, match="batch of offset 3, expected 2") as raised:
+        scrub(place, 5)
+    assert raised.value.position == len(batches[0] + batches[1])
+    assert scrub(place, 5, has_gaps=True) == 1
+
+
+def test_end_that_is_missing_is_found(place: Any, fill: Any) -> None:
+    log = place.open(LogConfig())
+    fill(log, 5)
+    log.close()
+    with pytest.raises(CorruptLogError, match="ends at offset 5, not 6"):
+        scrub(place, 6)
