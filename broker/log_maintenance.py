@@ -68,9 +68,8 @@ class LogMaintenance:
             except STORAGE_ERRORS as error:
                 self._replicas.storage_failed(partition, error)
                 continue
-            partition.producers.expire(clock.monotonic_ms(), self._producer_id_expiration_ms())
-            if partition.log.log_start_offset > 0:
-                partition.producers.complete = False
+            key = (partition.topic, partition.index)
+            self._logs.expire_producers(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
             await self._replicas.sleep(0)
         await self._logs.store_log_starts(retired)
         for key in retired:

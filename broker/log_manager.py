@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from pykraft.broker import offline_logs, producer_state
+from pykraft.broker import offline_logs
 from pykraft.broker.offline_logs import OfflineLog
-from pykraft.broker.producer_state import ProducerState
+from pykraft.broker.producer_snapshots import SnapshotWriter, load_producers, rebuild_producers
+from pykraft.broker.producer_state import ProducerEntry, ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
@@ -56,6 +57,7 @@ class OpenLog:
     log_dir: str
     producers: ProducerState
     high_watermark: int
+    snapshots: SnapshotWriter | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -101,6 +103,9 @@ class LogManager:
         #: Held while a file is written in the executor, so that an older version never comes last.
         self._writing = asyncio.Lock()
         self._flushing: set[TopicPartition] = set()
+        #: Producer snapshots to be written: where, and of what.
+        self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
+        self._snapshot_task: asyncio.Task[None] | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
 
@@ -134,6 +139,8 @@ class LogManager:
 
     async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Flush and close every log, write the checkpoints, and last the marker of an orderly stop."""
+        if self._snapshot_task is not None:
+            await self._snapshot_task
         for key in sorted(self.logs):
             await self._close(key, self.logs[key])
         await self.write_checkpoints(high_watermarks)
@@ -143,18 +150,23 @@ class LogManager:
         self.logs.clear()
 
     async def _close(self, key: TopicPartition, opened: OpenLog) -> None:
+        log, producers = opened.log, opened.producers
+        if log.log_end_offset > log.log_start_offset and not producers.is_behind:
+            await self._write_snapshot(key, opened, log.log_end_offset, producers.capture())
         try:
-            await self.run(opened.log.close)
+            await self.run(log.close)
         except (CorruptLogError, FileNotFoundError) as error:
-            opened.log.abandon()
+            log.abandon()
             self.take_offline(key, error)
             await self.set_aside_damaged(key)
         except OSError as error:
-            self._on_fault(opened.log.directory, error)
+            self._on_fault(log.directory, error)
             raise
 
     def abandon(self) -> None:
         """Release all files without writing anything (after a fault)."""
+        if self._snapshot_task is not None:
+            self._snapshot_task.cancel()
         for one in self.logs.values():
             one.log.abandon()
 
@@ -277,8 +289,80 @@ class LogManager:
 
     def _adopt(self, opened: OpenLog) -> None:
         """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
+        log = opened.log
         self.logs[opened.topic_partition] = opened
-        opened.log.before_truncation = partial(self._lower_checkpoints, opened)
+        opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self.run)
+        log.before_truncation = partial(self._before_truncation, opened)
+        log.on_roll = partial(self._rolled, opened)
+
+    def _before_truncation(self, opened: OpenLog, end_offset: int) -> None:
+        assert opened.snapshots is not None
+        opened.snapshots.remove_above(end_offset)
+        self._lower_checkpoints(opened, end_offset)
+
+    # -- what is known of producers --------------------------------------------------------------------
+
+    def _rolled(self, opened: OpenLog, base_offset: int) -> None:
+        """A segment begins: remember what is known up to there."""
+        if not opened.producers.is_behind:
+            self._snapshots[opened.topic_partition] = (base_offset, opened.producers.capture())
+            self.write_snapshots_soon()
+
+    def write_snapshots_soon(self) -> None:
+        """Begin to write the snapshots that are due, unless they are being written."""
+        if self._snapshot_task is None:
+            self._snapshot_task = asyncio.get_running_loop().create_task(self.write_snapshots())
+            self._snapshot_task.add_done_callback(self._snapshots_written)
+
+    def _snapshots_written(self, task: asyncio.Task[None]) -> None:
+        self._snapshot_task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault("producer snapshots", error)
+
+    async def write_snapshots(self) -> None:
+        """Write those that are due."""
+        while self._snapshots:
+            key, (offset, captured) = self._snapshots.popitem()
+            opened = self.logs.get(key)
+            if opened is not None:
+                await self._write_snapshot(key, opened, offset, captured)
+
+    async def pause(self) -> None:
+        """Let others have the event loop."""
+        await asyncio.sleep(0)
+
+    async def _write_snapshot(
+        self, key: TopicPartition, opened: OpenLog, offset: int, captured: dict[int, ProducerEntry]
+    ) -> None:
+        assert opened.snapshots is not None
+        try:
+            await opened.snapshots.write(offset, captured, opened.producers.complete)
+        except OSError as error:
+            if self.logs.get(key) is opened:  # else its directory has been renamed or removed
+                self._on_fault(opened.log.directory, error)
+
+    async def rebuild_producers(self, key: TopicPartition) -> None:
+        """Read again what is known of the producers of a log that was cut."""
+        opened = self.logs.get(key)
+        if opened is not None:
+            try:
+                await rebuild_producers(self._disk, opened.log, opened.producers, self.run, self.pause)
+            except (CorruptLogError, FileNotFoundError) as error:
+                self.report_damage(key, opened, error)
+
+    def expire_producers(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
+        """Forget producers that are silent, and note that those of deleted segments are forgotten."""
+        opened = self.logs.get(key)
+        if opened is None:
+            return
+        was_complete = opened.producers.complete
+        opened.producers.expire(now_ms, max_idle_ms)
+        if opened.log.log_start_offset > 0:
+            opened.producers.complete = False
+        if was_complete and not opened.producers.complete:
+            assert opened.snapshots is not None
+            opened.snapshots.forget_some()
 
     def _lower_checkpoints(self, opened: OpenLog, end_offset: int) -> None:
         """No checkpoint may promise more of a log than it will hold.
@@ -341,7 +425,9 @@ class LogManager:
         opened = self.logs.get(key)
         if opened is not None:
             stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
-            opened.log.delete_retired_segments(stored.get(key, 0))
+            if opened.log.delete_retired_segments(stored.get(key, 0)):
+                assert opened.snapshots is not None
+                opened.snapshots.remove_unneeded()
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:
@@ -476,9 +562,7 @@ def _create(disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uu
 
 
 def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> OpenLog:
-    producers = producer_state.rebuild(
-        log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
-    )
+    producers = load_producers(log.disk, log)
     return OpenLog(log, topic_id, log_dir, producers, min(high_watermark, log.log_end_offset))
 
 

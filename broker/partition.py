@@ -46,6 +46,10 @@ class PartitionEvents(Protocol):
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
 
+    def producers_lost(self, partition: Partition) -> None:
+        """What is known of its producers has to be read from the log anew."""
+        ...
+
 
 class AppendInfo(NamedTuple):
     """Where a batch went. ``next_offset`` is what the high watermark must reach for acks=all."""
@@ -474,11 +478,12 @@ class Partition:
         """Drop everything: the leader no longer has what would come next."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
-        self.producers = ProducerState(complete=offset == 0)
+        self.producers.adopt(ProducerState(complete=offset == 0))
 
     def _truncated(self) -> None:
-        if not self.producers.truncate_to(self.log.log_end_offset):
-            self.producers = _replay_producers(self.log)
+        if self.producers.is_behind or not self.producers.truncate_to(self.log.log_end_offset):
+            self.producers.fall_behind()
+            self._events.producers_lost(self)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
 

@@ -3,15 +3,20 @@
 State is a fold over batch headers and nothing else: leader and followers replay the same headers, so a new
 leader knows what the old one knew (KIP-98). Per producer id the last five batches are kept, as many as a
 client may have in flight. Decides duplicate, in sequence or refused; never opens a batch.
+
+A snapshot keeps the last batch of each producer (Kafka's format knows no more). Who builds the state from
+one also replays the batches right before it (:class:`ProducerRebuild`): what a client had in flight at the
+end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.log_store.producer_snapshot import NO_SEQUENCE, SnapshotEntry
 
 KEPT_BATCHES = 5
 _SEQUENCE_MASK = 0x7FFFFFFF
@@ -30,6 +35,7 @@ class ProducedBatch(NamedTuple):
 class ProducerEntry:
     """One producer id: its newest epoch and the last batches written in it, oldest first.
 
+    Replaced, never changed, when it writes: a copy of the table is a state at one offset.
     ``idle_since_ms``: when it was first found silent, None if it has written since the last look.
     """
 
@@ -44,16 +50,18 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition.
 
-    ``complete`` says that every batch ever written is reflected: then a producer nobody knows can only start
-    at sequence 0. It turns False when old segments or idle producers were forgotten; from then on an unknown
-    producer may start anywhere, as in Kafka since 2.5.
+    ``complete`` says that every batch ever written is reflected: then a producer nobody knows can only
+    start at sequence 0. It turns False when old segments or idle producers were forgotten; from then on an
+    unknown producer may start anywhere, as in Kafka since 2.5. ``is_behind``: the log was cut, and what
+    came before is being read again; until then nothing can be said.
     """
 
-    __slots__ = ("_producers", "complete")
+    __slots__ = ("_producers", "complete", "is_behind")
 
     def __init__(self, *, complete: bool = True) -> None:
         self._producers: dict[int, ProducerEntry] = {}
         self.complete = complete
+        self.is_behind = False
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -67,6 +75,8 @@ class ProducerState:
         :class:`KafkaError` OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH otherwise. Only for batches
         with a producer id.
         """
+        if self.is_behind:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producers of the log are being read")
         entry = self._producers.get(header.producer_id)
         first = header.base_sequence
         if entry is None:
@@ -93,7 +103,7 @@ class ProducerState:
 
     def replay(self, header: BatchHeader) -> None:
         """Note a batch that is in the log, offsets assigned."""
-        if header.producer_id < 0 or header.is_control:
+        if header.producer_id < 0 or header.is_control or self.is_behind:
             return
         batch = ProducedBatch(
             header.base_sequence,
@@ -106,8 +116,8 @@ class ProducerState:
         if entry is None or entry.epoch != header.producer_epoch:
             self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, (batch,))
         else:
-            entry.batches = (*entry.batches[1 - KEPT_BATCHES :], batch)
-            entry.idle_since_ms = None
+            batches = (*entry.batches[1 - KEPT_BATCHES :], batch)
+            self._producers[header.producer_id] = ProducerEntry(entry.epoch, batches)
 
     def truncate_to(self, end_offset: int) -> bool:
         """Forget batches at or after ``end_offset``; False if that cannot be done exactly.
@@ -119,10 +129,24 @@ class ProducerState:
             entry = self._producers[producer_id]
             if entry.batches[-1].next_offset <= end_offset:
                 continue
-            entry.batches = tuple(batch for batch in entry.batches if batch.next_offset <= end_offset)
-            if not entry.batches:
+            batches = tuple(batch for batch in entry.batches if batch.next_offset <= end_offset)
+            if not batches:
                 return False
+            self._producers[producer_id] = ProducerEntry(entry.epoch, batches)
         return True
+
+    def fall_behind(self) -> None:
+        """Nothing is known any more, until :meth:`adopt`."""
+        self._producers = {}
+        self.is_behind = True
+
+    def adopt(self, other: ProducerState) -> None:
+        """Become what another state is."""
+        self._producers, self.complete, self.is_behind = other._producers, other.complete, False
+
+    def capture(self) -> dict[int, ProducerEntry]:
+        """The producers as they are now, whatever is written afterwards; for :func:`snapshot_entries`."""
+        return dict(self._producers)
 
     def expire(self, now_ms: int, max_idle_ms: int) -> None:
         """Forget producers that have been found silent for longer than ``max_idle_ms``.
@@ -140,6 +164,58 @@ class ProducerState:
             del self._producers[producer_id]
         if idle:
             self.complete = False
+
+
+class ProducerRebuild:
+    """A state in the making: from a snapshot, and all batches behind it and some before, in order."""
+
+    def __init__(self, entries: Iterable[SnapshotEntry], *, complete: bool) -> None:
+        self._known = {entry.producer_id: entry for entry in entries if entry.last_sequence != NO_SEQUENCE}
+        self._state = ProducerState(complete=complete)
+
+    def replay(self, header: BatchHeader) -> None:
+        self._state.replay(header)
+
+    def finish(self) -> ProducerState:
+        """The state as of the last batch. The snapshot says what the batches replayed do not."""
+        producers = self._state._producers
+        for producer_id, known in self._known.items():
+            last, newer = _last_batch(known), producers.get(producer_id)
+            if newer is None:
+                producers[producer_id] = ProducerEntry(known.producer_epoch, (last,))
+            elif newer.epoch == known.producer_epoch and last.next_offset <= newer.batches[0].base_offset:
+                batches = (last, *newer.batches)[-KEPT_BATCHES:]
+                producers[producer_id] = ProducerEntry(newer.epoch, batches)
+        return self._state
+
+
+def snapshot_entries(captured: Mapping[int, ProducerEntry]) -> list[SnapshotEntry]:
+    """The last batch of each producer, by its id."""
+    entries = []
+    for producer_id in sorted(captured):
+        entry = captured[producer_id]
+        last = entry.batches[-1]
+        entries.append(
+            SnapshotEntry(
+                producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.next_offset - 1,
+                last.next_offset - 1 - last.base_offset,
+                last.timestamp_ms,
+            )
+        )
+    return entries
+
+
+def _last_batch(entry: SnapshotEntry) -> ProducedBatch:
+    return ProducedBatch(
+        entry.first_sequence,
+        entry.last_sequence,
+        entry.last_offset - entry.offset_delta,
+        entry.last_offset + 1,
+        entry.timestamp_ms,
+    )
 
 
 def rebuild(headers: Iterable[BatchHeader], *, log_start_offset: int) -> ProducerState:

@@ -355,6 +355,9 @@ class ReplicaManager:
             waiter.wake()
         self.wakeups.high_watermark_moved(partition)
 
+    def producers_lost(self, partition: Partition) -> None:
+        self.spawn(self.logs.rebuild_producers((partition.topic, partition.index)))
+
     # -- metadata --------------------------------------------------------------------------------------
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -90,6 +90,8 @@ class Log:
         #: Called with the new end before anything is cut off, 0 where all goes: what the owner has stored of
         #: this log must not promise more, or the next start would take the cut for damage.
         self.before_truncation: Callable[[int], None] | None = None
+        #: Called with its base offset when a new segment has begun, before anything is appended to it.
+        self.on_roll: Callable[[int], None] | None = None
 
     @classmethod
     def open(
@@ -236,6 +238,8 @@ class Log:
         fresh = create_segment(self._disk, self.directory, base_offset, self._config, now_ms)
         self._use_segments((*kept, fresh))
         self._directory_changes += 1
+        if self.on_roll is not None:
+            self.on_roll(base_offset)
 
     def _use_segments(self, segments: tuple[Segment, ...]) -> None:
         # The tuple is swapped whole: a flush in a thread sees the old or the new one.
@@ -272,6 +276,15 @@ class Log:
     def may_have_gap_at(self, offset: int) -> bool:
         """Whether compaction may have taken what was at an offset, here or where this log was copied from."""
         return offset < self._compacted_offset or "compact" in self._config.cleanup_policy
+
+    def offset_before(self, offset: int, size_bytes: int) -> int:
+        """An offset at least so many bytes before another one, or the log start."""
+        index = segment_index(self._base_offsets, offset)
+        found, left_bytes = self._segments[index].offset_before(offset, size_bytes)
+        while left_bytes > 0 and index > 0 and found > self.log_start_offset:
+            index -= 1
+            found, left_bytes = self._segments[index].offset_before(found, left_bytes)
+        return max(self.log_start_offset, found)
 
     def scrub_segment(self, base_offset: int) -> Scrub | None:
         """The check of one segment as it is now; None if there is none at that offset any more."""

@@ -83,6 +83,19 @@ class OffsetIndex:
         relative, position = self._stored(index - 1)
         return relative + self.base_offset, position
 
+    def lookup_position(self, position: int) -> tuple[int, int] | None:
+        """(last offset, position) of the newest batch that is indexed at ``position`` or before."""
+        if self._positions is not None and self._offsets is not None:
+            index = bisect_right(self._positions, position)
+            if not index:
+                return None
+            return self._offsets[index - 1] + self.base_offset, self._positions[index - 1]
+        index = bisect_right(range(self.storage.count), position, key=self._stored_position)
+        if not index:
+            return None
+        relative, found = self._stored(index - 1)
+        return relative + self.base_offset, found
+
     @property
     def last_entry(self) -> tuple[int, int] | None:
         """(last offset, position) of the newest entry."""
@@ -122,6 +135,9 @@ class OffsetIndex:
 
     def _stored_offset(self, index: int) -> int:
         return self._stored(index)[0]
+
+    def _stored_position(self, index: int) -> int:
+        return self._stored(index)[1]
 
 
 def _rising_entries(offsets: array[int], positions: array[int]) -> int:

@@ -310,6 +310,16 @@ class Segment:
             position += at
         return None
 
+    def offset_before(self, offset: int, size_bytes: int) -> tuple[int, int]:
+        """An offset at least so many bytes before the batch of another one, and 0; or the first offset of the
+        segment, and how many bytes are still wanted."""
+        found = self.find(offset)
+        position = self.size_bytes if found is None else found[0]
+        entry = self.offset_index.lookup_position(position - size_bytes)
+        if entry is not None and self._is_batch_at(*entry):
+            return entry[0], 0
+        return self.base_offset, size_bytes - position
+
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
         """Whether a batch with this last offset stands there: what an index entry says."""
         block = self.file.pread(position, _OFFSETS_BYTES) if position >= 0 else b""

@@ -1,4 +1,5 @@
-"""``pykraft dump-log``, with the flags and lines of kafka-dump-log: what stands in log, index and snapshot files.
+"""``pykraft dump-log``, with the flags and lines of kafka-dump-log: what stands in log, index and snapshot files
+(of the metadata, and of producers).
 
 Reads only; the node may be running. A file that ends in no whole batch is shown up to there, and said so.
 """
@@ -18,6 +19,8 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.dump import FoundBatch, Remainder, read_batches
+from pykraft.log_store.interface import CorruptCheckpointError
+from pykraft.log_store.producer_snapshot import NO_SEQUENCE, SNAPSHOT_SUFFIX, decode_snapshot
 from pykraft.metadata_log.record_json import record_to_json, value_to_json
 from pykraft.node.cli.common import json_option, print_json, wants_json
 from pykraft.quorum.control_json import control_to_json
@@ -122,9 +125,13 @@ def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
             return _dump_batches(file, path, printer)
         if path.endswith((".index", ".timeindex")):
             return _dump_index(file, path, printer)
+        if path.endswith(SNAPSHOT_SUFFIX):
+            return _dump_producers(file, path, printer)
     finally:
         file.close()
-    raise click.UsageError(f"{path}: a file that ends in .log, .checkpoint, .index or .timeindex is wanted")
+    raise click.UsageError(
+        f"{path}: a file that ends in .log, .checkpoint, .index, .timeindex or .snapshot is wanted"
+    )
 
 
 def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:
@@ -137,6 +144,30 @@ def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:
             return False
         intact = printer.batch(found) and intact
     return intact
+
+
+def _dump_producers(file: DiskFile, path: str, printer: _Printer) -> bool:
+    try:
+        entries = decode_snapshot(file.pread(0, file.size()), path)
+    except CorruptCheckpointError as error:
+        click.echo(str(error), err=True)
+        return False
+    for entry in entries:
+        first = entry.current_transaction_first_offset
+        transaction = "OptionalLong.empty" if first < 0 else f"OptionalLong[{first}]"
+        batch = ""
+        if entry.last_sequence != NO_SEQUENCE:
+            batch = (
+                f" firstSequence: {entry.first_sequence} lastSequence: {entry.last_sequence}"
+                f" lastOffset: {entry.last_offset} offsetDelta: {entry.offset_delta}"
+                f" timestamp: {entry.timestamp_ms}"
+            )
+        printer.line(
+            f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch}"
+            f" coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {transaction}"
+            f" lastTimestamp: {entry.timestamp_ms}{batch}"
+        )
+    return True
 
 
 def _dump_index(file: DiskFile, path: str, printer: _Printer) -> bool:

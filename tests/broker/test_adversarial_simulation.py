@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
-from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.image import PartitionRegistration
 
@@ -47,6 +47,12 @@ class Logs(LogManager):
     async def run(self, job: Any) -> Any:
         return job()
 
+    async def pause(self) -> None:
+        return None
+
+    def write_snapshots_soon(self) -> None:
+        now(self.write_snapshots())
+
 
 class Clock:
     def wall_ms(self) -> int:
@@ -56,9 +62,15 @@ class Clock:
         return 1
 
 
-class Silent:
+class Events:
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        now(self._logs.rebuild_producers(KEY))
 
 
 @dataclass(eq=False)
@@ -203,11 +215,10 @@ class World:
             raise AssertionError(f"{what}: {error}")
 
         node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
-        try:
-            now(node.logs.start())
-        except CorruptLogError:
+        now(node.logs.start())
+        if node.logs.offline:
             # A power loss may zero too little of a rolled segment to be told from damage: start it empty.
-            assert node.lost_power
+            assert node.lost_power, node.logs.offline[KEY].reason
             self.count("refused")
             node.disk = MemoryDisk()
             node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
@@ -227,7 +238,7 @@ class World:
             0,
             node.node_id,
             opened.log,
-            Silent(),
+            Events(node.logs),
             producers=opened.producers,
             high_watermark=opened.high_watermark,
         )
@@ -427,8 +438,7 @@ class World:
                 now(logs.store_log_starts([KEY]))
                 logs.delete_retired_segments(KEY)
                 self.count("retention")
-            if partition.log.log_start_offset > 0:
-                partition.producers.complete = False
+            logs.expire_producers(KEY, 0, 1)
 
     def isr_work(self, node: Node) -> None:
         proposal = node.replica.next_proposal(self.now_ms, LAG_MS, self.eligible)

@@ -14,6 +14,7 @@ import pytest
 
 from pykraft.broker.isr import IsrProposal
 from pykraft.broker.partition import Partition
+from pykraft.broker.producer_state import rebuild
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
@@ -32,6 +33,10 @@ class Silent:
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        log = partition.log
+        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.partition import Partition
+from pykraft.broker.producer_state import rebuild
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
@@ -19,6 +20,10 @@ from pykraft.metadata_log.image import PartitionRegistration
 class Silent:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        log = partition.log
+        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
 
 
 class Waiter:

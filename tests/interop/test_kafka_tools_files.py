@@ -58,7 +58,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def use(bootstrap_servers: str) -> None:
     """Three batches, long enough for index entries, and an offset committed."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     for number in range(3):
         producer.produce("t", f"{number}".zfill(VALUE_BYTES), f"key-{number}")
         assert producer.flush(30) == 0
@@ -115,7 +115,7 @@ def test_dump_log_segments_reads_a_partition_and_committed_offsets(
     stopped: Path, kafka_tools: KafkaTools
 ) -> None:
     files = sorted((stopped / "t-0").glob("0*"))
-    assert {file.suffix for file in files} == {".log", ".index", ".timeindex"}
+    assert {file.suffix for file in files} == {".log", ".index", ".timeindex", ".snapshot"}
     dumped = kafka_tools.check(DUMP, "--print-data-log", "--files", ",".join(map(str, files)))
     found = re.findall(r"key: (\S+) payload: 0*(\d)$", dumped, re.M)
     assert found == [(f"key-{number}", f"{number}") for number in range(3)]
@@ -131,3 +131,12 @@ def test_storage_info_reads_a_formatted_directory(
     done = kafka_tools.run(STORAGE, "info", "-c", stopped.parent / "server.properties")
     assert done.returncode == 0, done.stdout + done.stderr
     assert CLUSTER_ID in done.stdout and str(stopped) in done.stdout
+
+
+def test_producer_snapshots_are_read_as_ours_are(stopped: Path, kafka_tools: KafkaTools) -> None:
+    path = stopped / "t-0" / f"{3:020d}.snapshot"
+    theirs = kafka_tools.check(DUMP, "--files", path)
+    assert re.search(
+        r"producerId: \d+ .* firstSequence: 2 lastSequence: 2 lastOffset: 2 offsetDelta: 0", theirs
+    )
+    assert run_cli("dump-log", "--files", str(path)).splitlines() == theirs.splitlines()

@@ -17,6 +17,7 @@ import pytest
 
 from pykraft.broker.isr import IsrProposal
 from pykraft.broker.partition import Partition
+from pykraft.broker.producer_state import rebuild
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -51,6 +52,10 @@ class Silent:
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        log = partition.log
+        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
 
 
 @dataclass

@@ -55,6 +55,7 @@ REPLICATION_TESTS = (
     *("replica_single", "adversarial_data_plane", "partition_simulation", "adversarial_simulation"),
     "lifecycle_driver",
 )
+LOG_TESTS = ("damaged_replicas", "partition", "producer_snapshots", "replica_logs")
 
 SUITES = {
     "metadata": Suite(
@@ -142,11 +143,7 @@ SUITES = {
         (
             *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
             *(str(ROOT / "tests" / "log_store"), str(ROOT / "tests" / "metadata_log" / "test_lost_logs.py")),
-            *(
-                str(ROOT / "tests" / "broker" / f"test_{name}.py")
-                for name in ("damaged_replicas", "partition")
-            ),
-            str(ROOT / "tests" / "broker" / "test_replica_logs.py"),
+            *(str(ROOT / "tests" / "broker" / f"test_{name}.py") for name in LOG_TESTS),
             "-k",
         ),
         "FAILED ",

@@ -14,6 +14,7 @@ from pykraft.group_coordinator import codec as group_codec
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.log_store.producer_snapshot import SnapshotEntry, encode_snapshot
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.records import (
     ConfigRecord,
@@ -280,3 +281,20 @@ def test_shell_refuses_damage(run: Run, log_directory: Path) -> None:
     path.write_bytes(data)
     result = run("metadata-shell", "--directory", log_directory, "ls")
     assert result.exit_code == 1 and f"{path} is damaged" in result.output and "position 0" in result.output
+
+
+def test_producer_snapshots_are_shown_as_kafka_shows_them(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"{42:020d}.snapshot"
+    entries = [SnapshotEntry(7, 1, 41, 1000, 9, 1_700_000_000_000), SnapshotEntry(8, 0, -1, -1, 0, 5, 3, 17)]
+    path.write_bytes(encode_snapshot(entries))
+    shown = run("dump-log", "--files", path)
+    assert shown.exit_code == 0
+    assert shown.output.splitlines()[1:] == [
+        "producerId: 7 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty "
+        "lastTimestamp: 1700000000000 firstSequence: 32 lastSequence: 41 lastOffset: 1000 offsetDelta: 9 "
+        "timestamp: 1700000000000",
+        "producerId: 8 producerEpoch: 0 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong[17] "
+        "lastTimestamp: 5",
+    ]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert run("dump-log", "--files", path).exit_code == 1

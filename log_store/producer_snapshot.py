@@ -1,0 +1,145 @@
+"""Producer snapshots: what was known of the producers of a log at one offset, in Kafka's
+``<offset>.snapshot``.
+
+Big endian: version (int16, 1), CRC-32C of all that follows it (uint32), number of entries (int32), and 46
+bytes an entry (Kafka's ProducerStateManager). A snapshot covers the batches below the offset it is named
+by. It must never outlive them: whoever cuts a log removes the snapshots above the cut first. A file that
+does not read back as written is removed; an older one, or the log itself, says the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pykraft.log_store.interface import CorruptCheckpointError
+from pykraft.runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SUFFIX = ".snapshot"
+SNAPSHOT_VERSION = 1
+NO_SEQUENCE = -1
+
+_NAME = re.compile(r"(\d{20})\.snapshot")
+_HEADER = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class SnapshotEntry(NamedTuple):
+    """One producer. Its last batch began ``offset_delta`` before ``last_offset``; -1 where there is none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int = -1
+    current_transaction_first_offset: int = -1
+
+    @property
+    def first_sequence(self) -> int:
+        """Of the last batch. Sequences wrap behind 2**31 - 1."""
+        return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
+
+
+class FoundSnapshot(NamedTuple):
+    """A snapshot that was read. ``is_complete``: an empty one stands at offset 0 (see who writes it)."""
+
+    offset: int
+    entries: list[SnapshotEntry]
+    is_complete: bool
+
+
+def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
+    """The bytes of a file."""
+    packed = [_ENTRY.pack(*entry) for entry in entries]
+    body = b"".join((_COUNT.pack(len(packed)), *packed))
+    return _HEADER.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, path: str) -> list[SnapshotEntry]:
+    """:class:`CorruptCheckpointError` unless version, length and CRC are right."""
+    if len(data) < _HEADER.size + _COUNT.size:
+        raise CorruptCheckpointError(path, f"{len(data)} bytes are no snapshot")
+    version, checksum = _HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptCheckpointError(path, f"version is {version}, known is {SNAPSHOT_VERSION}")
+    if crc32c(data[_HEADER.size :]) != checksum:
+        raise CorruptCheckpointError(path, "CRC does not match")
+    (count,) = _COUNT.unpack_from(data, _HEADER.size)
+    entries = memoryview(data)[_HEADER.size + _COUNT.size :]
+    if len(entries) != count * _ENTRY.size:
+        raise CorruptCheckpointError(path, f"{count} entries do not fill {len(entries)} bytes")
+    return [SnapshotEntry._make(values) for values in _ENTRY.iter_unpack(entries)]
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where the snapshot of an offset stands."""
+    return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def list_snapshots(disk: Disk, directory: str) -> list[int]:
+    """The offsets of the snapshots there are, in order."""
+    matches = (_NAME.fullmatch(name) for name in disk.list(directory))
+    return [int(match[1]) for match in matches if match is not None]
+
+
+def remove_unfinished_snapshots(disk: Disk, directory: str) -> None:
+    """What a write left behind that was cut short; only while nobody writes. Blocks."""
+    for name in disk.list(directory):
+        if f"{SNAPSHOT_SUFFIX}.new" in name:
+            disk.remove(f"{directory}/{name}")
+
+
+def prepare_snapshot(disk: Disk, directory: str, offset: int, data: bytes) -> str:
+    """Write it, durably, under a name that counts for nothing yet; the name. Blocks."""
+    path = f"{snapshot_path(directory, offset)}.new"
+    disk.write_atomic(path, data)
+    return path
+
+
+def read_newest_snapshot(
+    disk: Disk, directory: str, log_start_offset: int, end_offset: int
+) -> FoundSnapshot | None:
+    """The newest usable one between the two offsets. Blocks.
+
+    Those that cannot be read are removed, and those above the end of the log: they tell of what is lost.
+    """
+    remove_snapshots_above(disk, directory, end_offset)
+    offsets = [offset for offset in list_snapshots(disk, directory) if offset >= log_start_offset]
+    while offsets and offsets[-1] > 0:
+        path = snapshot_path(directory, offset := offsets.pop())
+        try:
+            entries = decode_snapshot(disk.read(path), path)
+        except CorruptCheckpointError as error:
+            logger.warning("%s; removed", error)
+            disk.remove(path)
+            continue
+        return FoundSnapshot(offset, entries, offsets[:1] == [0])
+    return None
+
+
+def remove_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
+    """Durably: the log is about to be cut there. Blocks, as the cut itself."""
+    gone = [found for found in list_snapshots(disk, directory) if found > offset]
+    for found in gone:
+        disk.remove(snapshot_path(directory, found))
+    if gone:
+        disk.flush_dir(directory)
+
+
+def remove_unneeded_snapshots(disk: Disk, directory: str, segment_base_offsets: Iterable[int]) -> None:
+    """Keep those of the segments there are, and the newest. Blocks."""
+    *older, _ = list_snapshots(disk, directory) or [0]
+    kept = frozenset(segment_base_offsets)
+    for offset in older:
+        if offset not in kept:
+            disk.remove(snapshot_path(directory, offset))

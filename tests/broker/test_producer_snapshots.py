@@ -1,0 +1,355 @@
+"""Producer snapshots of a log: a start reads the newest and the tail; no turn takes more than a slice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from pykraft.broker import producer_snapshots
+from pykraft.broker.log_config import build_log_config
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.producer_snapshots import HEADERS_PER_SLICE
+from pykraft.broker.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import assign_offset, read_header
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
+from pykraft.runtime.clock import SystemClock
+
+CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
+ID = b"a" * 16
+KEY = ("t", 0)
+DIRECTORY = "/d/t-0"
+T = TypeVar("T")
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """Run what only looks asynchronous."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits for something")
+
+
+class Logs(LogManager):
+    """Everything at once; ``pauses`` counts how often others would have had their turn."""
+
+    pauses = 0
+
+    async def run(self, job: Any) -> Any:
+        return job()
+
+    async def pause(self) -> None:
+        self.pauses += 1
+
+    def write_snapshots_soon(self) -> None:
+        now(self.write_snapshots())
+
+
+def fault(what: str, error: BaseException) -> None:
+    raise AssertionError(f"{what}: {error}")
+
+
+class Owner:
+    """One log, its producers, and what a broker does with them. ``complete`` ones begin at sequence 0."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.start()
+
+    def start(self) -> None:
+        self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), fault)
+        now(self.logs.start())
+        assert not self.logs.offline
+        (self.opened,) = now(self.logs.open_or_create([(*KEY, ID, CONFIG)]))  # type: ignore[list-item]
+
+    @property
+    def state(self) -> ProducerState:
+        return self.opened.producers
+
+    def append(self, producer_id: int, records: int = 1, epoch: int = 0, sequence: int | None = None) -> None:
+        log = self.opened.log
+        if sequence is None:
+            entry = self.state.entry(producer_id)
+            fresh = entry is None or entry.epoch != epoch
+            sequence = 0 if fresh else entry.batches[-1].last_sequence + 1  # type: ignore[union-attr]
+        inputs = [RecordInput(None, b"v" * 20, (), log.log_end_offset) for _ in range(records)]
+        data = bytearray(
+            encode_batch(inputs, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        )
+        assign_offset(data, 0, log.log_end_offset, 1)
+        header = read_header(data)
+        log.append(data, [header], now_ms=0)
+        self.state.replay(header)
+
+    def truncate(self, offset: int) -> None:
+        """As a partition does."""
+        if self.opened.log.truncate_to(offset) and not self.state.truncate_to(self.opened.log.log_end_offset):
+            self.state.fall_behind()
+            now(self.logs.rebuild_producers(KEY))
+
+    def stop(self) -> None:
+        now(self.logs.stop(1, {}))
+        self.start()
+
+    def kill(self) -> None:
+        self.logs.abandon()
+        self.start()
+
+    def retire(self, offset: int) -> None:
+        log = self.opened.log
+        log.advance_log_start(offset)
+        if log.retire_old_segments(0):
+            now(self.logs.store_log_starts([KEY]))
+            self.logs.delete_retired_segments(KEY)
+        self.logs.expire_producers(KEY, 0, 10**9)
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner(MemoryDisk())
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The base offsets of the batches that rebuilds look at."""
+    seen: list[int] = []
+    replay = ProducerRebuild.replay
+
+    def note(self: ProducerRebuild, header: Any) -> None:
+        seen.append(header.base_offset)
+        replay(self, header)
+
+    monkeypatch.setattr(ProducerRebuild, "replay", note)
+    return seen
+
+
+@pytest.fixture
+def short_look_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_snapshots, "LOOK_BACK_BYTES", 300)
+
+
+def last_batches(state: ProducerState) -> dict[int, Any]:
+    return {id: (entry.epoch, entry.batches[-1]) for id, entry in state.capture().items()}
+
+
+def from_all_batches(owner: Owner) -> ProducerState:
+    log = owner.opened.log
+    return rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset)
+
+
+@pytest.mark.usefixtures("short_look_back")
+@pytest.mark.parametrize("seed", range(25))
+def test_state_from_snapshots_is_the_state_of_all_batches(seed: int) -> None:
+    """Whatever is written, cut, deleted, stopped, killed, and lost with the power."""
+    rng, owner = random.Random(seed), Owner(MemoryDisk())
+    epochs = dict.fromkeys(range(8), 0)
+    forgotten = False
+    for _ in range(400):
+        action = rng.random()
+        end = owner.opened.log.log_end_offset
+        if action < 0.85:
+            producer = rng.choice(range(8)) if rng.random() < 0.3 else rng.choice((0, 1))
+            epochs[producer] += rng.random() < 0.05
+            owner.append(producer, rng.randrange(1, 4), epochs[producer])
+        elif action < 0.89:
+            owner.truncate(rng.randrange(max(owner.opened.log.log_start_offset, end - 40), end + 1))
+            epochs = {id: epoch + 1 for id, epoch in epochs.items()}
+        elif action < 0.93:
+            owner.stop()
+        elif action < 0.96:
+            owner.kill()
+        elif action < 0.98:
+            now(owner.logs.flush(KEY))
+            now(owner.logs.write_checkpoints({}))
+            owner.disk.crash(rng)
+            owner.start()
+        elif end:
+            owner.retire(rng.randrange(end))
+            forgotten = forgotten or owner.opened.log.log_start_offset > 0
+        expected = from_all_batches(owner)
+        have = last_batches(owner.state)
+        assert last_batches(expected).items() <= have.items()
+        if not forgotten:
+            assert last_batches(expected) == have
+            assert owner.state.complete
+        offsets = list_snapshots(owner.disk, DIRECTORY)
+        assert not offsets or offsets[-1] <= owner.opened.log.log_end_offset
+        assert set(offsets[:-1]) <= {0, *owner.opened.log.segment_base_offsets}
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.usefixtures("short_look_back")
+def test_start_walks_over_the_tail_only(owner: Owner, replayed: list[int], how: str) -> None:
+    for number in range(200):
+        owner.append(number % 3)
+    expected = last_batches(owner.state)
+    getattr(owner, how)()
+    newest = list_snapshots(owner.disk, DIRECTORY)[-1]
+    assert newest == (200 if how == "stop" else owner.opened.log.segment_base_offsets[-1])
+    assert 0 < len(replayed) <= 200 - newest + 10
+    assert last_batches(owner.state) == expected
+
+
+def test_what_was_in_flight_at_a_stop_is_still_known(owner: Owner) -> None:
+    for _ in range(60):
+        owner.append(7)
+    before = owner.state.entry(7)
+    owner.stop()
+    after = owner.state.entry(7)
+    assert before is not None and after is not None
+    assert after.batches == before.batches and len(after.batches) == 5
+
+
+@pytest.mark.usefixtures("short_look_back")
+def test_damaged_snapshots_are_passed_over_and_removed(owner: Owner, replayed: list[int]) -> None:
+    for number in range(200):
+        owner.append(number % 3)
+    expected = last_batches(owner.state)
+    now(owner.logs.stop(1, {}))
+    offsets = list_snapshots(owner.disk, DIRECTORY)
+    for offset in offsets[-2:]:
+        owner.disk.flip_bit(snapshot_path(DIRECTORY, offset), 9)
+    owner.start()
+    assert last_batches(owner.state) == expected
+    assert list_snapshots(owner.disk, DIRECTORY) == offsets[:-2]
+    assert min(replayed) <= offsets[-3] < min(replayed) + 10
+    now(owner.logs.stop(1, {}))
+    for offset in list_snapshots(owner.disk, DIRECTORY)[1:]:
+        owner.disk.write_atomic(snapshot_path(DIRECTORY, offset), b"rot")
+    replayed.clear()
+    owner.start()
+    assert last_batches(owner.state) == expected and min(replayed) == 0
+
+
+def test_snapshot_of_what_was_cut_is_removed_before_the_cut(owner: Owner) -> None:
+    for number in range(200):
+        owner.append(number % 3)
+    bases = owner.opened.log.segment_base_offsets
+    owner.disk.calls.clear()
+    owner.truncate(bases[-3] + 1)
+    calls = [(call.operation, call.path) for call in owner.disk.calls]
+    for base in bases[-2:]:
+        removed = calls.index(("remove", snapshot_path(DIRECTORY, base)))
+        assert (
+            removed
+            < calls.index(("flush_dir", DIRECTORY))
+            < calls.index(("remove", f"{DIRECTORY}/{base:020d}.log"))
+        )
+    assert list_snapshots(owner.disk, DIRECTORY)[-1] == bases[-3]
+
+
+def test_cut_that_forgets_a_producer_is_read_again_in_slices(owner: Owner, replayed: list[int]) -> None:
+    owner.opened.log.config = replace(CONFIG, segment_bytes=1 << 30)
+    owner.append(1)
+    for _ in range(3 * HEADERS_PER_SLICE):
+        owner.append(2)
+    log = owner.opened.log
+    end = log.log_end_offset
+    for _ in range(6):
+        owner.append(2)
+    log.truncate_to(end)
+    assert not owner.state.truncate_to(end)
+    owner.state.fall_behind()
+    with pytest.raises(KafkaError) as refused:
+        owner.state.check(read_header(encode_batch([RecordInput(None, b"v", (), 0)], producer_id=1)))
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    now(owner.logs.rebuild_producers(KEY))
+    assert len(replayed) == end
+    assert owner.logs.pauses == end // HEADERS_PER_SLICE
+    assert last_batches(owner.state) == last_batches(from_all_batches(owner))
+
+
+def test_log_that_grows_and_is_cut_while_it_is_read_again_is_read_to_its_end(owner: Owner) -> None:
+    owner.opened.log.config = replace(CONFIG, segment_bytes=1 << 30)
+    for number in range(2 * HEADERS_PER_SLICE):
+        owner.append(number % 5)
+    log, logs = owner.opened.log, owner.logs
+    steps = [
+        lambda: owner.append(9),
+        lambda: log.truncate_to(HEADERS_PER_SLICE // 2),
+        lambda: owner.append(9),
+    ]
+
+    async def interfere() -> None:
+        if steps:
+            steps.pop(0)()
+
+    logs.pause = interfere  # type: ignore[method-assign]
+    owner.state.fall_behind()
+    now(logs.rebuild_producers(KEY))
+    assert log.log_end_offset < HEADERS_PER_SLICE
+    assert not owner.state.is_behind
+    assert last_batches(owner.state) == last_batches(from_all_batches(owner))
+
+
+def test_unknown_producer_begins_at_zero_unless_one_was_forgotten(owner: Owner) -> None:
+    for number in range(100):
+        owner.append(number % 3)
+    owner.stop()
+    assert owner.state.complete, "snapshots of all there ever were"
+    owner.logs.expire_producers(KEY, 0, 10)
+    owner.append(0)
+    owner.logs.expire_producers(KEY, 11, 10)
+    assert len(owner.state) == 1 and not owner.state.complete
+    owner.stop()
+    assert not owner.state.complete, "nor after a restart"
+
+
+def test_unknown_producer_may_begin_anywhere_behind_a_deleted_segment(owner: Owner) -> None:
+    for number in range(100):
+        owner.append(number % 3)
+    owner.retire(60)
+    owner.stop()
+    assert not owner.state.complete
+    offsets = list_snapshots(owner.disk, DIRECTORY)
+    assert min(offsets) >= owner.opened.log.segment_base_offsets[0]
+
+
+def test_snapshot_of_kafkas_own_is_believed(owner: Owner) -> None:
+    for number in range(20):
+        owner.append(number % 3)
+    now(owner.logs.stop(1, {}))
+    for offset in list_snapshots(owner.disk, DIRECTORY):
+        owner.disk.remove(snapshot_path(DIRECTORY, offset))
+    known = {**owner.state.capture(), 77: ProducerRebuildEntry}
+    owner.disk.write_atomic(snapshot_path(DIRECTORY, 20), encode_snapshot(snapshot_entries(known)))
+    owner.start()
+    assert last_batches(owner.state) == {id: (e.epoch, e.batches[-1]) for id, e in known.items()}
+    assert not owner.state.complete
+
+
+def test_cut_while_a_snapshot_is_written_leaves_none_of_what_was_cut(owner: Owner) -> None:
+    for number in range(30):
+        owner.append(number % 3)
+    owner.stop()
+    cuts = [lambda: owner.truncate(25), lambda: owner.truncate(20)]
+    run = owner.logs.run
+
+    async def cut_meanwhile(job: Any) -> Any:
+        result = await run(job)
+        if cuts:
+            cuts.pop(0)()
+        return result
+
+    assert owner.opened.snapshots is not None
+    owner.opened.snapshots._run = cut_meanwhile  # type: ignore[assignment]
+    owner.append(0)
+    owner.opened.log.roll(0)
+    assert not cuts and owner.opened.log.log_end_offset == 20
+    assert list_snapshots(owner.disk, DIRECTORY)[-1] <= 20
+    owner.stop()
+    assert last_batches(owner.state) == last_batches(from_all_batches(owner))
+
+
+ProducerRebuildEntry = rebuild(
+    [read_header(encode_batch([RecordInput(None, b"v", (), 5)], producer_id=77, base_sequence=9))],
+    log_start_offset=0,
+).capture()[77]
