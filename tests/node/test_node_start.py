@@ -16,6 +16,8 @@ from pykraft.broker.log_manager import LogManager
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store import checkpoint
 from pykraft.log_store.log import LogConfig
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
@@ -168,7 +170,9 @@ def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> 
         config = lonely_config(tmp_path)
         logs = LogManager(OsDisk(), [str(tmp_path)], LogConfig(), SystemClock(), lambda what, error: None)
         await logs.start()
-        await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
+        (opened,) = await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
+        batch = encode_batch([RecordInput(None, b"v", (), 0)] * 7)
+        opened.log.append(batch, [read_header(batch)], now_ms=0)
         await logs.stop(5, {("t", 0): 7})
         await start_in_vain(make_node(config, fatal))
         path = f"{tmp_path}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
