@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle
-from pykraft.broker.ports import LostReplicaAnswer
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
 _TIMEOUT_MS = 3000
@@ -67,7 +66,7 @@ class ControllerLostReplicas:
         self._lifecycle = lifecycle
         self._channel = channel
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> list[LostReplicaAnswer]:
+    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> list[LostReplicaResult]:
         response = await self._channel.call(
             "ReportLostReplicas",
             pb.ReportLostReplicasRequest(
@@ -79,7 +78,7 @@ class ControllerLostReplicas:
             _TIMEOUT_MS,
         )
         return [
-            LostReplicaAnswer(
+            LostReplicaResult(
                 topic_id=Uuid(result.topic_id),
                 index=result.index,
                 error=ErrorCode(result.error_code),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import MetadataImage
 
 
@@ -47,20 +45,10 @@ class AlterPartitionPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LostReplicaAnswer:
-    """What the controller said about one lost replica; the partition epoch counts only without an error."""
-
-    topic_id: Uuid
-    index: int
-    error: ErrorCode
-    partition_epoch: int = -1
-
-
 class LostReplicasPort(Protocol):
     """Tells the controller which replicas of this broker have lost their logs."""
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> Sequence[LostReplicaAnswer]:
+    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> Sequence[LostReplicaResult]:
         """An answer for each (topic id, index), once committed. :class:`KafkaError` when no answer came."""
         ...
 

@@ -18,7 +18,6 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.listener import KafkaListener
 from pykraft.broker.log_config import build_log_config
 from pykraft.broker.log_manager import LogManager
-from pykraft.broker.ports import LostReplicaAnswer
 from pykraft.broker.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
@@ -29,7 +28,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encod
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import Endpoint
@@ -203,7 +202,7 @@ class LostReplicasOf:
         self._node_id = node_id
         self._controller = controller
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[bytes, int]]) -> list[LostReplicaAnswer]:
+    async def report_lost_replicas(self, replicas: Sequence[tuple[bytes, int]]) -> list[LostReplicaResult]:
         controller = self._controller
         if controller.silent:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
@@ -225,7 +224,7 @@ class LostReplicasOf:
             )
             controller.set_partition(new, topic=topic.name)
             answers.append(
-                LostReplicaAnswer(topic_id, index, ErrorCode.NONE, new.partition_epoch)  # type: ignore[arg-type]
+                LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch)  # type: ignore[arg-type]
             )
         return answers
 
