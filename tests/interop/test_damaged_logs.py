@@ -1,0 +1,101 @@
+"""Damaged logs on real processes and disks: a replica is repaired from its leader, and consumers see every
+record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.replica_dump import iter_batches
+
+pytestmark = pytest.mark.interop
+
+RECORDS, VALUE_BYTES = 400, 10_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path / "cluster", 3, {"log.scrub.bytes.per.second": "1000000000"}) as cluster:
+        cluster.format()
+        cluster.start()
+        for topic in ("t", "u"):
+            cluster.create_topic(topic, 1, 3, {"segment.bytes": str(1 << 20)})
+        yield cluster
+
+
+def fill(cluster: ProcessCluster, topic: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
+    )
+    for number in range(RECORDS):
+        producer.produce(topic, f"{number}".zfill(VALUE_BYTES))
+        if number % 20 == 0:
+            assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def consume(cluster: ProcessCluster, topic: str) -> list[int]:
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "check.crcs": True}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[int] = []
+        while len(found) < RECORDS:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None and message.error() is None, (len(found), message and message.error())
+            found.append(int((message.value() or b"")[-6:]))
+        return found
+    finally:
+        consumer.close()
+
+
+def closed_segment(cluster: ProcessCluster, node_id: int, topic: str) -> Path:
+    (directory,) = cluster.directory.glob(f"node-{node_id}/**/{topic}-0")
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) >= 4
+    return segments[1]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def flip_a_length(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[9] ^= 0x40
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [remove, flip_a_length], ids=["removed", "flipped"])
+def test_replica_damaged_while_stopped_is_copied_anew(
+    cluster: ProcessCluster, damage: Callable[[Path], None]
+) -> None:
+    for topic in ("t", "u"):
+        fill(cluster, topic)
+    assert cluster.nodes[2].stop()
+    path = closed_segment(cluster, 2, "t")
+    damage(path)
+    cluster.nodes[2].start()
+    output = cluster.nodes[2].output_file
+    wait_until("the damage is found", lambda: "t-0 is damaged" in output.read_text(), PATIENCE_S)
+    for topic in ("t", "u"):
+        cluster.wait_in_sync(topic, PATIENCE_S)
+    assert consume(cluster, "t") == consume(cluster, "u") == list(range(RECORDS))
+    for node in cluster.nodes.values():
+        assert node.stop()
+    found = {
+        topic: [list(iter_batches(p)) for p in cluster.directory.glob(f"node-*/**/{topic}-0")]
+        for topic in "tu"
+    }
+    for copies in found.values():
+        assert len(copies) == 3
+        assert len({tuple(header for header, _ in copy) for copy in copies}) == 1
+    assert "u-0 is damaged" not in output.read_text()
+    assert len(list(cluster.directory.glob("node-2/**/t-0.00000000-damaged/*.log"))) >= 3
