@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pykraft.broker.log_manager import LogManager, TopicPartition
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.offline_logs import TopicPartition
 from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.metadata_log.broker_configs import PRODUCER_ID_EXPIRATION_MS, dynamic_broker_values

@@ -12,22 +12,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from pykraft.broker import offline_logs
-from pykraft.broker.offline_logs import OfflineLog
-from pykraft.broker.producer_snapshots import SnapshotWriter, load_producers, rebuild_producers
-from pykraft.broker.producer_state import ProducerEntry, ProducerState
+from pykraft.broker.log_loading import OpenLog, create_log, load_dir
+from pykraft.broker.offline_logs import OfflineLog, TopicPartition
+from pykraft.broker.producer_snapshots import SnapshotWriter, rebuild_producers
+from pykraft.broker.producer_state import ProducerEntry
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
 from pykraft.log_store.log import (
-    DELETED_DIRECTORY_SUFFIX,
     CorruptLogError,
     FlushJob,
-    Log,
     LogConfig,
     rename_directory,
     renamed_directory,
@@ -38,38 +35,8 @@ from pykraft.runtime.disk import Disk, DiskUsage
 logger = logging.getLogger(__name__)
 
 STRAY_SUFFIX = "-stray"
-_CHECKPOINTS = (
-    checkpoint.RECOVERY_POINT_CHECKPOINT,
-    checkpoint.LOG_START_OFFSET_CHECKPOINT,
-    checkpoint.REPLICATION_OFFSET_CHECKPOINT,
-)
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 OnFault = Callable[[str, BaseException], None]
-
-
-@dataclass(slots=True, eq=False)
-class OpenLog:
-    """One partition's log with what was learnt when it was opened."""
-
-    log: Log
-    topic_id: Uuid
-    log_dir: str
-    producers: ProducerState
-    high_watermark: int
-    snapshots: SnapshotWriter | None = None
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.log.topic_partition
-
-
-@dataclass(slots=True)
-class _LoadedDir:
-    logs: list[OpenLog] = field(default_factory=list)
-    broker_epoch: int | None = None
-    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
 
 
 class LogManager:
@@ -120,7 +87,7 @@ class LogManager:
         epochs: list[int | None] = []
         for log_dir in self._dirs:
             now_ms = self._clock.wall_ms()
-            job = partial(_load_dir, self._disk, log_dir, self._default_config, now_ms)
+            job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
             loaded = await self.run(job)
             epochs.append(loaded.broker_epoch)
             self._stored.update(loaded.checkpoints)
@@ -196,7 +163,7 @@ class LogManager:
                 await self._forget(log_dir, [key])
                 path = f"{log_dir}/{topic}-{index}"
                 now_ms = self._clock.wall_ms()
-                job = partial(_create, self._disk, log_dir, path, config, topic_id, now_ms)
+                job = partial(create_log, self._disk, log_dir, path, config, topic_id, now_ms)
                 existing = await self._guarded(path, job)
                 self.offline.pop(key, None)
                 self._adopt(existing)
@@ -467,103 +434,6 @@ class LogManager:
                 if keys & stored.keys():
                     here = self._in_dir(log_dir)
                     await self._replace(path, {k: offset for k, offset in stored.items() if k in here})
-
-
-def _load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> _LoadedDir:
-    """Open all partition logs below one directory. Blocks."""
-    disk.make_dirs(log_dir)
-    loaded = _LoadedDir(broker_epoch=checkpoint.read_clean_shutdown(disk, log_dir))
-    is_clean = loaded.broker_epoch is not None
-    for name in _CHECKPOINTS:
-        path = f"{log_dir}/{name}"
-        loaded.checkpoints[path] = _read_checkpoint(disk, path)
-    recovery_points, log_starts, high_watermarks = loaded.checkpoints.values()
-    compacted_offsets = _read_checkpoint(disk, f"{log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}")
-    if is_clean:
-        checkpoint.remove_clean_shutdown(disk, log_dir)
-    loaded.offline = offline_logs.find_set_aside(disk, log_dir)
-    for name in disk.list(log_dir):
-        path = f"{log_dir}/{name}"
-        if not disk.is_dir(path):
-            continue
-        if name.endswith(DELETED_DIRECTORY_SUFFIX):
-            disk.remove_tree(path)
-            continue
-        topic, _, number = name.rpartition("-")
-        if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
-            continue
-        key = (topic, int(number))
-        recovery_point, log_start = recovery_points.get(key, 0), log_starts.get(key)
-        if is_clean:
-            # Whatever was there was flushed, the committed part too.
-            recovery_point = max(recovery_point, high_watermarks.get(key, 0))
-            if log_start is not None and key in recovery_points and log_start > recovery_points[key]:
-                log_start = None  # a log never starts behind its end
-        try:
-            topic_id = _read_topic_id(disk, path, recovery_point)
-            if topic_id is None:
-                continue
-            log = Log.open(
-                disk,
-                path,
-                config,
-                now_ms=now_ms,
-                recovery_point=recovery_point,
-                log_start_offset=log_start,
-                compacted_offset=compacted_offsets.get(key, 0),
-                clean=is_clean,
-            )
-            opened = _opened(log, topic_id, log_dir, high_watermarks.get(key, 0))
-        except (CorruptLogError, CorruptCheckpointError, FileNotFoundError) as error:
-            offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
-            offline_logs.set_aside(disk, offline)
-            logger.error("%s-%d is damaged (%s) and stands in %s", *key, error, offline.directory)
-            loaded.offline[key] = offline
-            continue
-        report = log.recovery_report
-        for rebuilt in report.rebuilt:
-            logger.warning("%s did not fit the batches of its log; rebuilt from them", rebuilt)
-        for cut in report.truncations:
-            logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
-        loaded.logs.append(opened)
-    known = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
-    for key in (recovery_points.keys() | high_watermarks.keys()) - known:
-        if recovery_points.get(key, 0) > 0 or high_watermarks.get(key, 0) > 0:
-            logger.error("%s-%d is damaged: nothing is left of its directory in %s", *key, log_dir)
-            loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is gone", is_set_aside=True)
-    return loaded
-
-
-def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
-    """Of a partition directory. None if its creation was cut short, and it was removed."""
-    try:
-        return checkpoint.read_partition_metadata(disk, path)
-    except FileNotFoundError:
-        if recovery_point > 0 or any(file.endswith(".log") for file in disk.list(path)):
-            raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
-        disk.remove_tree(path)  # the id is written before the log
-        return None
-
-
-def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that cannot be read says nothing: more is recovered then, and nothing is trusted."""
-    try:
-        return checkpoint.read_offset_checkpoint(disk, path)
-    except CorruptCheckpointError as error:
-        logger.error("%s; it is written anew", error)
-        return {}
-
-
-def _create(disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uuid, now_ms: int) -> OpenLog:
-    """A new partition directory, its topic id first: a log without one is damage. Blocks."""
-    disk.make_dirs(path)
-    checkpoint.write_partition_metadata(disk, path, topic_id)
-    return _opened(Log.open(disk, path, config, now_ms=now_ms), topic_id, log_dir, 0)
-
-
-def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> OpenLog:
-    producers = load_producers(log.disk, log)
-    return OpenLog(log, topic_id, log_dir, producers, min(high_watermark, log.log_end_offset))
 
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from pykraft.broker.log_manager import LogManager, OpenLog, TopicPartition
+from pykraft.broker.log_loading import OpenLog
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.offline_logs import TopicPartition
 from pykraft.log_store.interface import CorruptLogError, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.log_store.reader import read_checked

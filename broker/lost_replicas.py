@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
-from pykraft.broker.log_manager import LogManager, TopicPartition
-from pykraft.broker.offline_logs import OfflineLog
+from pykraft.broker.log_manager import LogManager
+from pykraft.broker.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.ports import ImageSource, LostReplicasPort
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid

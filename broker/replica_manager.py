@@ -19,9 +19,10 @@ from typing import Protocol
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.isr_proposals import IsrProposals
 from pykraft.broker.log_config import build_log_config
-from pykraft.broker.log_manager import LogManager, TopicPartition
+from pykraft.broker.log_manager import LogManager
 from pykraft.broker.log_scrubber import LogScrubber
 from pykraft.broker.lost_replicas import LostReplicas
+from pykraft.broker.offline_logs import TopicPartition
 from pykraft.broker.openings import Openings
 from pykraft.broker.partition import Partition
 from pykraft.broker.ports import (
@@ -602,6 +603,8 @@ class ReplicaManager:
             and ((topic := self._assigned(image, *key)) is None or topic.id != opened.topic_id)
         ]
         await self.logs.set_aside(strays)
+        for key in [key for key in self.logs.offline if self._assigned(image, *key) is None]:
+            del self.logs.offline[key]  # nobody misses it
 
     # -- ISR -------------------------------------------------------------------------------------------
 
