@@ -46,6 +46,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
         ("quorum_nodes", "vote-file-without-fsync"),
         ("metadata", "answer-before-commit"),
         ("metadata_units", "lease-without-proof"),
+        ("logs", "hole-of-one-offset"),
         ("groups", "commit-amid-a-sweep-forgotten"),
         ("replication", "two-isr-requests-in-flight"),
         ("records", "base-offset-is-ignored"),
