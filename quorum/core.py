@@ -46,6 +46,7 @@ from pykraft.quorum.messages import (
     VoteResponse,
 )
 from pykraft.quorum.plausibility import maybe_disbelieve
+from pykraft.quorum.recovery import Recovery, handle_flushed
 from pykraft.quorum.roles import (
     ElectionState,
     Follower,
@@ -67,8 +68,9 @@ class RaftCore:
     """One replica of the metadata quorum, voter or observer (its key is not among the voters).
 
     ``election``, ``log``, ``history`` and ``latest_snapshot`` (None without one) are what was read back from
-    disk; ``local_address`` is where others reach this replica, None if it serves nobody. The first event must
-    be :class:`Started`.
+    disk, and so were ``recovery``, if the replica may lack what it acknowledged, and ``losses``;
+    ``local_address`` is where others reach this replica, None if it serves nobody. The first event must be
+    :class:`Started`.
     """
 
     __slots__ = ("state",)
@@ -86,6 +88,8 @@ class RaftCore:
         now_ms: int,
         latest_snapshot: SnapshotId | None = None,
         local_address: RpcAddress | None = None,
+        recovery: Recovery | None = None,
+        losses: int = 0,
     ) -> None:
         snapshot_end = 0 if latest_snapshot is None else latest_snapshot.end_offset
         assert log.start_offset <= snapshot_end <= log.end_offset, "the log must hold what no snapshot does"
@@ -114,6 +118,8 @@ class RaftCore:
             latest_snapshot,
             local_address,
             EpochAllowance(now_ms),
+            recovery,
+            losses,
         )
         self.state.role = _initial_role(self.state, now_ms)
 
@@ -126,7 +132,7 @@ class RaftCore:
         state.epoch_allowance.left -= state.epoch - epoch
         self._run_timers(now_ms)
         role = state.role
-        if isinstance(role, Follower) or (isinstance(role, Unattached) and not state.is_voter):
+        if isinstance(role, Follower) or (isinstance(role, Unattached) and not state.takes_part):
             fetch.maybe_fetch(state, role, now_ms)
         if isinstance(role, Follower):
             reconfig.maybe_ask_for_change(state, role, now_ms)
@@ -159,6 +165,7 @@ class RaftCore:
                 self._handle_response(event, now_ms)
             case LogFlushed(end_offset, generation):
                 if state.log.flushed(end_offset, generation):
+                    handle_flushed(state)
                     self._log_was_flushed()
             case Proposed(epoch, record_count, payload):
                 fetch.handle_proposal(state, epoch, record_count, payload)
@@ -245,7 +252,7 @@ class RaftCore:
     def _announce_initial_role(self, now_ms: int) -> None:
         state = self.state
         state.emit(LeaderChanged(state.leader_key, state.epoch, address=state.leader_address))
-        if state.is_voter and state.voters.majority == 1:
+        if state.takes_part and state.voters.majority == 1:
             vote.seek_election(state, now_ms)
 
     def _run_timers(self, now_ms: int) -> None:
@@ -288,7 +295,7 @@ class RaftCore:
         times = []
         if not state.shutting_down and state.may_stand:
             times.append(role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms)
-        wants_fetch = isinstance(role, Follower) or not state.is_voter
+        wants_fetch = isinstance(role, Follower) or not state.takes_part
         if (
             wants_fetch
             and role.fetch_correlation is None

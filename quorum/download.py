@@ -11,6 +11,7 @@ any more that the snapshot does not contain.
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum import recovery
 from pykraft.quorum.effects import AdvanceHighWatermark, AppendSnapshotChunk, CheckSnapshot, InstallSnapshot
 from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.messages import FetchSnapshotRequest, FetchSnapshotResponse
@@ -124,6 +125,7 @@ def _install(
     state.download = role.snapshot_id = None
     role.next_fetch_ms = now_ms
     state.emit(InstallSnapshot(snapshot_id))
+    recovery.handle_flushed(state)
     state.high_watermark = snapshot_id.end_offset
     state.emit(AdvanceHighWatermark(snapshot_id.end_offset))
     state.history.replace(voters)

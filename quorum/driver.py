@@ -40,7 +40,7 @@ from pykraft.quorum.messages import (
     UpdateRaftVoterRequest,
 )
 from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo
-from pykraft.quorum.state import RandomSource
+from pykraft.quorum.state import CoreState, RandomSource
 from pykraft.quorum.state_store import QuorumStateError
 from pykraft.quorum.storage import QuorumStorage, StateStore, encode_proposal
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
@@ -100,7 +100,8 @@ class QuorumNode:
         self._local_address = local_address
         self._initial_voters = voters
         self._log = log
-        self._storage = QuorumStorage(log, state_store, clock)
+        may_vote = local_address is not None or voters.is_voter(local)
+        self._storage = QuorumStorage(log, state_store, clock, keeps_mark=may_vote)
         self._calls = Calls(cluster_id, local, transport, self._step)
         self._clock = clock
         self._rng = rng
@@ -235,6 +236,7 @@ class QuorumNode:
         loop = asyncio.get_running_loop()
         for damage in await loop.run_in_executor(self._flush_executor, self._storage.recover):
             logger.warning("An older snapshot is removed: %s", damage)
+        self._storage.compare_with_mark()
         latest = self.latest_snapshot
         if latest is not None:
             self._delivery.replace_by(self._storage.snapshots.reader(latest))
@@ -250,12 +252,33 @@ class QuorumNode:
                 latest_snapshot=latest,
                 now_ms=self._clock.monotonic_ms(),
                 local_address=self._local_address,
+                recovery=self._storage.recovery,
+                losses=self._storage.losses,
             )
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
+        self._tell_of_losses(self._core.state)
         self._running = True
         self._calls.open()
         self._step(events.Started())
+
+    def _tell_of_losses(self, state: CoreState) -> None:
+        """What the start cut off the log. :class:`QuorumStateError` if it was flushed and nobody has it."""
+        for cut in self._log.recovery_report.truncations:
+            what = f"{cut.lost_bytes} bytes from position {cut.position} on were cut off: {cut.reason}"
+            logger.warning("%s: %s", cut.path, what)
+        if state.recovery is None:
+            return
+        flushed = "an unknown offset" if state.recovery.end_offset is None else state.recovery.end_offset
+        lost = f"{self._log.directory} was flushed up to {flushed} and ends at {self._log.log_end_offset}"
+        way_out = (
+            f"restore the log from a copy, or remove {self._storage.mark.path} to go on without the rest"
+        )
+        knows_nobody = set(self._config.bootstrap_servers) <= {self._local_address}
+        if knows_nobody and state.voters.ids == (self._local.id,):
+            raise QuorumStateError(f"{lost}: records are lost, and nobody else has them. To start, {way_out}")
+        logger.error("%s: until the rest is fetched again, this replica neither votes nor counts", lost)
+        logger.error("If a majority of the voters has lost records, nobody is elected: then %s", way_out)
 
     async def stop(self) -> None:
         """Hand over if leading (for at most an election timeout), then take no further part."""
@@ -304,7 +327,7 @@ class QuorumNode:
     def _is_blocked(self) -> bool:
         if not self._effects or self._flushing is None:
             return False
-        return isinstance(self._effects[0], TruncateTo | effects.InstallSnapshot)
+        return isinstance(self._effects[0], TruncateTo | effects.InstallSnapshot | effects.EndRecovery)
 
     def _handle_timer(self) -> None:
         self._timer = None
@@ -341,6 +364,11 @@ class QuorumNode:
                 self._delivery.replace_by(self._storage.snapshots.reader(snapshot_id))
             case FlushLog():
                 self._flush_wanted = effect
+            case effects.EndRecovery(end_offset):
+                self._storage.apply(effect)
+                logger.warning(
+                    "What was lost is here again, up to offset %d: taking part from now on", end_offset
+                )
             case effects.AdvanceHighWatermark(high_watermark):
                 self._delivery.high_watermark = high_watermark
             case effects.LeaderChanged(leader, epoch, after_offset, address):
@@ -363,7 +391,8 @@ class QuorumNode:
             return
         wanted, self._flush_wanted = self._flush_wanted, None
         job = self._log.prepare_flush()
-        self._flushing = asyncio.get_running_loop().run_in_executor(self._flush_executor, job.run)
+        loop = asyncio.get_running_loop()
+        self._flushing = loop.run_in_executor(self._flush_executor, self._storage.flush, job)
 
         def on_flushed(flush: asyncio.Future[None]) -> None:
             self._flushing = None

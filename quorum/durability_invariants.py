@@ -114,7 +114,8 @@ class CountedIsHeld(Invariant):
             if progress.end_offset != self._seen.get(key, 0):
                 self._seen[key] = progress.end_offset
                 voter = history.replica(node_id)
-                if voter.key.matches(progress.key):  # else it is about a disk that is gone
+                has_lost = node_id in history.lost_batches  # and its leader may not have heard of that
+                if voter.key.matches(progress.key) and not has_lost:  # else it is about a disk that is gone
                     self._check(replica, epoch, progress.end_offset, voter)
 
     def _check(self, leader: ReplicaView, epoch: int, end_offset: int, voter: ReplicaView) -> None:

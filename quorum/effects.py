@@ -6,10 +6,11 @@ The promises a driver must keep, all of them safety:
 2. :class:`PersistElectionState` has reached the disk (fsync) before any later effect runs. So no vote is
    answered, and no message of an epoch sent, that a crash could make the replica forget.
 3. Appends and truncations have been applied to the log before any later effect runs; a truncation is
-   flushed by the driver before it goes on, and so is the installation of a snapshot.
+   flushed by the driver before it goes on, and so is the installation of a snapshot, and the end of a
+   recovery.
 4. :class:`FlushLog` may complete later and merge with its successors, but LogFlushed is stepped only when
-   the fsync has returned. A replica's fetch offset and the leader's own share in the high watermark follow
-   LogFlushed, never the append.
+   the fsync has returned, and how far it reached is noted durably (:mod:`.flushed_mark`). A replica's fetch
+   offset and the leader's own share in the high watermark follow LogFlushed, never the append.
 5. A process may die between any two effects.
 """
 
@@ -76,6 +77,16 @@ class AppendFetched:
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
     """Drop every record at ``end_offset`` and above; durable before the next effect."""
+
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecovery:
+    """The replica holds again what it may have lost (:mod:`.recovery`); durable before the next effect.
+
+    ``end_offset``: everything below is flushed.
+    """
 
     end_offset: int
 
@@ -220,6 +231,7 @@ Effect = (
     | AppendProposal
     | AppendFetched
     | TruncateTo
+    | EndRecovery
     | AdvanceLogStart
     | AppendSnapshotChunk
     | CheckSnapshot

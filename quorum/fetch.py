@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.quorum import download
+from pykraft.quorum import download, recovery
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
     AppendFetched,
@@ -50,6 +50,7 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
     assert isinstance(role, Leader)
     _release_parked(state, role, request.replica)
     progress = progress_of(state, role, request.replica, now_ms)
+    is_believed = progress.is_believed(request.losses, now_ms, is_recovering=request.is_recovering)
     if _lies_before(state.log.start, request):
         progress.record_contact(now_ms)
         assert state.snapshot is not None, "the log was shortened and nothing stands for it"
@@ -60,7 +61,10 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
         progress.record_contact(now_ms)
         state.emit(Reply(token, _response(state, diverging=DivergingEpoch(epoch, end_offset))))
         return
-    progress.record_fetch(request.fetch_offset, state.log.end_offset, now_ms)
+    if is_believed:
+        progress.record_fetch(request.fetch_offset, state.log.end_offset, now_ms)
+    else:
+        progress.record_contact(now_ms)
     maybe_advance_leader_high_watermark(state, role)
     parked = ParkedFetch(
         token,
@@ -86,6 +90,8 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
     if not isinstance(state.role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if not 0 <= request.last_fetched_epoch <= request.epoch:
+        return ErrorCode.INVALID_REQUEST
+    if request.losses < request.is_recovering:
         return ErrorCode.INVALID_REQUEST
     if request.replica.id == state.local.id or (request.fetch_offset > 0) != (request.last_fetched_epoch > 0):
         return ErrorCode.INVALID_REQUEST
@@ -249,6 +255,8 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
             high_watermark=state.high_watermark,
             max_wait_ms=state.config.fetch_wait_ms,
             max_bytes=state.config.fetch_max_bytes,
+            is_recovering=state.recovery is not None,
+            losses=state.losses,
         ),
     )
 
@@ -256,7 +264,7 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
 def _fetch_target(
     state: CoreState, role: Follower | Unattached, now_ms: int
 ) -> tuple[ReplicaKey, RpcAddress] | None:
-    """The leader; an observer that has none, or has lost it, asks anybody who it is. None: nobody is known.
+    """The leader; who takes no part asks anybody if it has none, or has lost it. None: nobody is known.
 
     Of a leader only the id is asked for: who answers as the leader of this epoch was elected in it, and our
     voter set may still show the disk it had before.
@@ -264,7 +272,7 @@ def _fetch_target(
     targets = []
     if isinstance(role, Follower) and state.leader_address is not None:
         leader = ReplicaKey(role.leader_id), state.leader_address
-        if state.is_voter or now_ms < role.fetch_deadline_ms:
+        if state.takes_part or now_ms < role.fetch_deadline_ms:
             return leader
         targets.append(leader)
     targets += [(voter.key, voter.address) for voter in state.voters if voter.key.id != state.local.id]
@@ -308,6 +316,8 @@ def handle_fetch_response(
         return
     if response.batches:
         _append(state, response, now_ms)
+    else:
+        recovery.handle_caught_up(state)
     role.leader_high_watermark = max(role.leader_high_watermark, response.high_watermark)
     advance_follower_high_watermark(state, role)
 

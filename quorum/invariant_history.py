@@ -83,6 +83,10 @@ class History:
         self.acknowledged: dict[object, StoredBatch] = {}
         self.lost_end_offsets: list[int] = []
         self.lost_votes: set[tuple[int, int]] = set()
+        self.lost_batches: dict[int, list[StoredBatch]] = {}
+        """By replica: what it had flushed, and a damaged disk took, until it has recovered."""
+        self.losses: dict[int, int] = {}
+        """How often such a replica had found so by its last start."""
 
     def replica(self, node_id: int) -> ReplicaView:
         return next(replica for replica in self.replicas if replica.id == node_id)
@@ -90,10 +94,18 @@ class History:
     def forget(self, node_id: int) -> None:
         """Its disk was replaced: under the old id comes somebody else, and one copy of everything is gone."""
         self.lost_end_offsets.append(self.replica(node_id).durable_end_offset)
+        self.lost_batches.pop(node_id, None)
+        self.losses.pop(node_id, None)
         self.epochs.pop(node_id, None)
         self.high_watermarks.pop(node_id, None)
         self.lost_votes.update(key for key in self.votes if key[0] == node_id)
         self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node_id}
+
+    def damage(self, node_id: int, flushed_offset: int, batches: Sequence[StoredBatch]) -> None:
+        """It had flushed up to ``flushed_offset``, and can no longer read these batches at the end."""
+        self.lost_end_offsets.append(flushed_offset)
+        self.lost_batches[node_id] = list(batches)
+        self.losses.pop(node_id, None)  # it does not know yet
 
     @property
     def committed_end_offset(self) -> int:

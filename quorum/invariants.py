@@ -30,6 +30,11 @@ from pykraft.quorum.effects import (
     Effect,
 )
 from pykraft.quorum.invariant_history import History, Invariant, InvariantViolation, ReplicaView, StoredBatch
+from pykraft.quorum.recovery_invariants import (
+    LosersDoNotElect,
+    RecoveredHoldsCommitted,
+    RecoveringIsNotCounted,
+)
 from pykraft.quorum.roles import Leader, Resigned
 from pykraft.quorum.voter_invariants import (
     ElectedByMajority,
@@ -183,6 +188,9 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     VoteDurable,
     EpochDurable,
     FetchAcknowledgesDurable,
+    LosersDoNotElect,
+    RecoveredHoldsCommitted,
+    RecoveringIsNotCounted,
 )
 
 Observer = Callable[[ReplicaView, Effect, History], None]
@@ -195,6 +203,7 @@ class Checker:
         self.history = history
         self.invariants = [invariant() for invariant in INVARIANTS]
         self._durable = next(i for i in self.invariants if isinstance(i, CommittedIsDurable))
+        self._recovered = next(i for i in self.invariants if isinstance(i, RecoveredHoldsCommitted))
         self._observers: dict[type, list[Observer]] = {}
         for invariant in self.invariants:
             for effect_type in invariant.watches:
@@ -216,6 +225,10 @@ class Checker:
     def storage_shrank(self) -> None:
         """A crash or a truncation took something from a disk."""
         self._durable.check(self.history)
+
+    def recovered(self, replica: ReplicaView) -> None:
+        """Its start finds nothing missing, or no longer."""
+        self._recovered.check(replica, self.history)
 
     def check_everything(self, replicas: Iterable[ReplicaView]) -> None:
         """Compare whole logs: equal where offset and epoch are, and committed parts with the history."""

@@ -115,7 +115,8 @@ class EndQuorumEpochResponse:
 class FetchRequest:
     """A replica asks for records from ``fetch_offset``, and by that acknowledges everything before it.
 
-    ``fetch_offset`` is the replica's *flushed* log end. ``high_watermark`` is what it already knows, so
+    ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and takes
+    back what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows, so
     that the leader can answer at once when there is news (KIP-1166).
     """
 
@@ -127,6 +128,8 @@ class FetchRequest:
     high_watermark: int
     max_wait_ms: int
     max_bytes: int
+    is_recovering: bool = False
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ def encode_request(request: m.Request) -> bytes:
                 high_watermark=request.high_watermark,
                 max_wait_ms=request.max_wait_ms,
                 max_bytes=request.max_bytes,
+                is_recovering=request.is_recovering,
+                losses=request.losses,
             )
         case m.FetchSnapshotRequest():
             message = pb.FetchSnapshotRequest(
@@ -157,6 +159,8 @@ def _decode_fetch_request(data: bytes) -> m.Request:
         p.high_watermark,
         p.max_wait_ms,
         p.max_bytes,
+        p.is_recovering,
+        p.losses,
     )
 
 

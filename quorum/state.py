@@ -14,6 +14,7 @@ from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.effects import Effect, Send
 from pykraft.quorum.log_shape import LogShape, SnapshotId
 from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, FetchSnapshotRequest, Request
+from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Role
 from pykraft.quorum.voter_history import VoterHistory
 from pykraft.quorum.voters import ReplicaKey
@@ -70,6 +71,7 @@ class CoreState:
     ``voters`` is the newest set of ``history``. ``local_address``: where we listen, None for a replica that
     serves nobody. ``in_flight``: the replica asked under each correlation id, in this role. ``snapshot``: the
     newest that is durable here; the log starts at its end or before. ``downloads`` counts those begun.
+    ``recovery``: set while we may lack what we acknowledged. ``losses``: how often that has happened.
     """
 
     __slots__ = (
@@ -87,7 +89,9 @@ class CoreState:
         "local",
         "local_address",
         "log",
+        "losses",
         "next_correlation",
+        "recovery",
         "rng",
         "role",
         "shutting_down",
@@ -108,6 +112,8 @@ class CoreState:
         snapshot: SnapshotId | None,
         local_address: RpcAddress | None,
         epoch_allowance: EpochAllowance,
+        recovery: Recovery | None,
+        losses: int,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -127,6 +133,8 @@ class CoreState:
         self.next_correlation = 0
         self.download: Download | None = None
         self.downloads = 0
+        self.recovery = recovery
+        self.losses = losses
         self.shutting_down = False
         self.effects: list[Effect] = []
 
@@ -185,13 +193,20 @@ class CoreState:
         return ReplicaKey(leader_id) if voter is None else voter.key
 
     @property
+    def takes_part(self) -> bool:
+        """Whether we vote and count: a voter that has lost nothing of what it acknowledged."""
+        return self.is_voter and self.recovery is None
+
+    @property
     def may_stand(self) -> bool:
         """A voter; or one that its newest set leaves out, while that set is not known to be committed.
 
         Such a one may be the only replica that holds the record which removes it: without it nobody could
         win, and the record could neither be committed nor replaced (Raft thesis, 4.2.2). It does not count
-        itself.
+        itself. One that is recovering stands in no case.
         """
+        if self.recovery is not None:
+            return False
         return self.is_voter or self.history.names_since(self.local, self.high_watermark)
 
     def own_vote(self) -> set[int]:

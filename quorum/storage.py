@@ -7,6 +7,7 @@ also been made durable. Flushing the log is the driver's business.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.value_batches import encode_values
+from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.log import Log
 from pykraft.quorum import control_records
 from pykraft.quorum.effects import (
@@ -26,14 +28,17 @@ from pykraft.quorum.effects import (
     AppendSnapshotChunk,
     AppendVoters,
     CheckSnapshot,
+    EndRecovery,
     InstallSnapshot,
     PersistElectionState,
     ReplyWithRecords,
     ReplyWithSnapshot,
     TruncateTo,
 )
+from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.log_shape import BEGINNING, LogShape, SnapshotId
 from pykraft.quorum.messages import FetchResponse, FetchSnapshotResponse
+from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo, SnapshotStore
@@ -50,11 +55,13 @@ DiskEffect = (
     | AppendProposal
     | AppendSnapshotChunk
     | AppendVoters
+    | EndRecovery
     | InstallSnapshot
     | PersistElectionState
     | TruncateTo
 )
 
+logger = logging.getLogger(__name__)
 
 SERVED_RECENTLY_MS = 30_000
 
@@ -73,20 +80,31 @@ def encode_proposal(values: Sequence[bytes], base_offset: int, epoch: int, now_m
 
 
 class QuorumStorage:
-    """``log`` is open and recovered; only the quorum decides what goes of it. Snapshots lie beside it."""
+    """``log`` is open and recovered; only the quorum decides what goes of it. Snapshots lie beside it.
 
-    def __init__(self, log: Log, state_store: StateStore, clock: Clock) -> None:
+    ``keeps_mark``: note how far the log was flushed. Who never votes need not.
+    """
+
+    def __init__(self, log: Log, state_store: StateStore, clock: Clock, *, keeps_mark: bool = True) -> None:
         log.config = replace(log.config, cleanup_policy=frozenset())
         self._log = log
         self._start = BEGINNING
         self._served_ms: dict[SnapshotId, int] = {}
         self.checked: dict[SnapshotId, SnapshotInfo] = {}
         self.snapshots = SnapshotStore(log.disk, log.directory)
+        self._keeps_mark = keeps_mark
+        self.mark = FlushedMarkFile(log.disk, log.directory)
+        self.recovery: Recovery | None = None
         self._state_store = state_store
         self._clock = clock
 
     def read_election(self) -> ElectionState:
         return self._state_store.read()
+
+    @property
+    def losses(self) -> int:
+        """How often this replica has lost something that it may have acknowledged."""
+        return 0 if self.mark.mark is None else self.mark.mark.losses
 
     def recover(self) -> list[CorruptSnapshotError]:
         """Bring log and snapshots together after any crash, and make durable what reads back. Blocks.
@@ -95,6 +113,7 @@ class QuorumStorage:
         its name and the log had yet to make room, or committed records were not flushed here. It starts anew
         at the snapshot's end. :class:`QuorumStateError` if the newest snapshot is damaged, or what lies
         between it and the log is missing. Returned are older snapshots that were damaged, and are gone now.
+        :meth:`compare_with_mark` comes next.
         """
         log = self._log
         try:
@@ -110,6 +129,8 @@ class QuorumStorage:
                 f"{log.directory}: the log begins at offset {log.log_start_offset}, and {held}: the records"
                 " before are lost"
             )
+        if self._keeps_mark and self.mark.read() is not None:
+            self._cut_to_what_is_known()
         if latest is not None and not self._leads_up_to(latest):
             log.truncate_fully_and_start_at(latest.end_offset, now_ms=self._clock.wall_ms())
         if log.log_start_offset > 0:
@@ -117,6 +138,58 @@ class QuorumStorage:
             log.advance_log_start(self._start.end_offset)
         log.flush()
         return damaged
+
+    def _cut_to_what_is_known(self) -> None:
+        """Nobody counts on what lies behind the mark, so it is not kept: a power loss may have scrambled it.
+
+        The CRC of a batch leaves out its first offset and its epoch. But offsets have no gaps here, epochs
+        never fall, the mark tells that of the last record, and none is above that of the vote file.
+        """
+        log, mark = self._log, self.mark.mark
+        assert mark is not None
+        # If the mark is newer, then it is the vote file that was lost or replaced: RaftCore refuses that.
+        newest_epoch = max(self._state_store.read().epoch, mark.epoch)
+        # What a recovering replica has fetched since is its leader's to judge.
+        marked = -1 if mark.end_offset is None or mark.is_recovering else mark.end_offset
+        end_offset = first_offset = log.log_start_offset
+        for header in log.iter_headers(first_offset):
+            if header.base_offset != end_offset or header.partition_leader_epoch > newest_epoch:
+                break
+            if 0 <= marked <= end_offset:
+                break
+            end_offset = header.next_offset
+        is_here = first_offset < marked <= end_offset
+        if is_here and log.epoch_cache.epoch_for_offset(marked - 1) != mark.epoch:
+            end_offset = marked - 1
+        if log.truncate_to(end_offset):
+            logger.warning("%s: cut at offset %d", log.directory, log.log_end_offset)
+
+    def compare_with_mark(self) -> None:
+        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`), durably."""
+        if not self._keeps_mark:
+            return
+        end_offset = self._log.log_end_offset
+        mark = self.mark.mark or FlushedMark(end_offset)
+        is_whole = mark.end_offset is not None and mark.end_offset <= end_offset
+        if is_whole and not mark.is_recovering:
+            self.mark.write(FlushedMark(end_offset, self._epoch_before(end_offset), mark.losses))
+            return
+        self.recovery = Recovery(mark.end_offset)
+        if not mark.is_recovering:
+            self.mark.write(mark._replace(losses=mark.losses + 1, is_recovering=True))
+
+    def _epoch_before(self, end_offset: int) -> int:
+        """Of the last record below; 0 if there is none, nor a snapshot that stands for it."""
+        if end_offset <= self._start.end_offset:
+            return self._start.epoch
+        return max(self._log.epoch_cache.epoch_for_offset(end_offset - 1), 0)
+
+    def flush(self, job: FlushJob) -> None:
+        """Carry out a flush, and note how far it reached. Blocks; runs in a thread."""
+        job.run()
+        if self._keeps_mark:
+            epochs = [entry.epoch for entry in job.epochs if entry.start_offset < job.end_offset]
+            self.mark.advance(job.end_offset, epochs[-1] if epochs else 0)
 
     def _leads_up_to(self, latest: SnapshotId) -> bool:
         log, last_offset = self._log, latest.end_offset - 1
@@ -146,7 +219,10 @@ class QuorumStorage:
                 self._append(self._leader_change(effect), offset, offset + 1)
             case AppendVoters(base_offset, end_offset):
                 self._append(self._voters(effect), base_offset, end_offset)
+            case EndRecovery(end_offset):
+                self.mark.write(FlushedMark(end_offset, self._epoch_before(end_offset), self.losses))
             case TruncateTo(end_offset):
+                self.mark.lower(end_offset, self._epoch_before(end_offset))
                 self._log.truncate_to(end_offset)
                 self._log.flush()
                 assert end_offset == self._log.log_end_offset
@@ -172,6 +248,7 @@ class QuorumStorage:
 
     def _install(self, snapshot_id: SnapshotId) -> None:
         """First the snapshot's name, then the log: :meth:`recover` finishes what a crash interrupts."""
+        self.mark.lower(snapshot_id.end_offset, self._epoch_before(snapshot_id.end_offset))
         info = self.checked.pop(snapshot_id)
         self.checked.clear()
         self.snapshots.finish_download(info)

@@ -9,6 +9,8 @@ A replica that does not know that it is a voter gives its vote all the same, and
 know as one: whoever asks may hold a newer voter set, and only with that vote reach its majority (KIP-853;
 Raft thesis, 4.1). With fixed voters there is no newer set, and who is not in it is not asked.
 
+A replica that may have lost what it acknowledged grants nothing (:mod:`.recovery`).
+
 A pre-vote changes nothing at the voter that is asked, whatever its epoch, and raises nobody's: so a voter
 that cannot hear its leader, or anybody, asks for ever and disturbs no one.
 """
@@ -86,7 +88,7 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
     granted = False
     if error is ErrorCode.NONE:
         if request.pre_vote:
-            granted = _is_up_to_date(state, request) and not hears_a_leader(state, now_ms)
+            granted = _may_grant(state, request) and not hears_a_leader(state, now_ms)
         else:
             granted = _vote(state, request, now_ms)
     state.emit(
@@ -125,7 +127,10 @@ def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _is_up_to_date(state: CoreState, request: VoteRequest) -> bool:
+def _may_grant(state: CoreState, request: VoteRequest) -> bool:
+    """We remember all that we acknowledged, and the candidate's log is at least as up to date."""
+    if state.recovery is not None:
+        return False
     return (request.last_epoch, request.last_offset) >= (state.log.last_epoch, state.log.end_offset)
 
 
@@ -139,7 +144,7 @@ def hears_a_leader(state: CoreState, now_ms: int) -> bool:
 
 
 def _vote(state: CoreState, request: VoteRequest, now_ms: int) -> bool:
-    granted = _is_up_to_date(state, request) and _has_a_vote_for(state, request)
+    granted = _may_grant(state, request) and _has_a_vote_for(state, request)
     if granted and not (request.epoch == state.epoch and state.election.voted == request.candidate):
         transition_to_unattached(state, request.epoch, now_ms, voted=request.candidate)
     elif request.epoch > state.epoch:

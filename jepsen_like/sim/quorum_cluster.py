@@ -314,6 +314,10 @@ class SimCluster:
         replica = self.replicas[key.id]
         return replica.may_start and key.matches(replica.key)
 
+    def remembers(self, key: ReplicaKey) -> bool:
+        """Whether that disk still holds all that it had flushed."""
+        return self.holds_vote_of(key) and not self.replicas[key.id].has_lost_records
+
     # --- the client ---------------------------------------------------------------------------------------
 
     def propose(self, replica: SimReplica, records: int = 1) -> object:

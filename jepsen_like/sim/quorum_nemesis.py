@@ -157,6 +157,8 @@ class QuorumNemesis:
                 cluster.scheduler.after(fault.duration_ms, self._restore_rate, victim)
             case "disk loss":
                 return self._lose_disk(rng.choice(replicas), rng)
+            case "damaged log" if replicas:
+                return self._damage(victim, rng)
             case "add voter" if leader is not None:
                 return self._add_voter(leader, rng)
             case "remove voter" if leader is not None:
@@ -267,7 +269,7 @@ class QuorumNemesis:
             or self._change_is_open()
         ):
             return False
-        kept = [voter for voter in sets[0] if cluster.holds_vote_of(voter.key) and voter.key.id != replica.id]
+        kept = [voter for voter in sets[0] if cluster.remembers(voter.key) and voter.key.id != replica.id]
         if len(kept) < max(sets[0].majority, len(sets[0]) - 1):
             return False
         if replica.alive:
@@ -280,6 +282,26 @@ class QuorumNemesis:
         else:
             cluster.scheduler.after(rng.choice((1, 60, 300)), self._start, replica)
         return True
+
+    def _damage(self, replica: SimReplica, rng: random.Random) -> bool:
+        """Records at the end of its log, that it had flushed, cannot be read when it is back.
+
+        In every voter set that counts somewhere a majority remembers. Else nobody could be elected again.
+        """
+        if self._change_is_open() or not self._leaves_a_majority_that_remembers(replica.id):
+            return False
+        if replica.alive:
+            replica.crash()
+        damaged = replica.lose_flushed(rng.choice((1, 1, 2, 5, 50)))
+        self.cluster.scheduler.after(rng.choice((1, 10, 60, 300)), self._start, replica)
+        return damaged
+
+    def _leaves_a_majority_that_remembers(self, without_id: int) -> bool:
+        cluster = self.cluster
+        return all(
+            sum(cluster.remembers(v.key) for v in voters if v.key.id != without_id) >= voters.majority
+            for voters in cluster.voter_sets()
+        )
 
     def _return_when_safe(self, replica: SimReplica, lost_epoch: int, polls: int) -> None:
         """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
@@ -325,7 +347,10 @@ class QuorumNemesis:
         return True
 
     def _remove_voter(self, leader: SimReplica, rng: random.Random) -> bool:
-        """One whose disk is gone if there is one; else any, the leader too, but two voters stay."""
+        """One whose disk is gone if there is one; else any, the leader too.
+
+        Two voters stay, and of those that stay a majority remembers.
+        """
         cluster = self.cluster
         sets = cluster.voter_sets()
         lost = [voter for voters in sets for voter in voters if not cluster.holds_vote_of(voter.key)]
@@ -334,9 +359,20 @@ class QuorumNemesis:
             return False
         if not lost and min(len(voters) for voters in sets) <= 2:
             return False
-        self._asked_ms = cluster.scheduler.now_ms
         key = rng.choice(candidates).key
+        if not self._majority_remembers_without(key):
+            return False
+        self._asked_ms = cluster.scheduler.now_ms
         cluster.ask_for_change(leader, RemoveRaftVoterRequest("sim", key, VOTER_CHANGE_TIMEOUT_MS))
+        return True
+
+    def _majority_remembers_without(self, key: ReplicaKey) -> bool:
+        """Else the others might need, to elect, whom the one that is removed would have to bring back."""
+        cluster = self.cluster
+        for voters in cluster.voter_sets():
+            left = [voter for voter in voters if voter.key != key]
+            if sum(cluster.remembers(voter.key) for voter in left) <= len(left) // 2:
+                return False
         return True
 
     # --- the end ------------------------------------------------------------------------------------------
@@ -351,7 +387,7 @@ class QuorumNemesis:
         broken: list[int] = []
         for replica in (cluster.replicas[id] for id in ids):
             spared = [
-                sum(cluster.holds_vote_of(v.key) and v.key.id not in (*broken, replica.id) for v in voters)
+                sum(cluster.remembers(v.key) and v.key.id not in (*broken, replica.id) for v in voters)
                 for voters in sets
             ]
             if any(left < voters.majority for left, voters in zip(spared, sets, strict=True)):

@@ -24,6 +24,7 @@ from pykraft.quorum.messages import VoteRequest
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateStore, decode_quorum_state
+from pykraft.quorum.storage import QuorumStorage
 from pykraft.quorum.voters import ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class WatchedNode(QuorumNode):
         if isinstance(event, RequestReceived) and isinstance(event.request, VoteRequest):
             self.process.candidates[event.token] = event.request.candidate
         super()._step(event)
+
+    def _tell_of_losses(self, state: CoreState) -> None:
+        super()._tell_of_losses(state)
+        self.process.has_read_its_disk(self._storage)
 
     def _run(self, effect: Effect) -> None:
         super()._run(effect)
@@ -204,7 +209,6 @@ class NodeProcess:
         self.log = Log.open(
             self.disk, DIRECTORY, LogConfig(segment_bytes=cluster.segment_bytes), now_ms=clock.wall_ms()
         )
-        self._read_back()
         self.node = node = WatchedNode(
             config=cluster.config,
             cluster_id="sim",
@@ -223,6 +227,16 @@ class NodeProcess:
         node.register(cluster.server(self))
         await node.start()
 
+    def has_read_its_disk(self, storage: QuorumStorage) -> None:
+        """What is there now, and whether it knows that something is missing."""
+        checker = self.cluster.checker
+        self._durable_ends.clear()
+        self._read_back()
+        if storage.recovery is None:
+            checker.recovered(self)
+        else:
+            checker.history.losses[self.id] = storage.losses
+
     async def stop(self) -> None:
         """Gracefully."""
         node, log = self.node, self.log
@@ -231,6 +245,30 @@ class NodeProcess:
         if self.node is node:
             log.close()
             self.node = None
+
+    def lose_power_and_a_bit(self) -> bool:
+        """And when it is back, one bit of the last batch is another; False if there is no batch to damage."""
+        assert self.node is not None
+        history, held, mark = self.cluster.checker.history, list(self.batches), self.node._storage.mark.mark
+        flushed_offset = self.core_state.log.flushed_offset
+        if mark is not None and mark.end_offset is not None:
+            flushed_offset = max(flushed_offset, mark.end_offset)  # it may be about to count on that
+        self.kill(power_loss=True)
+        segments = {name: data for name, data in self._durable_files().items() if name.endswith(".log")}
+        newest = max(segments, default="")
+        whole = list(iter_headers(segments.get(newest, b"")))
+        if not whole:
+            return False
+        position, header = whole[-1]
+        at = position + self.rng.randrange(header.size_bytes)
+        self.disk.flip_bit(f"{DIRECTORY}/{newest}", at, self.rng.randrange(8))
+        lost = [b for b in held if header.base_offset <= b.base_offset and b.end_offset <= flushed_offset]
+        if lost:
+            history.damage(self.id, flushed_offset, lost)
+        self._durable_ends.clear()
+        self._drop_from_offset(header.base_offset)
+        self.cluster.checker.storage_shrank()
+        return True
 
     def kill(self, *, power_loss: bool) -> None:
         """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""

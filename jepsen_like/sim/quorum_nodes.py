@@ -180,9 +180,12 @@ class NodeCluster:
         victim = rng.choice(self.leading() or list(self.processes.values()))
         if rng.random() < 0.4:
             victim = rng.choice(list(self.processes.values()))
-        match rng.randrange(8):
+        match rng.randrange(9):
             case 0 | 1 if victim.node is not None:
                 self.kill(victim)
+            case 8 if victim.alive and self._others_remember(victim):
+                victim.lose_power_and_a_bit()
+                self._restart_later(victim)
             case 2:
                 self.links.partition([victim.id], ids)
             case 3:
@@ -194,6 +197,11 @@ class NodeCluster:
             case _:
                 self.links.heal()
         self.loop.call_later(self._gap_s * 2 * rng.random(), self._break_something)
+
+    def _others_remember(self, victim: NodeProcess) -> bool:
+        """A majority of the voters holds all that it has flushed, whatever becomes of this one of them."""
+        lost = {victim.id, *self.checker.history.lost_batches}
+        return victim.id in self.voters.ids and len(set(self.voters.ids) - lost) >= self.voters.majority
 
     def heal(self) -> None:
         self.faulty = False

@@ -37,6 +37,7 @@ WEIGHTS = {
     "clock ahead": 1,
     "clock rate": 1,
     "disk loss": 1,
+    "damaged log": 2,
     "snapshot": 4,
     "add voter": 2,
     "remove voter": 2,

@@ -25,6 +25,7 @@ from pykraft.quorum.effects import (
     AppendVoters,
     CheckSnapshot,
     Effect,
+    EndRecovery,
     FlushLog,
     InstallSnapshot,
     LeaderChanged,
@@ -38,8 +39,10 @@ from pykraft.quorum.effects import (
     VotersChanged,
 )
 from pykraft.quorum.events import Event, LogFlushed, RequestFailed, Started, TimerFired
+from pykraft.quorum.flushed_mark import FlushedMark
 from pykraft.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.quorum.messages import BatchSpan, Request, VoteResponse
+from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Leader
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.voter_history import VoterHistory
@@ -95,6 +98,7 @@ class SimReplica:
         self.clock = SimClock(cluster.scheduler)
         self.durable_election = ElectionState()
         self.durable_end_offset = 0
+        self.durable_mark = FlushedMark(0)
         self.batches: list[StoredBatch] = []
         self._index_of: dict[int, int] = {}
         self.epoch_starts: list[tuple[int, int]] = []
@@ -142,6 +146,7 @@ class SimReplica:
         self.incarnation += 1
         shape = self.snapshots.recover()
         self.durable_end_offset = shape.end_offset
+        recovery = self._compare_with_mark()
         self.core = RaftCore(
             config=self.cluster.configs[self.id],
             cluster_id="sim",
@@ -155,8 +160,46 @@ class SimReplica:
             latest_snapshot=self.snapshots.latest,
             now_ms=self.clock.now_ms(),
             local_address=RpcAddress("sim", self.id),
+            recovery=recovery,
+            losses=self.durable_mark.losses,
         )
         self.step(Started())
+
+    def _compare_with_mark(self) -> Recovery | None:
+        """As :meth:`pykraft.quorum.storage.QuorumStorage.recover` does it."""
+        mark, end_offset = self.durable_mark, self.durable_end_offset
+        assert mark.end_offset is not None
+        if mark.end_offset <= end_offset:
+            self._mark_whole(end_offset)
+            self.cluster.checker.recovered(self)
+            return None
+        if not mark.is_recovering:
+            self.durable_mark = mark._replace(losses=mark.losses + 1, is_recovering=True)
+        self.cluster.checker.history.losses[self.id] = self.durable_mark.losses
+        return Recovery(mark.end_offset)
+
+    def _mark_whole(self, end_offset: int) -> None:
+        self.durable_mark = FlushedMark(end_offset, losses=self.durable_mark.losses)
+
+    @property
+    def has_lost_records(self) -> bool:
+        """That it had flushed, and may have acknowledged."""
+        return self.id in self.cluster.checker.history.lost_batches
+
+    def lose_flushed(self, count: int) -> bool:
+        """The last ``count`` of its flushed batches can no longer be read; False if there are none."""
+        assert not self.alive
+        first = self.batch_index(self.snapshots.start.end_offset)
+        marked = self.durable_mark.end_offset or 0
+        held = [batch for batch in self.batches[first:] if batch.end_offset <= marked]
+        if not held or self.has_lost_records:
+            return False
+        lost = held[-count:]
+        self.cluster.checker.history.damage(self.id, marked, lost)
+        self._drop_from(self.batch_index(lost[0].base_offset))
+        self.durable_end_offset = lost[0].base_offset
+        self.cluster.checker.storage_shrank()
+        return True
 
     def crash(self) -> None:
         """Power loss: unflushed batches survive only as an unbroken run after the flushed ones."""
@@ -188,6 +231,7 @@ class SimReplica:
         self.snapshots.forget()
         self.durable_election = ElectionState()
         self.durable_end_offset = 0
+        self.durable_mark = FlushedMark(0)
 
     def _drop_from(self, index: int) -> None:
         for batch in self.batches[index:]:
@@ -277,6 +321,8 @@ class SimReplica:
         self.flushing = False
         if generation == self.core.state.log.generation:
             self.durable_end_offset = max(self.durable_end_offset, end_offset)
+            if not self.durable_mark.is_recovering:
+                self.durable_mark = self.durable_mark._replace(end_offset=self.durable_end_offset)
         self.step(LogFlushed(end_offset, generation))
 
     def _acknowledge(self) -> None:
@@ -332,7 +378,16 @@ class SimReplica:
         assert index is not None, "truncation is not on a batch boundary"
         self._drop_from(index)
         self.durable_end_offset = effect.end_offset
+        self.lower_mark(effect.end_offset)
         self.cluster.checker.storage_shrank()
+
+    def lower_mark(self, end_offset: int) -> None:
+        mark = self.durable_mark
+        if not mark.is_recovering and mark.end_offset is not None and mark.end_offset > end_offset:
+            self.durable_mark = mark._replace(end_offset=end_offset)
+
+    def _end_recovery(self, effect: EndRecovery) -> None:
+        self._mark_whole(effect.end_offset)
 
     def _flush(self, effect: FlushLog) -> None:
         self.flush_wanted = effect
@@ -386,6 +441,7 @@ _RUN: dict[type[Effect], Callable[[SimReplica, Any], None]] = {
     InstallSnapshot: lambda replica, effect: replica.snapshots.install(effect),
     ReplyWithSnapshot: lambda replica, effect: replica.snapshots.reply(effect),
     TruncateTo: SimReplica._truncate,
+    EndRecovery: SimReplica._end_recovery,
     FlushLog: SimReplica._flush,
     Send: SimReplica._send,
     Reply: SimReplica._reply,

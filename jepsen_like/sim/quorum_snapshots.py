@@ -132,6 +132,7 @@ class SimSnapshots:
         replica.step(SnapshotChecked(effect.attempt, True, sets[-1] if sets else None))
 
     def install(self, effect: InstallSnapshot) -> None:
+        self._replica.lower_mark(effect.snapshot_id.end_offset)
         self.files[effect.snapshot_id] = bytes(self.fetched)
         self.fetched.clear()
         if self.half_installed:

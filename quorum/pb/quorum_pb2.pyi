@@ -129,7 +129,7 @@ class EndQuorumEpochResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("cluster_id", "replica", "epoch", "fetch_offset", "last_fetched_epoch", "high_watermark", "max_wait_ms", "max_bytes")
+    __slots__ = ("cluster_id", "replica", "epoch", "fetch_offset", "last_fetched_epoch", "high_watermark", "max_wait_ms", "max_bytes", "is_recovering", "losses")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,8 @@ class FetchRequest(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     epoch: int
@@ -146,7 +148,9 @@ class FetchRequest(_message.Message):
     high_watermark: int
     max_wait_ms: int
     max_bytes: int
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    is_recovering: bool
+    losses: int
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., is_recovering: _Optional[bool] = ..., losses: _Optional[int] = ...) -> None: ...
 
 class DivergingEpoch(_message.Message):
     __slots__ = ("epoch", "end_offset")

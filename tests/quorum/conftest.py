@@ -26,6 +26,7 @@ from pykraft.quorum.effects import Effect, Reply, ReplyWithRecords
 from pykraft.quorum.events import Event, LogFlushed, RequestReceived, ResponseReceived, Started, TimerFired
 from pykraft.quorum.log_shape import LogShape
 from pykraft.quorum.messages import FetchRequest, Request, Response, VoteResponse
+from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Leader, Prospective
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
@@ -264,6 +265,9 @@ class Cluster:
                     assert not replica.fatal, replica.fatal
                 await asyncio.sleep(0.002)
 
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def leading(self) -> Replica | None:
         """The live replica that leads, once every live voter agrees on it."""
         known = {replica.node.leader for replica in self.replicas if replica.node is not None}
@@ -344,6 +348,8 @@ class CoreBench:
         local_address: RpcAddress | None = None,
         history: VoterHistory | None = None,
         config: QuorumConfig | None = None,
+        recovery: Recovery | None = None,
+        losses: int = 0,
     ) -> None:
         self.keys = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 10)}
         members = [self.keys[i] for i in range(1, voters + 1)]
@@ -361,6 +367,8 @@ class CoreBench:
             log=LogShape(end_offset, epoch_starts),
             now_ms=self.now_ms,
             local_address=local_address,
+            recovery=recovery,
+            losses=losses,
         )
         self.token = 0
         self.effects = self.step(Started())

@@ -3,7 +3,8 @@
 Histories are drawn from seeds: appends of several epochs, flushes, truncations, voter changes, snapshots of
 its own, a log cut behind them, snapshots of others in place of the log. Each is played once to count its disk
 operations, then again up to each of them. What a start reads back must be what the model holds: nothing that
-was flushed is gone, nothing that was not said before appears, and what it reads back is durable.
+was flushed is gone, or taken for lost, nothing that was not said before appears, and what it reads back is
+durable.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ class Machine:
         self.log = Log.open(self.disk, DIRECTORY, LogConfig(segment_bytes=400), now_ms=0)
         self.storage = QuorumStorage(self.log, QuorumStateStore(self.disk, DIRECTORY), StoppedClock())
         self.storage.recover()
+        self.storage.compare_with_mark()
 
     def play(self) -> None:
         for _ in range(STEPS):
@@ -190,7 +192,9 @@ class Machine:
         self.storage.apply(effects.AppendVoters(base, base + 1, epoch, voters))
 
     def flush(self) -> None:
-        self.log.flush()
+        job = self.log.prepare_flush()
+        self.storage.flush(job)
+        self.log.complete_flush(job)
         self.model.flushed = self.model.end_offset
 
     def commit(self) -> None:
@@ -233,7 +237,7 @@ class Machine:
         self.allowed = [(before, min(shortest, end_offset)), (kept, min(shortest, end_offset))]
         self.storage.apply(effects.TruncateTo(end_offset))
         model.batches = kept
-        model.flushed = end_offset  # it is durable
+        model.flushed = min(model.flushed, end_offset)  # nobody counts on more before the next flush
         before_it, model.election = model.election, ElectionState(model.election.epoch + 1)
         self.settle()
         self.elections.add(before_it)
@@ -278,7 +282,8 @@ class Machine:
             position += len(data)
         check = self.storage.prepare_check(effects.CheckSnapshot(snapshot_id, 1, writer.info.checksum))
         self.storage.checked[snapshot_id] = check()
-        self.allowed.append((state, snapshot_id.end_offset))
+        before, shortest = self.allowed[0]  # what the snapshot does not hold was never committed
+        self.allowed = [(before, min(shortest, snapshot_id.end_offset)), (state, snapshot_id.end_offset)]
         self.storage.apply(effects.InstallSnapshot(snapshot_id))
         model.batches = state
         model.committed = model.flushed = snapshot_id.end_offset
@@ -300,6 +305,7 @@ class Found:
 
 def read_back(machine: Machine) -> Found:
     storage, log = machine.storage, machine.log
+    assert storage.recovery is None, "a crash is taken for a loss"
     latest = storage.snapshots.latest()
     values: list[bytes] = []
     start = 0

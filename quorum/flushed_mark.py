@@ -1,0 +1,126 @@
+"""The file ``flushed-offset``: up to where the log was flushed, so that damage is not taken for a torn write.
+
+A batch that a power loss tore was never acknowledged, and is cut without harm. A batch that was flushed and
+cannot be read any more may have been acknowledged. Its bytes do not tell which it is; so the end of what was
+flushed is written down, durably, after each flush of the log and before anybody counts on that flush. A log
+that ends before its mark has lost something. (One more small write a flush; to write the mark without waiting
+for it would be cheaper, and would take a power loss in the middle of a flush for a loss: then a cluster that
+loses power everywhere might elect nobody.) Before the log is cut on purpose the mark is lowered.
+
+The mark also tells the epoch of the last record, which the CRC of a batch does not cover.
+
+An entry has 25 bytes: version, whether the replica is recovering, how often it has lost something, end
+offset, epoch, a CRC and a byte that is never zero. Entries are appended; the last counts. One at the end of
+the file that is short, or ends in zeros, was torn; any other damage means that the end is not known.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from pykraft.runtime.disk import Disk, DiskFile
+
+FLUSHED_OFFSET_FILE = "flushed-offset"
+MAX_FILE_BYTES = 48 * 1024
+
+_VERSION = 1
+_UNKNOWN = -1
+_BODY = struct.Struct(">BBxxiqi")
+_TAIL = struct.Struct(">IB")
+_WRITTEN = 0xA5
+ENTRY_BYTES = _BODY.size + _TAIL.size
+
+
+class FlushedMark(NamedTuple):
+    """``end_offset`` (exclusive) of what was flushed, None for unknown; of a recovering replica: before its
+    loss.
+
+    ``epoch``: of the last record before it, 0 if the log held none. ``losses``: how often something was lost.
+    """
+
+    end_offset: int | None
+    epoch: int = 0
+    losses: int = 0
+    is_recovering: bool = False
+
+
+def encode_mark(mark: FlushedMark) -> bytes:
+    end_offset = _UNKNOWN if mark.end_offset is None else mark.end_offset
+    body = _BODY.pack(_VERSION, mark.is_recovering, mark.losses, end_offset, mark.epoch)
+    return body + _TAIL.pack(zlib.crc32(body), _WRITTEN)
+
+
+def decode_mark(entry: bytes) -> FlushedMark:
+    """:class:`ValueError` if the entry is damaged, or of an unknown version."""
+    body = entry[: _BODY.size]
+    version, is_recovering, losses, end_offset, epoch = _BODY.unpack(body)
+    if version != _VERSION or _TAIL.unpack(entry[_BODY.size :]) != (zlib.crc32(body), _WRITTEN):
+        raise ValueError("not an intact entry")
+    return FlushedMark(None if end_offset == _UNKNOWN else end_offset, epoch, losses, bool(is_recovering))
+
+
+class FlushedMarkFile:
+    """Reads and writes ``<directory>/flushed-offset``. ``mark`` is what it says; None without a file."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self.path = f"{directory}/{FLUSHED_OFFSET_FILE}"
+        self.mark: FlushedMark | None = None
+
+    def read(self) -> FlushedMark | None:
+        """Unknown if the file is damaged; None if there is none: nothing was flushed, or nobody noted it."""
+        try:
+            data = self._disk.read(self.path)
+        except FileNotFoundError:
+            return None
+        end = len(data) - len(data) % ENTRY_BYTES
+        try:
+            if not data[end - 1]:
+                end -= ENTRY_BYTES
+            self.mark = decode_mark(data[end - ENTRY_BYTES : end])
+        except (ValueError, IndexError, struct.error):
+            self.mark = FlushedMark(None)
+        return self.mark
+
+    def write(self, mark: FlushedMark) -> None:
+        """Replace the file. Durable on return."""
+        self._close()
+        self._disk.write_atomic(self.path, encode_mark(mark))
+        self.mark = mark
+
+    def advance(self, end_offset: int, epoch: int) -> None:
+        """Everything below is flushed now. Durable on return; nothing to do for a smaller offset.
+
+        Of a recovering replica nobody counts on anything, and the mark stays that of before its loss.
+        """
+        mark = self.mark
+        if mark is None:
+            self.write(FlushedMark(end_offset, epoch))
+            return
+        if mark.is_recovering or (mark.end_offset is not None and end_offset <= mark.end_offset):
+            return
+        mark = mark._replace(end_offset=end_offset, epoch=epoch)
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        if self._file.size() >= MAX_FILE_BYTES or self._file.size() % ENTRY_BYTES:
+            self.write(mark)
+            return
+        self._file.append(encode_mark(mark))
+        self._file.flush()
+        self.mark = mark
+
+    def lower(self, end_offset: int, epoch: int) -> None:
+        """The log is about to be cut there on purpose. Durable on return."""
+        mark = self.mark
+        if mark is None or mark.is_recovering or mark.end_offset is None:
+            return
+        if end_offset < mark.end_offset:
+            self.write(mark._replace(end_offset=end_offset, epoch=epoch))
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,94 @@
+"""The mark of what was flushed: what is read back after a torn write, a flipped bit, a full file."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.flushed_mark import ENTRY_BYTES, MAX_FILE_BYTES, FlushedMark, FlushedMarkFile, encode_mark
+
+DIRECTORY = "/data"
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_dirs(DIRECTORY)
+    return disk
+
+
+def reopened(disk: MemoryDisk) -> FlushedMarkFile:
+    file = FlushedMarkFile(disk, DIRECTORY)
+    file.read()
+    return file
+
+
+def test_without_a_file_nothing_was_flushed(disk: MemoryDisk) -> None:
+    assert FlushedMarkFile(disk, DIRECTORY).read() is None
+
+
+def test_last_entry_counts(disk: MemoryDisk) -> None:
+    file = FlushedMarkFile(disk, DIRECTORY)
+    for end_offset in (3, 7, 7, 5, 20):
+        file.advance(end_offset, 2)
+    assert reopened(disk).mark == FlushedMark(20, 2)
+    file.lower(11, 1)
+    file.lower(15, 2)
+    assert reopened(disk).mark == FlushedMark(11, 1)
+
+
+def test_mark_of_a_recovering_replica_stays(disk: MemoryDisk) -> None:
+    mark = FlushedMark(9, 3, losses=1, is_recovering=True)
+    FlushedMarkFile(disk, DIRECTORY).write(mark)
+    file = reopened(disk)
+    file.advance(12, 4)
+    file.lower(2, 1)
+    assert reopened(disk).mark == mark
+
+
+def test_file_stays_small(disk: MemoryDisk) -> None:
+    file = FlushedMarkFile(disk, DIRECTORY)
+    count = 2 * MAX_FILE_BYTES // ENTRY_BYTES
+    for end_offset in range(1, count + 1):
+        file.advance(end_offset, 1)
+        assert len(disk.read(file.path)) <= MAX_FILE_BYTES + ENTRY_BYTES
+    assert reopened(disk).mark == FlushedMark(count, 1)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_torn_entry_leaves_the_one_before(disk: MemoryDisk, zeros: bool) -> None:
+    before, torn = encode_mark(FlushedMark(3, 1)), encode_mark(FlushedMark(0x0102030405060708, 1))
+    for kept in range(ENTRY_BYTES):
+        tail = bytes(ENTRY_BYTES - kept) if zeros else b""
+        disk.write_atomic(f"{DIRECTORY}/flushed-offset", before + torn[:kept] + tail)
+        assert reopened(disk).mark == FlushedMark(3, 1), kept
+
+
+def test_any_flipped_bit_of_the_last_entry_makes_the_end_unknown(disk: MemoryDisk) -> None:
+    for bit in range(8 * ENTRY_BYTES):
+        file = FlushedMarkFile(disk, DIRECTORY)
+        disk.write_atomic(file.path, encode_mark(FlushedMark(3, 1)) + encode_mark(FlushedMark(5, 1)))
+        disk.flip_bit(file.path, ENTRY_BYTES + bit // 8, bit % 8)
+        assert file.read() == FlushedMark(None), bit
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(ENTRY_BYTES), b"\xff" * 100])
+def test_what_is_no_mark_makes_the_end_unknown(disk: MemoryDisk, content: bytes) -> None:
+    disk.write_atomic(f"{DIRECTORY}/flushed-offset", content)
+    assert reopened(disk).mark == FlushedMark(None)
+
+
+def test_mark_survives_a_power_loss_as_soon_as_it_has_advanced() -> None:
+    for seed in range(200):
+        disk, rng = MemoryDisk(), random.Random(seed)
+        disk.make_dirs(DIRECTORY)
+        end_offset = 0
+        for _ in range(6):
+            file = reopened(disk)
+            assert file.mark is None or file.mark.end_offset == end_offset
+            for _ in range(rng.randrange(5)):
+                end_offset += 1
+                file.advance(end_offset, 1)
+            disk.crash(rng, zero_tails=True)
