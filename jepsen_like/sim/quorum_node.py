@@ -9,11 +9,13 @@ disk's own books, never from what the node believes.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
-from pykraft.kafka_protocol.records import iter_headers
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.records import BatchHeader, iter_headers
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumNode, SnapshotId
@@ -176,7 +178,7 @@ class NodeProcess:
             position, end_offset = self._durable_ends.get(name, (0, end_offset))
             if position < len(content):
                 size_bytes = 0
-                for at, header in iter_headers(memoryview(content)[position:]):
+                for at, header in _whole_batches(content[position:]):
                     size_bytes, end_offset = at + header.size_bytes, header.next_offset
                 self._durable_ends[name] = position + size_bytes, end_offset
         return end_offset
@@ -256,7 +258,7 @@ class NodeProcess:
         self.kill(power_loss=True)
         segments = {name: data for name, data in self._durable_files().items() if name.endswith(".log")}
         newest = max(segments, default="")
-        whole = list(iter_headers(segments.get(newest, b"")))
+        whole = list(_whole_batches(segments.get(newest, b"")))
         if not whole:
             return False
         position, header = whole[-1]
@@ -318,3 +320,9 @@ class NodeProcess:
     def _drop_from_offset(self, offset: int) -> None:
         while self.batches and self.batches[-1].base_offset >= offset:
             del self._index_of[self.batches.pop().base_offset]
+
+
+def _whole_batches(content: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each, up to where a damaged length says that there can be none."""
+    with suppress(ProtocolError):
+        yield from iter_headers(content)
