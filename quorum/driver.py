@@ -258,6 +258,7 @@ class QuorumNode:
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
         self._tell_of_losses(self._core.state)
+        self._storage.write_mark()
         self._running = True
         self._calls.open()
         self._step(events.Started())

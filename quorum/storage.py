@@ -95,6 +95,7 @@ class QuorumStorage:
         self._keeps_mark = keeps_mark
         self.mark = FlushedMarkFile(log.disk, log.directory)
         self.recovery: Recovery | None = None
+        self._found = FlushedMark(0)
         self._state_store = state_store
         self._clock = clock
 
@@ -104,7 +105,7 @@ class QuorumStorage:
     @property
     def losses(self) -> int:
         """How often this replica has lost something that it may have acknowledged."""
-        return 0 if self.mark.mark is None else self.mark.mark.losses
+        return self._found.losses
 
     def recover(self) -> list[CorruptSnapshotError]:
         """Bring log and snapshots together after any crash, and make durable what reads back. Blocks.
@@ -113,7 +114,7 @@ class QuorumStorage:
         its name and the log had yet to make room, or committed records were not flushed here. It starts anew
         at the snapshot's end. :class:`QuorumStateError` if the newest snapshot is damaged, or what lies
         between it and the log is missing. Returned are older snapshots that were damaged, and are gone now.
-        :meth:`compare_with_mark` comes next.
+        :meth:`compare_with_mark` comes next, and before anything else happens :meth:`write_mark`.
         """
         log = self._log
         try:
@@ -165,18 +166,23 @@ class QuorumStorage:
             logger.warning("%s: cut at offset %d", log.directory, log.log_end_offset)
 
     def compare_with_mark(self) -> None:
-        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`), durably."""
+        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`). Writes nothing."""
         if not self._keeps_mark:
             return
         end_offset = self._log.log_end_offset
         mark = self.mark.mark or FlushedMark(end_offset)
         is_whole = mark.end_offset is not None and mark.end_offset <= end_offset
         if is_whole and not mark.is_recovering:
-            self.mark.write(FlushedMark(end_offset, self._epoch_before(end_offset), mark.losses))
+            self._found = FlushedMark(end_offset, self._epoch_before(end_offset), mark.losses)
             return
         self.recovery = Recovery(mark.end_offset)
-        if not mark.is_recovering:
-            self.mark.write(mark._replace(losses=mark.losses + 1, is_recovering=True))
+        losses = mark.losses + (not mark.is_recovering)
+        self._found = mark._replace(losses=losses, is_recovering=True)
+
+    def write_mark(self) -> None:
+        """Write down what the start has found. Durable on return."""
+        if self._keeps_mark:
+            self.mark.write(self._found)
 
     def _epoch_before(self, end_offset: int) -> int:
         """Of the last record below; 0 if there is none, nor a snapshot that stands for it."""

@@ -31,6 +31,7 @@ from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT
+from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Buffer
 from pykraft.runtime.os_disk import OsDisk, OsFile
@@ -357,9 +358,23 @@ def test_log_newer_than_the_code_halts_the_node_with_a_message(site: Site) -> No
         leader_epoch=last.partition_leader_epoch,
     )
     path.write_bytes(path.read_bytes() + newer)
+    (site.metadata / FLUSHED_OFFSET_FILE).unlink()  # it knows of no such record
     with pytest.raises((StartError, TimeoutError, ExceptionGroup)) as refused:
         asyncio.run(start_until_halted(site))
     assert "the log is newer than the code" in str(refused.value)
+
+
+def test_single_voter_that_lost_what_it_had_flushed_starts_when_somebody_has_decided_so(site: Site) -> None:
+    path, mark = site.metadata / SEGMENT, site.metadata / FLUSHED_OFFSET_FILE
+    flip_a_byte(path, path.stat().st_size - 1)
+    for _ in range(2):
+        with pytest.raises(StartError, match="records are lost") as refused:
+            asyncio.run(run_node(site))
+        assert str(mark) in str(refused.value), "the way out"
+    mark.unlink()
+    found: set[str] = set()
+    assert asyncio.run(run_node(site, lambda: found.update(topics(site)))) == []
+    assert found >= {"t1"}
 
 
 async def start_until_halted(site: Site) -> None:

@@ -133,6 +133,7 @@ class Machine:
         self.storage = QuorumStorage(self.log, QuorumStateStore(self.disk, DIRECTORY), StoppedClock())
         self.storage.recover()
         self.storage.compare_with_mark()
+        self.storage.write_mark()
 
     def play(self) -> None:
         for _ in range(STEPS):

@@ -234,6 +234,7 @@ def read_back(disk):
     storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock())
     storage.recover()
     storage.compare_with_mark()
+    storage.write_mark()
     return log, storage
 
 
