@@ -236,6 +236,8 @@ class NodeProcess:
         self._read_back()
         if storage.recovery is None:
             checker.recovered(self)
+        elif self.id not in checker.history.lost_batches:
+            raise InvariantViolation("a power loss is not taken for a loss", f"{self.id}: {storage.recovery}")
         else:
             checker.history.losses[self.id] = storage.losses
 
