@@ -26,7 +26,7 @@ from pykraft.runtime.streams import (
     Chunk,
     OutputQueue,
 )
-from pykraft.runtime.turns import BULK, OUTPUT, TurnBudget
+from pykraft.runtime.turns import BULK, OUTPUT, RESUMED, TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -404,7 +404,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._paused & why and not self.closed:
             self._paused &= ~why
             if not self._paused:
-                self._defer()
+                self._defer(RESUMED)
 
     def _continue(self) -> None:
         """Its turn has come: frames that are already here first, then the socket."""

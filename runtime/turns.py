@@ -26,6 +26,9 @@ RESUMED_PER_TURN = 2
 BULK: Final = "bulk"
 """The lane of connections that have used their share of bytes."""
 
+RESUMED: Final = "resumed"
+"""The lane of connections that were stopped for another reason, which is gone."""
+
 OUTPUT: Final = "output"
 """The lane of connections that have an answer to send."""
 
