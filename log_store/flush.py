@@ -20,7 +20,7 @@ class FlushJob:
     """Everything below ``end_offset``, and the names under which it is found."""
 
     disk: Disk
-    files: tuple[DiskFile | str, ...]
+    files: tuple[tuple[Segment, DiskFile | str], ...]
     directory: str
     flush_directory: bool
     epoch_path: str | None
@@ -36,8 +36,8 @@ class FlushJob:
         try:
             if self.epoch_path is not None:
                 self.disk.write_atomic(self.epoch_path, encode_entries(self.epochs))
-            for file in self.files:
-                self._flush(file)
+            for segment, file in self.files:
+                self._flush(segment, file)
             if self.flush_directory:
                 self.disk.flush_dir(self.directory)
         except FileNotFoundError:
@@ -45,14 +45,16 @@ class FlushJob:
                 raise
             # the log was deleted meanwhile: nothing is left to save
 
-    def _flush(self, file: DiskFile | str) -> None:
+    def _flush(self, segment: Segment, file: DiskFile | str) -> None:
         if not isinstance(file, str):
             file.flush()
             return
         try:
             opened = self.disk.open(file, create=False)
         except FileNotFoundError:
-            return  # the segment was removed meanwhile
+            if segment.is_removed or file != segment.path:  # an index can be rebuilt
+                return
+            raise
         try:
             opened.flush()
         finally:
@@ -84,7 +86,9 @@ def snapshot(
     unflushed.reverse()
     return FlushJob(
         disk=disk,
-        files=tuple(file for segment, sealed in unflushed for file in segment.files_to_flush(sealed=sealed)),
+        files=tuple(
+            (segment, file) for segment, sealed in unflushed for file in segment.files_to_flush(sealed=sealed)
+        ),
         directory=directory,
         flush_directory=directory_changes != directory_flushed,
         epoch_path=epochs.path if entries is not epochs.persisted else None,

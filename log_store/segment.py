@@ -51,6 +51,7 @@ class Segment:
         "created_ms",
         "index_interval_bytes",
         "is_durable",
+        "is_removed",
         "is_sealed",
         "offset_index",
         "path",
@@ -71,6 +72,8 @@ class Segment:
         )
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
+        self.is_removed = False
+        """The files are gone, or going, because the log has no more use for them."""
         self.is_sealed = True
         self._was_used = False  # since it was last asked to release its files
         # Positions found by earlier reads: the next fetch of a consumer starts where its last one ended.
@@ -386,6 +389,7 @@ class Segment:
 
     def remove(self) -> None:
         """Unlink the files. Slices already handed out stay readable: they hold the descriptor."""
+        self.is_removed = True
         self._file = None
         self._disk.remove(self.path)
         for index in self._index_files():

@@ -124,7 +124,7 @@ def test_flush_passes_over_segments_that_retention_removed_meanwhile(tmp_path: P
     log = Log.open(OsDisk(budget), str(tmp_path / "t-0"), CONFIG, now_ms=NOW_MS)
     append(log, 200)
     job = log.prepare_flush()
-    assert sum(isinstance(file, str) for file in job.files) > 50
+    assert sum(isinstance(file, str) for _, file in job.files) > 50
     log.config = LogConfig(segment_bytes=5000, retention_bytes=10_000)
     assert log.delete_old_segments(NOW_MS) > 10
     job.run()
