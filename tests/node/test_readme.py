@@ -60,7 +60,6 @@ def test_console_example_reads_what_it_wrote(dev_server: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(200)
 def test_spark_example_needs_nothing_in_the_environment(dev_server: str) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from pykraft.spark.session import java_problem
