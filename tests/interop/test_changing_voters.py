@@ -95,7 +95,7 @@ class Cluster:
 
     def voters(self) -> dict[int, str]:
         """Directory ids by node id."""
-        return {voter["id"]: voter["directoryId"] for voter in self.status()["CurrentVoters"]}
+        return {voter["id"]: voter["directoryId"] for voter in self.status()["currentVoters"]}
 
     def remove(self, node_id: int) -> None:
         directory_id = self.voters()[node_id]
@@ -108,7 +108,7 @@ class Cluster:
             for process in self.processes.values():
                 assert process.unordered_exit is None, process.output_tail()
             try:
-                return bool(self.status()["CurrentVoters"])
+                return bool(self.status()["currentVoters"])
             except subprocess.CalledProcessError:
                 return False
 
@@ -191,15 +191,15 @@ def test_voters_are_added_removed_and_replaced_under_a_client(cluster: Cluster) 
         assert "DUPLICATE_VOTER" in cluster.refused("add-controller", "-c", str(cluster.file_of(104)))
         creator.wait_for_more()
 
-        leader = cluster.status()["LeaderId"]
+        leader = cluster.status()["leaderId"]
         cluster.remove(leader)
-        wait_until("another leads", lambda: cluster.status()["LeaderId"] not in (leader, -1), PATIENCE_S)
+        wait_until("another leads", lambda: cluster.status()["leaderId"] not in (leader, -1), PATIENCE_S)
         assert leader not in cluster.voters()
         creator.wait_for_more()
 
         # A disk is replaced: the old directory goes off the voters, the new one on.
         status = cluster.status()
-        victim = next(v["id"] for v in status["CurrentVoters"] if v["id"] != status["LeaderId"])
+        victim = next(v["id"] for v in status["currentVoters"] if v["id"] != status["leaderId"])
         before = cluster.voters()[victim]
         cluster.replace_disk(victim)
         new_voter = ("add-controller", "-c", str(cluster.file_of(victim)))
