@@ -23,6 +23,7 @@ class FetchProgress:
 
     ``last_caught_up_ms``: the latest time at which it held all that the leader held then.
     ``losses``: how often it has said that it had lost what it acknowledged; last said at ``losses_ms``.
+    ``is_recovering``: it has not got that back.
     """
 
     key: ReplicaKey
@@ -32,6 +33,7 @@ class FetchProgress:
     leader_end_at_last_fetch: int = 0
     losses: int = 0
     losses_ms: int = 0
+    is_recovering: bool = False
 
     def record_contact(self, now_ms: int) -> None:
         """It fetched in this epoch, be its log good or not: it knows its leader."""
@@ -47,7 +49,7 @@ class FetchProgress:
         if losses > self.losses or was_forged:
             self.losses, self.end_offset, self.leader_end_at_last_fetch = losses, 0, 0
         if losses == self.losses:
-            self.losses_ms = now_ms
+            self.losses_ms, self.is_recovering = now_ms, is_recovering
         return losses == self.losses and not is_recovering
 
     def record_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:

@@ -203,6 +203,10 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
     """A new voter must answer at its address and hold what the leader holds; a replaced one be silent; the
     others need nothing.
     """
+    if not _can_elect(role, _changed(state.voters, change.request)):
+        change.waits_for = "so many voters are recovering from a loss that the changed set could elect nobody"
+        change.probe_at_ms = None
+        return False
     if isinstance(change.request, RemoveRaftVoterRequest) and change.request.only_if_silent:
         return _is_silent(state, role, change, change.request.voter, now_ms)
     if not isinstance(change.request, AddRaftVoterRequest):
@@ -227,6 +231,16 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
     )
 
 
+def _can_elect(role: Leader, voters: VoterSet) -> bool:
+    """Whether a majority of the set votes.
+
+    If not, and we stop before the change is committed, nobody is elected ever again: who recovers needs a
+    leader first, and we refuse our vote to all that lack the change.
+    """
+    recovering = sum(voters.is_voter(it.key) for it in role.progress.values() if it.is_recovering)
+    return len(voters) - recovering >= voters.majority
+
+
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:
     """Whether a voter of another directory may be taken for gone: two nodes of one id could evict each other
     for ever."""
@@ -235,13 +249,17 @@ def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: Replica
     return progress is not None and now_ms - progress.last_fetch_ms >= state.config.fetch_timeout_ms
 
 
+def _changed(voters: VoterSet, request: VoterChangeRequest) -> VoterSet:
+    match request:
+        case AddRaftVoterRequest(_, voter) | UpdateRaftVoterRequest(_, voter):
+            return voters.with_voter(voter)
+        case RemoveRaftVoterRequest(voter=key):
+            return voters.without(key.id)
+
+
 def _make(state: CoreState, change: VoterChange, now_ms: int) -> bool:
     """Append the changed set; True if the answer does not wait for the commit."""
-    match change.request:
-        case AddRaftVoterRequest(_, voter) | UpdateRaftVoterRequest(_, voter):
-            voters = state.voters.with_voter(voter)
-        case RemoveRaftVoterRequest(voter=key):
-            voters = state.voters.without(key.id)
+    voters = _changed(state.voters, change.request)
     if voters == state.voters:
         return _answer(state, change.token, ErrorCode.NONE)
     change.offset = append_voters(state, state.epoch, voters, now_ms)

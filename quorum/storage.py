@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.value_batches import encode_values
 from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.log import Log
+from pykraft.log_store.reader import read_checked
 from pykraft.quorum import control_records
 from pykraft.quorum.effects import (
     AdvanceLogStart,
@@ -64,6 +65,7 @@ DiskEffect = (
 logger = logging.getLogger(__name__)
 
 SERVED_RECENTLY_MS = 30_000
+_MOST_LOSSES = (1 << 31) - 1
 
 
 class StateStore(Protocol):
@@ -148,7 +150,7 @@ class QuorumStorage:
         """
         log, mark = self._log, self.mark.mark
         assert mark is not None
-        # If the mark is newer, then it is the vote file that was lost or replaced: RaftCore refuses that.
+        # If the mark is newer, then it is the vote file that was lost or replaced: that refuses the start.
         newest_epoch = max(self._state_store.read().epoch, mark.epoch)
         # What a recovering replica has fetched since is its leader's to judge.
         marked = -1 if mark.end_offset is None or mark.is_recovering else mark.end_offset
@@ -166,7 +168,10 @@ class QuorumStorage:
             logger.warning("%s: cut at offset %d", log.directory, log.log_end_offset)
 
     def compare_with_mark(self) -> None:
-        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`). Writes nothing."""
+        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`). Writes nothing.
+
+        :class:`QuorumStateError` if ``quorum-state`` is older than what was lost: a vote may be lost, too.
+        """
         if not self._keeps_mark:
             return
         end_offset = self._log.log_end_offset
@@ -175,8 +180,18 @@ class QuorumStorage:
         if is_whole and not mark.is_recovering:
             self._found = FlushedMark(end_offset, self._epoch_before(end_offset), mark.losses)
             return
+        epoch = self._state_store.read().epoch
+        if mark.epoch > epoch:
+            raise QuorumStateError(
+                f"{self.mark.path} tells of records of epoch {mark.epoch}, but quorum-state knows epoch"
+                f" {epoch} only: the file was lost or replaced, and a vote may have been forgotten"
+            )
         self.recovery = Recovery(mark.end_offset)
-        losses = mark.losses + (not mark.is_recovering)
+        losses = mark.losses
+        if not mark.is_recovering:
+            # A damaged mark has forgotten how many there were, and leaders go by the greatest number.
+            first = 0 if mark.end_offset is not None else self._clock.wall_ms() // 1000
+            losses = min(max(losses, first) + 1, _MOST_LOSSES)
         self._found = mark._replace(losses=losses, is_recovering=True)
 
     def write_mark(self) -> None:
@@ -315,11 +330,15 @@ class QuorumStorage:
         return VoterHistory(snapshot_voters or base, logged, is_shared=snapshot_voters is not None)
 
     def with_records(self, effect: ReplyWithRecords) -> FetchResponse:
-        """The answer to a fetch, with the whole batches that are there."""
+        """The answer to a fetch, with the whole batches that are there.
+
+        :class:`CorruptLogError` for damage: an answer without records would say that there is nothing more,
+        and who recovers believes it.
+        """
         found = self._log.read(effect.start_offset, effect.max_bytes, end_offset=effect.end_offset)
         if found is None:
             return effect.response
-        data = found.file.pread(found.position, found.size_bytes)
+        data = read_checked(found)
         end = 0
         for position, header in iter_headers(data):
             end = position + header.size_bytes

@@ -254,6 +254,26 @@ def test_replaced_disk_that_lags_is_not_confused_with_the_one_that_has_caught_up
     assert wait_for_answer(b, 1000) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
+def test_no_change_leaves_a_majority_that_cannot_vote(bench):
+    """Were the leader to restart now, nobody could be elected ever again, though two of three are intact."""
+    b = leader(bench)
+    end_offset, epoch = b.state.log.end_offset, b.state.log.last_epoch
+    b.fetch(3, end_offset, epoch, is_recovering=True, losses=1)
+    for changed in (2, 1):
+        assert b.ask(remove(b, changed)) is None and appended(b) == []
+        assert wait_for_answer(b, 1000) == [ErrorCode.REQUEST_TIMED_OUT]
+        catch_up(b, 2)
+    assert b.ask(remove(b, 2)) is None and appended(b) == []
+    b.fetch(3, end_offset, epoch, losses=1)
+    assert appended(b) == [(1, 3)]
+
+
+def test_voter_that_is_recovering_may_be_removed(bench):
+    b = leader(bench)
+    b.fetch(3, b.state.log.end_offset, b.state.log.last_epoch, is_recovering=True, losses=1)
+    assert b.ask(remove(b, 3)) is None and appended(b) == [(1, 2)]
+
+
 def test_removed_voter_completes_no_majority_any_more(bench):
     b = leader(bench)
     b.ask(remove(b, 3))

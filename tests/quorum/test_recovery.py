@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.quorum.effects import EndRecovery, Reply, Send
+from pykraft.quorum.effects import EndRecovery, Reply, ReplyWithRecords, Send
 from pykraft.quorum.events import LogFlushed, RequestFailed, ResponseReceived, SnapshotChecked, TimerFired
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.log_shape import SnapshotId
@@ -27,6 +29,7 @@ from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Unattached
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
+from pykraft.quorum.voters import ReplicaKey
 from pykraft.runtime.clock import SystemClock
 
 from .conftest import DIRECTORY
@@ -324,6 +327,51 @@ def test_damaged_mark_is_a_loss_of_unknown_length():
     disk = disk_with([5])
     disk.flip_bit(MARK, len(disk.read(MARK)) - 10)
     assert read_back(disk)[1].recovery == Recovery(None)
+
+
+def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of():
+    disk = disk_with([5, 5])
+    for _ in range(3):
+        disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
+        log, storage = read_back(disk)
+        storage.apply(EndRecovery(log.log_end_offset))
+        storage._append(encode_proposal([b"again"] * 4, 2, 5, 0), 2, 6)
+        flush(log, storage)
+        log.close()
+    assert storage.losses == 3
+    disk.flip_bit(MARK, len(disk.read(MARK)) - 10)
+    _, storage = read_back(disk)
+    assert storage.recovery == Recovery(None) and storage.losses > 3
+    assert read_back(disk)[1].losses == storage.losses
+
+
+def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it():
+    disk = disk_with([3, 7])
+    disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
+    for election in (None, ElectionState(3)):
+        disk.remove(f"{DIRECTORY}/quorum-state")
+        if election is not None:
+            QuorumStateStore(disk, DIRECTORY).write(election)
+        with pytest.raises(QuorumStateError, match="a vote may have been forgotten"):
+            read_back(disk)
+        QuorumStateStore(disk, DIRECTORY).write(ElectionState(7))
+    assert read_back(disk)[1].recovery == Recovery(4)
+
+
+def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more():
+    """An empty answer ends a recovery."""
+    segment, header_bytes = f"{DIRECTORY}/{0:020}.log", 12  # base offset and length
+    for byte, bit in itertools.product(range(header_bytes), range(8)):
+        disk = disk_with([5, 5])
+        log, storage = read_back(disk)
+        assert log.read(2, 1 << 20) is not None  # the place where this ends is remembered
+        position = len(disk.read(segment))
+        storage._append(encode_proposal([b"three"], 4, 5, 0), 4, 5)
+        flush(log, storage)
+        disk.flip_bit(segment, position + byte, bit)
+        response = FetchResponse("c", ReplicaKey(2), ErrorCode.NONE, 5, 2, 5)
+        with contextlib.suppress(CorruptLogError):
+            assert storage.with_records(ReplyWithRecords(1, response, 4, 5, 1 << 20)).payload, (byte, bit)
 
 
 def test_log_without_a_mark_is_taken_as_it_is():
