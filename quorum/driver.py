@@ -67,6 +67,12 @@ logger = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 8 << 20
 
 
+def _names_others(state: CoreState) -> bool:
+    """Whether the election state tells of another voter. If it leads or is elected, it comes to us."""
+    leader_id, voted, local_id = state.election.leader_id, state.election.voted, state.local.id
+    return leader_id not in (None, local_id) or (voted is not None and voted.id != local_id)
+
+
 class QuorumNode:
     """A voter, or an observer when ``local`` is not among the voters.
 
@@ -276,8 +282,13 @@ class QuorumNode:
             f"restore the log from a copy, or remove {self._storage.mark.path} to go on without the rest"
         )
         knows_nobody = set(self._config.bootstrap_servers) <= {self._local_address}
-        if knows_nobody and state.voters.ids == (self._local.id,):
-            raise QuorumStateError(f"{lost}: records are lost, and nobody else has them. To start, {way_out}")
+        if knows_nobody and state.voters.ids == (self._local.id,) and not _names_others(state):
+            # What is lost may be the record that made others voters: alone, this one would fork the metadata.
+            others = "name the voters that were added in controller.quorum.bootstrap.servers"
+            raise QuorumStateError(
+                f"{lost}: records are lost, and no other voter is known. If there are others, {others}:"
+                f" they have the rest. If there are none, {way_out}"
+            )
         logger.error("%s: until the rest is fetched again, this replica neither votes nor counts", lost)
         logger.error("If a majority of the voters has lost records, nobody is elected: then %s", way_out)
 

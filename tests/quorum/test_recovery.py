@@ -29,7 +29,7 @@ from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Unattached
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.voters import ReplicaKey, VoterSet
 from pykraft.runtime.clock import SystemClock
 
 from .conftest import DIRECTORY
@@ -467,6 +467,32 @@ def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decide
         assert replica.listener.values == [b"b"]
 
     run_quorum(scenario, voters=1)
+
+
+def test_voter_that_lost_the_record_of_the_others_fetches_it_from_them(run_quorum, caplog):
+    """What is left of its log says that it is alone: were it to go on alone, there would be two leaders."""
+
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        leader = await cluster.leader()
+        first = next(r for r in cluster.replicas if r is not leader)
+        await first.stop()
+        first.memory_disk.open(f"{DIRECTORY}/{0:020}.log").truncate(0)
+        everybody = cluster.voters
+        cluster.voters = VoterSet([everybody.get(first.key.id)])  # as it was formatted
+        state = QuorumStateStore(first.memory_disk, DIRECTORY)
+        known = state.read()
+        state.write(replace(known, leader_id=None, voted=None))
+        with pytest.raises(QuorumStateError, match=r"If there are others, .*bootstrap\.servers"):
+            await first.start()
+        first.log.close()
+        state.write(known)
+        await first.start()
+        await cluster.until(lambda: first.node._core.state.recovery is None)
+        await cluster.commit(b"b")
+        assert first.listener.values == [b"a", b"b"] and first.node.voters.ids == everybody.ids
+
+    run_quorum(scenario)
 
 
 def test_answers_leave_only_after_the_end_of_the_recovery_is_durable(bench):
