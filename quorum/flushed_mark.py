@@ -9,9 +9,10 @@ loses power everywhere might elect nobody.) Before the log is cut on purpose the
 
 The mark also tells the epoch of the last record, which the CRC of a batch does not cover.
 
-An entry has 25 bytes: version, whether the replica is recovering, how often it has lost something, end
-offset, epoch, a CRC and a byte that is never zero. Entries are appended; the last counts. One at the end of
-the file that is short, or ends in zeros, was torn; any other damage means that the end is not known.
+An entry has 32 bytes: version, whether the replica is recovering, how often it has lost something, end
+offset, epoch, seven zeros, a CRC and a byte that is never zero. None reaches from one sector of a disk into
+the next, which may be written first. Entries are appended; the last counts. One at the end of the file that
+is short, or ends in zeros, was torn; any other damage means that the end is not known.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_FILE_BYTES = 48 * 1024
 
 _VERSION = 1
 _UNKNOWN = -1
-_BODY = struct.Struct(">BBxxiqi")
+_BODY = struct.Struct(">BBxxiqi7x")
 _TAIL = struct.Struct(">IB")
 _WRITTEN = 0xA5
 ENTRY_BYTES = _BODY.size + _TAIL.size

@@ -66,6 +66,18 @@ def test_torn_entry_leaves_the_one_before(disk: MemoryDisk, zeros: bool) -> None
         assert reopened(disk).mark == FlushedMark(3, 1), kept
 
 
+def test_sectors_may_reach_the_disk_in_any_order(disk: MemoryDisk) -> None:
+    """Else a cluster that loses power everywhere would take that for a loss."""
+    torn = encode_mark(FlushedMark(0x0102030405060708, 1))
+    for count in range(1, 200):
+        before = encode_mark(FlushedMark(3, 1)) * count
+        end = len(before) + len(torn)
+        unwritten = max((end - 1) // 512 * 512 - len(before), 0)
+        if unwritten:
+            disk.write_atomic(f"{DIRECTORY}/flushed-offset", before + bytes(unwritten) + torn[unwritten:])
+            assert reopened(disk).mark == FlushedMark(3, 1), count
+
+
 def test_any_flipped_bit_of_the_last_entry_makes_the_end_unknown(disk: MemoryDisk) -> None:
     for bit in range(8 * ENTRY_BYTES):
         file = FlushedMarkFile(disk, DIRECTORY)
