@@ -73,6 +73,8 @@ class LogManager:
         #: Producer snapshots to be written: where, and of what.
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
+        #: The log whose snapshot is being written: its directory must keep its name.
+        self._snapshot_key: TopicPartition | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
 
@@ -174,30 +176,33 @@ class LogManager:
     async def delete(self, keys: Iterable[TopicPartition]) -> None:
         """Remove logs for good. Answers on their way keep the files they need."""
         for key, opened in await self._take_out(keys):
-            await self._until_flushed(key)
+            await self._until_unused(key)
             await self._guarded(opened.log.directory, opened.log.delete)
 
     async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
         """Logs that will be gone: first of all the files forget them, or a start would miss them."""
         taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
+        for key, _ in taken:
+            self._snapshots.pop(key, None)  # a namesake may come
         for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
             await self._forget(log_dir, [key for key, opened in taken if opened.log_dir == log_dir])
         return taken
 
-    async def _until_flushed(self, key: TopicPartition) -> None:
-        while key in self._flushing:
+    async def _until_unused(self, key: TopicPartition) -> None:
+        while key in self._flushing or key == self._snapshot_key:
             await asyncio.sleep(0.001)
 
     def take_offline(self, key: TopicPartition, error: Exception) -> None:
         """A log is damaged: nobody may use it any more. :meth:`set_aside_damaged` comes next."""
         opened = self.logs.pop(key)
+        self._snapshots.pop(key, None)
         self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
 
     async def set_aside_damaged(self, key: TopicPartition) -> None:
         """Give the directory of a log that is offline another name. Answers on their way keep their files."""
         offline = self.offline[key]
         if not offline.is_set_aside:
-            await self._until_flushed(key)
+            await self._until_unused(key)
             await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
             logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
 
@@ -265,6 +270,9 @@ class LogManager:
     def _before_truncation(self, opened: OpenLog, end_offset: int) -> None:
         assert opened.snapshots is not None
         opened.snapshots.remove_above(end_offset)
+        pending = self._snapshots.get(opened.topic_partition)
+        if pending is not None and pending[0] > end_offset:
+            del self._snapshots[opened.topic_partition]  # it would tell of what is cut off
         self._lower_checkpoints(opened, end_offset)
 
     # -- what is known of producers --------------------------------------------------------------------
@@ -303,11 +311,14 @@ class LogManager:
         self, key: TopicPartition, opened: OpenLog, offset: int, captured: dict[int, ProducerEntry]
     ) -> None:
         assert opened.snapshots is not None
+        self._snapshot_key = key
         try:
             await opened.snapshots.write(offset, captured, opened.producers.complete)
         except OSError as error:
             if self.logs.get(key) is opened:  # else its directory has been renamed or removed
                 self._on_fault(opened.log.directory, error)
+        finally:
+            self._snapshot_key = None
 
     async def rebuild_producers(self, key: TopicPartition) -> None:
         """Read again what is known of the producers of a log that was cut."""
@@ -412,11 +423,38 @@ class LogManager:
         async with self._writing:
             # Deleted, and perhaps created anew under the same name, while this waited: not what is meant.
             offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
-            await self._replace(f"{log_dir}/{name}", offsets)
+            await self._replace(log_dir, name, offsets)
 
-    async def _replace(self, path: str, offsets: dict[TopicPartition, int]) -> None:
+    async def _replace(self, log_dir: str, name: str, offsets: dict[TopicPartition, int]) -> None:
+        path = f"{log_dir}/{name}"
+        if name == checkpoint.LOG_START_OFFSET_CHECKPOINT:
+            await self._replace_log_starts(log_dir, path, offsets)
+            return
         await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
         self._stored[path] = offsets
+
+    async def _replace_log_starts(self, log_dir: str, path: str, offsets: dict[TopicPartition, int]) -> None:
+        """It gets its name on the event loop, where logs are cut: :meth:`_lower_checkpoints` must not be
+        overtaken by an older start. Logs that were cut meanwhile are left to the next time.
+        """
+        prepared, is_current = f"{path}.new", False
+        while not is_current:
+            cuts = self._truncation_counts(offsets)
+            write = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
+            await self._guarded(path, write)
+            now = self._truncation_counts(offsets)
+            is_current = now == cuts
+            offsets = {key: start for key, start in offsets.items() if now.get(key) == cuts.get(key)}
+        try:
+            self._disk.rename(prepared, path)
+            self._disk.flush_dir(log_dir)
+        except OSError as error:
+            self._on_fault(path, error)
+            raise
+        self._stored[path] = offsets
+
+    def _truncation_counts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.logs[key].log.truncation_count for key in keys if key in self.logs}
 
     async def _forget(self, log_dir: str, keys: Iterable[TopicPartition]) -> None:
         """Take what the files still say of logs that are not there any more out of them.
@@ -433,7 +471,8 @@ class LogManager:
                 stored = self._stored.get(path, {})
                 if keys & stored.keys():
                     here = self._in_dir(log_dir)
-                    await self._replace(path, {k: offset for k, offset in stored.items() if k in here})
+                    kept = {k: offset for k, offset in stored.items() if k in here}
+                    await self._replace(log_dir, name, kept)
 
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -177,5 +178,30 @@ def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: 
         again = manager(disk)
         await again.start()
         assert (again.logs[KEY].log.log_start_offset, again.logs[KEY].high_watermark) == (50, 90)
+
+    data_plane.run(body)
+
+
+def test_log_starts_on_their_way_to_disk_do_not_outlive_a_truncation(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        gate = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 100)
+            executor.submit(gate.wait)  # the disk is slow
+            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            opened.log.truncate_fully_and_start_at(500)  # its leader starts there
+            gate.set()
+            await storing
+            logs.abandon()  # kill -9 before the next checkpoint
+        again = manager(disk)
+        await again.start()
+        assert not again.offline
+        assert again.logs[KEY].log.log_end_offset == 500
 
     data_plane.run(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -353,3 +354,74 @@ ProducerRebuildEntry = rebuild(
     [read_header(encode_batch([RecordInput(None, b"v", (), 5)], producer_id=77, base_sequence=9))],
     log_start_offset=0,
 ).capture()[77]
+
+
+class LaterLogs(Logs):
+    """Snapshots that are due wait, as behind those of other logs."""
+
+    def write_snapshots_soon(self) -> None:
+        pass
+
+
+def later(owner: Owner) -> None:
+    owner.logs.__class__ = LaterLogs
+
+
+def roll_with(owner: Owner) -> int:
+    """Batches of one producer up to where a snapshot is due; its offset."""
+    while not owner.logs._snapshots:
+        owner.append(7)
+    return owner.logs._snapshots[KEY][0]
+
+
+def test_snapshot_that_was_due_before_a_cut_is_not_written_after_it(
+    owner: Owner, short_look_back: None
+) -> None:
+    later(owner)
+    offset = roll_with(owner)
+    owner.truncate(3)  # another leader has other records
+    now(owner.logs.write_snapshots())
+    while owner.opened.log.log_end_offset <= offset:
+        owner.append(8, 2)
+    owner.kill()
+    entry = owner.state.entry(7)
+    assert entry is not None
+    assert entry.batches[-1].next_offset == 3, "what was cut is no duplicate when it comes again"
+
+
+def test_snapshot_that_was_due_of_a_deleted_log_is_not_written_into_its_namesake(owner: Owner) -> None:
+    later(owner)
+    roll_with(owner)
+    now(owner.logs.delete([KEY]))
+    now(owner.logs.open_or_create([(*KEY, b"b" * 16, CONFIG)]))  # type: ignore[list-item]
+    now(owner.logs.write_snapshots())
+    assert list_snapshots(owner.disk, DIRECTORY) == []
+
+
+def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
+    later(owner)
+    roll_with(owner)
+    assert owner.opened.snapshots is not None
+    run = owner.opened.snapshots._run
+
+    async def recreated_meanwhile(job: Any) -> Any:
+        deleting = owner.logs.delete([KEY])
+        with contextlib.suppress(StopIteration):
+            deleting.send(None)
+        deleting.close()
+        assert owner.disk.is_dir(DIRECTORY)
+        return await run(job)
+
+    owner.opened.snapshots._run = recreated_meanwhile  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pykraft.broker.log_manager.asyncio.sleep", _once)
+        now(owner.logs.write_snapshots())
+
+
+def _once(_seconds: float) -> Any:
+    return _Once()
+
+
+class _Once:
+    def __await__(self) -> Any:
+        yield
