@@ -63,6 +63,8 @@ class LogMaintenance:
         clock = self._replicas.clock
         retired: list[TopicPartition] = []
         for partition in list(self._replicas.partitions()):
+            if self._replicas.find(partition.topic, partition.index) is not partition:
+                continue  # gone since; what stands in its directory now may be another log
             try:
                 if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
                     retired.append((partition.topic, partition.index))

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.log_maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.log import renamed_directory
+from pykraft.log_store.log import CorruptLogError, renamed_directory
 from pykraft.log_store.memory import MemoryDisk
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}
@@ -389,3 +390,36 @@ def test_long_names_are_cut_where_a_directory_gets_another_ending() -> None:
         path = renamed_directory("/d/" + "n" * 249 + "-12", suffix)
         assert path.endswith("n-12" + suffix) and len(path.rpartition("/")[2]) == 255
         assert renamed_directory("/d/t-0", suffix) == "/d/t-0" + suffix
+
+
+def test_retention_under_way_leaves_the_log_alone_that_came_in_place_of_a_damaged_one(
+    data_plane: Any,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, topic="a")
+            await cluster.create(2, 1, configs={"retention.ms": "1000"})
+            client = await cluster.client(2)
+            await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+            await client.produce(data_plane.batch(b"w", timestamp_ms=1000))
+            await data_plane.until(lambda: cluster.partition(1).high_watermark == 2)
+            damaged = cluster.partition(1)
+            replicas = cluster.brokers[1].replicas
+
+            async def copied_anew(_duration_ms: int) -> None:
+                """What may happen while the retention check has given up its turn."""
+                if replicas.find("t", 0) is damaged:
+                    replicas.storage_failed(damaged, CorruptLogError(damaged.log.directory, 0, "planted"))
+                    await data_plane.until(
+                        lambda: (new := replicas.find("t", 0)) is not None and new.log.log_end_offset == 2
+                    )
+
+            replicas.sleep = copied_anew
+            await LogMaintenance(replicas, cluster.brokers[1].logs).delete_old_segments()
+            del replicas.sleep
+            log = cluster.partition(1).log
+            assert log is not damaged.log
+            names = cluster.brokers[1].disk.list(log.directory)
+            assert [name for name in names if name.endswith(".log")] == [f"{0:020d}.log"]
+
+    data_plane.run(body)
