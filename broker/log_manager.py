@@ -70,6 +70,7 @@ class LogManager:
         #: Held while a file is written in the executor, so that an older version never comes last.
         self._writing = asyncio.Lock()
         self._flushing: set[TopicPartition] = set()
+        self._setting_aside: dict[TopicPartition, asyncio.Task[None]] = {}
         #: Producer snapshots to be written: where, and of what.
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -112,6 +113,8 @@ class LogManager:
             await self._snapshot_task
         for key in sorted(self.logs):
             await self._close(key, self.logs[key])
+        for key in sorted(self.offline):
+            await self.set_aside_damaged(key)  # or the next start would find it closed in order
         await self.write_checkpoints(high_watermarks)
         for log_dir in self._dirs:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
@@ -202,9 +205,19 @@ class LogManager:
         """Give the directory of a log that is offline another name. Answers on their way keep their files."""
         offline = self.offline[key]
         if not offline.is_set_aside:
+            task = self._setting_aside.get(key)
+            if task is None:
+                work = self._set_aside_damaged(key, offline)
+                task = self._setting_aside[key] = asyncio.get_running_loop().create_task(work)
+            await asyncio.shield(task)  # who asked may be stopped; a second one must not do it beside this
+
+    async def _set_aside_damaged(self, key: TopicPartition, offline: OfflineLog) -> None:
+        try:
             await self._until_unused(key)
             await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
-            logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
+        finally:
+            del self._setting_aside[key]
+        logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
 
     async def offline_size_bytes(self, offline: OfflineLog) -> int:
         """Of a directory that was set aside. :class:`OSError` if it cannot be looked at; not final."""
@@ -363,7 +376,14 @@ class LogManager:
         return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
 
     def _recovery_points(self, log_dir: str) -> dict[TopicPartition, int]:
-        return {key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}
+        """Damaged logs that still have their names keep theirs: a start would take a hole for a lost tail."""
+        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
+        damaged = {
+            key: stored[key]
+            for key, offline in self.offline.items()
+            if key in stored and offline.log_dir == log_dir and not offline.is_set_aside
+        }
+        return {**damaged, **{key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}}
 
     def _store_recovery_points(self, log_dir: str) -> None:
         """Not in the executor: a truncation must not be overtaken by an older, higher point."""

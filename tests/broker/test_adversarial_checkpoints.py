@@ -205,3 +205,32 @@ def test_log_starts_on_their_way_to_disk_do_not_outlive_a_truncation(data_plane:
         assert again.logs[KEY].log.log_end_offset == 500
 
     data_plane.run(body)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_log_that_was_found_damaged_right_before_the_end_is_damaged_at_the_next_start(
+    data_plane: Any, is_clean: bool
+) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+        for _ in range(3):
+            fill(opened.log, 10)
+            opened.log.roll(0)
+        await logs.flush(KEY)
+        await logs.write_checkpoints({KEY: 30})
+        if not is_clean:
+            disk.remove(f"{opened.log.directory}/{10:020d}.log")
+        logs.take_offline(KEY, CorruptLogError(opened.log.directory, 0, "planted"))  # and not yet set aside
+        if is_clean:
+            await logs.stop(1, {})
+        else:
+            await logs.write_checkpoints({})
+            logs.abandon()  # kill -9
+        again = manager(disk)
+        await again.start()
+        assert KEY in again.offline and KEY not in again.logs
+
+    data_plane.run(body)
