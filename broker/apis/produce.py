@@ -345,8 +345,11 @@ class _PendingProduce:
         partition.wait_for_commit(next_offset, batch)
 
     def park(self, timeout_ms: int, endpoints: Sequence[NodeEndpoint]) -> None:
-        """All batches are appended. Some may be committed already."""
+        """All batches are appended. Some may be committed already, and the client may have gone meanwhile."""
         self._endpoints = endpoints
+        if self._slot.abandoned:
+            self._forget_batches()
+            return
         if not self._waiting:
             self._answer()
             return

@@ -129,6 +129,28 @@ def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: Any)
     data_plane.run(body)
 
 
+def test_client_that_goes_while_its_batch_is_walked_leaves_nothing_behind(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await cluster.brokers[2].fetchers.stop()
+            gate = Gate(cluster)
+            client = await cluster.client(1)
+            client.send_produce(long_batch(data_plane), timeout_ms=2**31 - 1)
+            await data_plane.until(lambda: gate.waiting)
+            listener = cluster.brokers[1].listener
+            for connection in list(listener._server._connections):
+                connection.close()  # as it does when an answer of before cannot be sent any more
+            await data_plane.until(lambda: not listener.connection_count)
+            gate.is_open.set()
+            partition = cluster.partition(1)
+            await data_plane.until(lambda: partition.log.log_end_offset == LONG)
+            assert partition.high_watermark == 0, "the batch still waits for its replicas"
+            assert not len(cluster.brokers[1].replicas.wakeups.deadlines), "but nobody waits for the answer"
+
+    data_plane.run(body)
+
+
 def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
