@@ -56,24 +56,38 @@ class Sweep:
     def __init__(self, steps: Steps, decide: Decide) -> None:
         self._steps = steps
         self._decide = decide
-        self._slice: list[Candidate] = []
-        self._is_taken = False
-        self.is_finished = False
+        self._taken: list[Candidate] = []
+        self._slice_length = SLICE_STEPS
+        self._is_walked = False
+
+    @property
+    def is_finished(self) -> bool:
+        return self._is_walked and not self._taken
 
     def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult:
-        if not self._is_taken:
+        if not self._taken:
             taken = list(islice(self._steps, SLICE_STEPS))
-            self.is_finished = len(taken) < SLICE_STEPS
+            self._is_walked = len(taken) < SLICE_STEPS
             found = (candidate for candidate in taken if candidate is not None)
             # Maps are walked in the order of hashes; within a slice records have the same order everywhere.
-            self._slice = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
-            self._is_taken = True
-        records = (record for candidate in self._slice for record in self._decide(state, candidate, call))
-        return CoordinatorResult(None, tuple(records))
+            self._taken = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
+        now = self._taken[: self._slice_length]
+        return CoordinatorResult(
+            None, tuple(r for candidate in now for r in self._decide(state, candidate, call))
+        )
 
     def slice_is_written(self) -> None:
-        self._slice = []
-        self._is_taken = False
+        del self._taken[: self._slice_length]
+
+    def slice_is_too_large(self) -> None:
+        """A batch may not be as large as this slice: ids of groups may have 32 KiB. The next are half as long.
+
+        What is too large by itself is left where it is, lest nothing behind it is ever forgotten.
+        """
+        if self._slice_length == 1:
+            self.slice_is_written()
+        else:
+            self._slice_length = max(1, min(self._slice_length, len(self._taken)) // 2)
 
 
 def sweep_deleted_topics(state: ShardState, deleted: Collection[TopicKey]) -> Sweep:

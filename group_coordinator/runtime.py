@@ -414,6 +414,8 @@ class CoordinatorRuntime:
             outcome = self._apply(hosted, lambda state: sweep.build_slice(state, call))
         except KafkaError as error:
             log.warning("cleaning up __consumer_offsets-%d: %s", hosted.shard.partition, error)
+            if error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+                sweep.slice_is_too_large()
             hosted.sweep_from_ms = now_ms + _WAITING_CHECK_MS
             return
         sweep.slice_is_written()

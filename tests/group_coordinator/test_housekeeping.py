@@ -25,7 +25,7 @@ from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
@@ -209,6 +209,28 @@ def test_slice_that_cannot_be_written_is_tried_again_and_nothing_is_forgotten_un
     c.clock.now_ms += 500
     c.ticks_until_clean()
     assert not c.state.offsets
+
+
+def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(coordinator: Coordinator) -> None:
+    c = coordinator
+    long_id = "g" * 32_000  # 100 of its keys are more than the offsets topic takes at once
+    c.write(*(c.record(long_id, "t", n) for n in range(BIG)), c.record("vast", "t"), c.record("small", "t"))
+    c.lead(1)
+    c.ticks_until_clean()
+    append = c.writer.append
+
+    def append_within_limit(partition: int, epoch: int, records: Any, now_ms: int) -> Any:
+        if sum(len(key) for key, _ in records) > 1_000_000 or any(b"vast" in key for key, _ in records):
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        return append(partition, epoch, records, now_ms)
+
+    c.writer.append = append_within_limit
+    c.set_topics({"u": 4})
+    for _ in range(BIG):
+        c.tick()
+        c.clock.now_ms += 500
+    assert not c.hosted.sweeps
+    assert set(c.state.offsets) == {"vast"}, "what no batch can hold stays, and is in nobody's way"
 
 
 def test_next_slice_waits_until_the_last_is_committed(coordinator: Coordinator) -> None:
