@@ -80,7 +80,7 @@ class Sweep:
         del self._taken[: self._slice_length]
 
     def slice_is_too_large(self) -> None:
-        """A batch may not be as large as this slice: ids of groups may have 32 KiB. The next are half as long.
+        """No batch may be as large as this slice, since group ids may have 32 KiB: the next are half as long.
 
         What is too large by itself is left where it is, lest nothing behind it is ever forgotten.
         """

@@ -19,6 +19,8 @@ partitions back or join again as long as its rebalance takes, if that is shorter
 the two, and let clocks be off by up to 5 %: a fast one takes the member for dead S / 1.05 = 0.952 S after
 the election at the earliest; here answers end 0.9 S after the lease on a slow clock, 0.9 / 0.95 = 0.947 S
 in true time at the latest. So nobody is told that all is well after its partitions were given to another.
+A new coordinator knows of a member what was committed here, and perhaps more: of what is still pending it has
+all, a part, or nothing. So who is thrown out by a record that is pending is not answered either.
 Of a leadership that was *moved* away from a broker that lives, a lease promises less: it may have happened
 up to 0.947 broker sessions before the lease ended. By so much the two may overlap then. Nor does it cover
 what is done on purpose: a member that is removed by an admin, or whose instance id is taken by another,
@@ -70,21 +72,28 @@ def patience_ms(state: ShardState, group_id: str, member_id: str, config: GroupC
 
 
 def answer_heartbeat(
-    committed: ShardState, decide: Decide, patience: Patience, lapsed_ms: int
+    committed: ShardState, newest: ShardState, decide: Decide, patience: Patience, lapsed_ms: int
 ) -> CoordinatorResult | None:
     """The answer to a heartbeat ``lapsed_ms`` after the lease; None if it may not be given."""
-    if lapsed_ms >= patience(committed) * _PATIENCE_PERCENT // 100:
-        return None
+    for state in (committed, newest):
+        if lapsed_ms >= patience(state) * _PATIENCE_PERCENT // 100:
+            return None
     try:
         result = decide(committed)
+        if newest is not committed and not _is_well(decide(newest)):
+            return None
     except KafkaError:
         return None
-    response = result.response
     if result.records or _moves(result):
         return None
+    return result if _is_well(result) else None
+
+
+def _is_well(result: CoordinatorResult) -> bool:
+    response = result.response
     if not isinstance(response, HeartbeatResponse | ConsumerGroupHeartbeatResponse):
-        return None
-    return result if response.error_code in _ALL_IS_WELL else None
+        return False
+    return response.error_code in _ALL_IS_WELL
 
 
 class MustWaitForLeaseError(Exception):

@@ -233,7 +233,8 @@ class CoordinatorRuntime:
             if lapsed_ms == 0:
                 return await self._answer(hosted, self._apply(hosted, decide))
             if patience is not None:
-                answer = answer_heartbeat(hosted.shard.committed, decide, patience, lapsed_ms)
+                shard = hosted.shard
+                answer = answer_heartbeat(shard.committed, shard.state, decide, patience, lapsed_ms)
                 if answer is not None:
                     assert isinstance(answer.response, Message)
                     return answer.response

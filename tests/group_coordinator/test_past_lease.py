@@ -168,6 +168,19 @@ def test_consumer_member_is_answered_for_nine_tenths_of_its_session(leased: Any)
     leased(scenario)
 
 
+def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well(leased: Any) -> None:
+    """The next leader may have that record, and has given the partitions to others then."""
+
+    async def scenario(w: Leased) -> None:
+        joined = await w.beat("m", 0)
+        w.writer.hold = True
+        w.pass_time(CONFIG.consumer_session_timeout_ms + 1)
+        w.lapse()
+        assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
+
+    leased(scenario)
+
+
 def test_member_whose_rebalance_takes_less_than_its_session_is_answered_for_less(leased: Any) -> None:
     """A new coordinator takes its partitions away when it does not give them back in that time."""
 
