@@ -40,6 +40,7 @@ class Wakeups:
         self._moved: dict[Partition, None] = {}
         self._in_request = False
         self._is_scheduled = False
+        self._runs_later = False
         self._expires_later = False
         self._turns: Turns = EndlessTurn()
         self._listeners: dict[str, list[HighWatermarkListener]] = {}
@@ -100,12 +101,22 @@ class Wakeups:
                     del self._woken[waiting]
                     waiting.evaluate()
                 else:
-                    self._is_scheduled = True
-                    self._turns.defer(self.run, _LANE)
+                    self._run_later()
                     return
             except BaseException:
                 self._schedule()
                 raise
+
+    def _run_later(self) -> None:
+        """Once: many requests may end in one turn that has no room."""
+        self._is_scheduled = True
+        if not self._runs_later:
+            self._runs_later = True
+            self._turns.defer(self._run_deferred, _LANE)
+
+    def _run_deferred(self) -> None:
+        self._runs_later = False
+        self.run()
 
     def _tell_listeners(self) -> None:
         partition = next(iter(self._moved))

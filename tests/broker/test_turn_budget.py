@@ -166,6 +166,20 @@ def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
     assert max(at_once, *counts) <= budget.turn_us // WORK_US
 
 
+def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:
+    loop, budget, wakeups = make_wakeups()
+    done: list[Any] = []
+    fetch = ParkedFetch(loop, done)
+    budget.spend(steps=budget.turn_steps)
+    for _ in range(100):
+        wakeups.begin_request()
+        wakeups.wake(fetch)
+        wakeups.end_request()
+    assert budget.waiting == 1
+    loop.turns(done)
+    assert done == [fetch]
+
+
 def test_fetches_whose_time_is_up_together_are_answered_over_several_turns() -> None:
     loop, budget, wakeups = make_wakeups()
     done: list[Any] = []
