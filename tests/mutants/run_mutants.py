@@ -1,8 +1,9 @@
 """Plants known bugs and counts how many the simulation finds: ``python tests/mutants/run_mutants.py``.
 
-Each ``<suite>/*.patch`` is one bug, with a sentence on top that says which. It is applied to a temporary copy
-of the package (the product has no switches for this), and the suite's checker runs against that copy. A patch
-that no longer applies is a failure, and so is a copy without any bug that the checker complains about.
+Each ``<suite>/*.patch`` is one bug, with a sentence on top that says which, and perhaps another that names
+the unit test to try first. It is applied to a temporary copy of the package (the product has no switches for
+this), and the suite's checker runs against that copy. A patch that no longer applies is a failure, and so is
+a copy without any bug that the checker complains about.
 Prints ``killed/planted`` as its last line. Exit code 0 only if at least 95 % were found and
 docs/reliability.md explains each survivor by its name; 2 if a patch no longer applies.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +28,12 @@ ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = Path(__file__).resolve().parent
 EXPLAINED = ROOT / "docs" / "reliability.md"
 LEAST_KILLED = 0.95
-TIMEOUT_S = 300
+TIMEOUT_S = 600
+PYTEST = (
+    *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+    *("-o", "cpu_limit_s=60", "-o", "wall_limit_s=300"),
+)
+"""A planted bug may make a test run for ever: it fails by its limit then."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,12 @@ SERVER = (
     *("metadata_log", "node", "quorum", "runtime"),
 )
 
-REPLICATION_TESTS = (
-    *("isr_proposals", "openings", "partition", "strict_min_isr", "adversarial_partition", "many_changes"),
-    *("replica_single", "adversarial_data_plane", "partition_simulation", "adversarial_simulation"),
-    "lifecycle_driver",
-)
-LOG_TESTS = ("damaged_replicas", "partition", "producer_snapshots", "replica_logs")
+
+def by_tests(*paths: str, tried: str, without_a_bug: str) -> Suite:
+    """What unit tests look for: files and folders below ``tests``, and two ``-k`` expressions for them."""
+    tests = (str(ROOT / "tests" / path) for path in paths)
+    return Suite(SERVER, (*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug))
+
 
 SUITES = {
     "metadata": Suite(
@@ -67,66 +74,6 @@ SUITES = {
         "reproduce: ",
         seeds=("30", "3"),
     ),
-    # What whole nodes show too seldom, and unit tests at once.
-    "metadata_units": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *(str(ROOT / "tests" / "broker" / "test_lifecycle.py"), str(ROOT / "tests" / "metadata_log")),
-            str(ROOT / "tests" / "quorum" / "test_reconfig.py"),
-            "-k",
-        ),
-        "FAILED ",
-        seeds=("not properties", "producer"),
-    ),
-    # Group coordinators are not in the rings: their own simulations and tests look for these.
-    "groups": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *(str(ROOT / "tests" / "group_coordinator"), str(ROOT / "tests" / "runtime" / "test_turns.py")),
-            *(str(ROOT / "tests" / "broker" / "test_turn_budget.py"), "-k"),
-        ),
-        "FAILED ",
-        seeds=("not codec", "codec"),
-    ),
-    # One replica, its ISR and what its leader asks the controller for.
-    "replication": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *(str(ROOT / "tests" / "broker" / f"test_{name}.py") for name in REPLICATION_TESTS),
-            "-k",
-        ),
-        "FAILED ",
-        seeds=("test", "isr"),
-    ),
-    # What a client writes, and how long that may take: by unit tests of the broker.
-    "records": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            str(ROOT / "tests" / "broker" / "test_client_batches.py"),
-            str(ROOT / "tests" / "broker" / "test_produce_in_slices.py"),
-            str(ROOT / "tests" / "kafka_protocol" / "test_record_walk.py"),
-            "-k",
-        ),
-        "FAILED ",
-        seeds=("not damaged_body", "batch"),
-    ),
-    # Who may have files open, and who closes them: by unit tests.
-    "files": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"),
-            str(ROOT / "tests" / "runtime" / "test_file_budget.py"),
-            str(ROOT / "tests" / "log_store" / "test_open_files.py"),
-            str(ROOT / "tests" / "broker" / "test_tcp_listener.py"),
-            "-k",
-        ),
-        "FAILED ",
-        seeds=("not large_frames", "files"),
-    ),
     "quorum": Suite(
         SERVER,
         (
@@ -137,23 +84,71 @@ SUITES = {
         seeds=("60", "5"),
         directed=("--no-directed",),
     ),
-    # Damage: what a start, a reader, a follower and the scrub must find, and what must come of it.
-    "logs": Suite(
-        SERVER,
-        (
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *(str(ROOT / "tests" / "log_store"), str(ROOT / "tests" / "metadata_log" / "test_lost_logs.py")),
-            *(str(ROOT / "tests" / "broker" / f"test_{name}.py") for name in LOG_TESTS),
-            "-k",
-        ),
-        "FAILED ",
-        seeds=("not stored_bytes", "hole"),
-    ),
     "quorum_nodes": Suite(
         ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
         ("-m", "pykraft.jepsen_like.sim.quorum_nodes", "--seeds"),
         "reproduce: ",
         seeds=("12", "2"),
+    ),
+    # What whole nodes show too seldom, and unit tests at once.
+    "metadata_units": by_tests(
+        "broker/test_lifecycle.py",
+        "metadata_log",
+        "quorum/test_reconfig.py",
+        tried="not properties",
+        without_a_bug="producer",
+    ),
+    # Group coordinators, partitions and logs are not in the rings: their own simulations, models and tests
+    # look for the bugs below.
+    "groups": by_tests(
+        "group_coordinator",
+        "runtime/test_turns.py",
+        "broker/test_turn_budget.py",
+        tried="not codec",
+        without_a_bug="codec",
+    ),
+    # One replica, its ISR and what its leader asks the controller for.
+    "replication": by_tests(
+        "broker/test_isr_proposals.py",
+        "broker/test_openings.py",
+        "broker/test_partition.py",
+        "broker/test_strict_min_isr.py",
+        "broker/test_adversarial_partition.py",
+        "broker/test_many_changes.py",
+        "broker/test_replica_single.py",
+        "broker/test_adversarial_data_plane.py",
+        "broker/test_partition_simulation.py",
+        "broker/test_adversarial_simulation.py",
+        "broker/test_lifecycle_driver.py",
+        tried="test",
+        without_a_bug="isr",
+    ),
+    # What a client writes, and how long that may take.
+    "records": by_tests(
+        "broker/test_client_batches.py",
+        "broker/test_produce_in_slices.py",
+        "kafka_protocol/test_record_walk.py",
+        tried="not damaged_body",
+        without_a_bug="batch",
+    ),
+    # Who may have files open, and who closes them.
+    "files": by_tests(
+        "runtime/test_file_budget.py",
+        "log_store/test_open_files.py",
+        "broker/test_tcp_listener.py",
+        tried="not large_frames",
+        without_a_bug="files",
+    ),
+    # Damage: what a start, a reader, a follower and the scrub must find, and what must come of it.
+    "logs": by_tests(
+        "log_store",
+        "metadata_log/test_lost_logs.py",
+        "broker/test_damaged_replicas.py",
+        "broker/test_partition.py",
+        "broker/test_producer_snapshots.py",
+        "broker/test_replica_logs.py",
+        tried="not stored_bytes",
+        without_a_bug="hole",
     ),
 }
 
@@ -190,6 +185,24 @@ def apply(patch: Path, directory: Path) -> None:
 
 def run(suite: Suite, directory: Path, seeds: str) -> str | None:
     """What the checker found, or None if it found nothing."""
+    return check(suite, directory, (*suite.command, seeds))
+
+
+def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
+    """What the test found that the patch names; None if it names none, or that finds nothing any more."""
+    named = re.search(r"^Found by (.*)\.$", patch.read_text(encoding="utf-8").partition("\n--- ")[0], re.M)
+    if named is None:
+        return None
+    path, _, test = named[1].partition("::")
+    if not (ROOT / path).exists():
+        return None
+    try:
+        return check(suite, directory, (*PYTEST, f"{ROOT / path}::{test}"))
+    except BrokenMutantError:  # no such test any more
+        return None
+
+
+def check(suite: Suite, directory: Path, command: tuple[str, ...]) -> str | None:
     environment = {**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
     where = subprocess.run(
         [sys.executable, "-c", "import pykraft; print(pykraft.__file__)"],
@@ -202,7 +215,7 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
     if not where.stdout.startswith(str(directory)):
         raise BrokenMutantError(f"the copy is not what gets imported, but {where.stdout.strip()}")
     done = subprocess.run(
-        [sys.executable, *suite.command, seeds],
+        [sys.executable, *command],
         cwd=directory,
         env=environment,
         capture_output=True,
@@ -244,7 +257,8 @@ def try_mutant(suite: Suite, name: str, patch: Path | None) -> Verdict:
         with copied_package(suite) as directory:
             if patch is not None:
                 apply(patch, directory)
-            found = run(suite, directory, suite.seeds[0 if patch else 1])
+                found = run_first(suite, directory, patch)
+            found = found or run(suite, directory, suite.seeds[0 if patch else 1])
         if patch is None and found is not None:
             broken = f"the checker complains without a planted bug: {found}"
     except (BrokenMutantError, subprocess.TimeoutExpired) as error:
