@@ -155,7 +155,13 @@ class Ledger:
 
     @property
     def all_consumed(self) -> bool:
-        return all((index, n) in self.consumed for index, end in enumerate(self._ends) for n in range(end))
+        return not self.missing
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """(partition, offset) of what was acknowledged and is not consumed yet."""
+        expected = ((index, n) for index, end in enumerate(self._ends) for n in range(end))
+        return [record for record in expected if record not in self.consumed]
 
     def saw_commit(self, offsets: Sequence[TopicPartition]) -> None:
         """Offsets that were acknowledged, or read back, after everything seen before."""
@@ -172,11 +178,15 @@ class Member:
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self.consumer = Consumer(settings)
         self.consumer.subscribe([ledger.topic])
-        self._ledger = ledger
+        self.ledger = ledger
 
     @property
     def owned(self) -> list[int]:
         return [item.partition for item in self.consumer.assignment()]
+
+    @property
+    def positions(self) -> list[tuple[int, int]]:
+        return [(item.partition, item.offset) for item in self.consumer.position(self.consumer.assignment())]
 
     def turn(self) -> None:
         messages = self.consumer.consume(500, 0.05)
@@ -186,9 +196,9 @@ class Member:
             error = message.error()
             assert error is None or not error.fatal(), error
             if error is None:
-                self._ledger.consumed[message.partition(), message.offset()] += 1
+                self.ledger.consumed[message.partition(), message.offset()] += 1
         try:
-            self._ledger.saw_commit(self.consumer.commit(asynchronous=False) or [])
+            self.ledger.saw_commit(self.consumer.commit(asynchronous=False) or [])
         except KafkaException as error:
             assert not error.args[0].fatal(), error
 
@@ -197,7 +207,11 @@ def run_until(members: Sequence[Member], done: Callable[[], bool], what: str) ->
     deadline = Deadline(TIMEOUT_S)
     while not done():
         if deadline.passed:
-            raise WaitError(f"{what}: not within {TIMEOUT_S:.0f} s; owned {[m.owned for m in members]}")
+            ledger = members[0].ledger
+            raise WaitError(
+                f"{what}: not within {TIMEOUT_S:.0f} s; owned {[m.owned for m in members]}, at"
+                f" {[m.positions for m in members]}, committed {ledger.committed}, missing {ledger.missing}"
+            )
         for member in members:
             member.turn()
 
