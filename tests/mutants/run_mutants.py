@@ -197,7 +197,7 @@ def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
     if not (ROOT / path).exists():
         return None
     try:
-        return check(suite, directory, (*PYTEST, f"{ROOT / path}::{test}"))
+        return check(replace(suite, marker="FAILED "), directory, (*PYTEST, f"{ROOT / path}::{test}"))
     except BrokenMutantError:  # no such test any more
         return None
 

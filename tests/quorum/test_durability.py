@@ -119,6 +119,27 @@ def test_leader_does_not_count_its_own_records_before_they_are_flushed(run_quoru
     run_quorum(scenario, voters=1)
 
 
+def test_flush_vouches_for_nothing_that_was_appended_while_it_ran(run_quorum, monkeypatch):
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        node = cluster.replicas[0].node
+        end = node.high_watermark
+        flushed = []
+        flush = node._storage.flush
+
+        def spy(job):
+            flushed.append((job.end_offset, node.high_watermark))
+            flush(job)
+
+        monkeypatch.setattr(node._storage, "flush", spy)
+        for value in (b"b", b"c"):
+            node.propose(node.leader.epoch, [value])
+        await cluster.until(lambda: node.high_watermark == end + 2)
+        assert flushed == [(end + 1, end), (end + 2, end + 1)]
+
+    run_quorum(scenario, voters=1)
+
+
 def test_a_failed_flush_halts_the_replica_and_is_reported_once(run_quorum):
     async def scenario(cluster):
         leader = await cluster.leader()

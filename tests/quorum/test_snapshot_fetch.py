@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum import rpc
 from pykraft.quorum.effects import (
     AdvanceHighWatermark,
@@ -37,7 +38,8 @@ from pykraft.quorum.messages import (
     FetchSnapshotResponse,
 )
 from pykraft.quorum.roles import ElectionState, Follower
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
 
 ID = SnapshotId(40, 3)
 
@@ -181,6 +183,15 @@ def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed(be
     request = _asked(b)
     assert isinstance(request, FetchRequest)
     assert (request.fetch_offset, request.last_fetched_epoch) == (40, 3)
+
+
+def test_voters_of_an_installed_snapshot_are_the_voters(bench):
+    b = _follower(bench)
+    b.answer(_piece(b, 0, b"0123456789"))
+    (check,) = b.of(CheckSnapshot)
+    added = Voter(ReplicaKey(9, Uuid(bytes([9]) * 16)), RpcAddress("test", 9))
+    b.step(SnapshotChecked(check.attempt, True, VoterSet([*b.voters.voters, added])))
+    assert b.state.voters.ids == (*b.voters.ids, 9)
 
 
 def test_lost_answer_costs_one_piece(bench):
