@@ -174,8 +174,8 @@ class GrpcServer:
         if port == 0:
             await server.stop(None)
             raise OSError(f"cannot listen on {self._address}: is the address taken?")
+        self._server = server  # so that a start which is broken off half-way is stopped, too
         await server.start()
-        self._server = server
         return port
 
     async def stop(self, grace_ms: int) -> None:
