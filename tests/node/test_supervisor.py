@@ -11,14 +11,17 @@ import pytest
 
 from pykraft.node.supervisor import Command, supervise
 
-SERVES_UNTIL_ASKED = "os.write(fd, b'.'); os.read(fd, 1)"
+SERVES_UNTIL_ASKED = "os.write(fd, b'.'); wait()"
 SERVES_FOR_EVER = "os.write(fd, b'.'); signal.pause()"
 FAILS_TO_START = "sys.exit(3)"
-NEVER_SERVES = "os.read(fd, 1)"
+NEVER_SERVES = "wait()"
 
 
 def stand_in(code: str) -> Command:
-    prelude = "import os, signal, sys; fd = int(sys.argv[1]); "
+    # As a node does: it reads nothing. What the other end left unread would be an error here.
+    prelude = (
+        "import os, select, signal, sys; fd = int(sys.argv[1]); wait = lambda: select.select([fd], [], []); "
+    )
     return lambda fd: [sys.executable, "-S", "-E", "-c", prelude + code, str(fd)]
 
 
@@ -114,6 +117,6 @@ def test_paused_node_is_stopped_too(run: Run) -> None:
 
 
 def test_signal_before_all_serve_stops_those_that_do(run: Run) -> None:
-    asks = "os.write(fd, b'.'); os.kill(os.getppid(), signal.SIGTERM); os.read(fd, 1)"
+    asks = "os.write(fd, b'.'); os.kill(os.getppid(), signal.SIGTERM); wait()"
     assert run(NEVER_SERVES, asks) == 0
     assert run.said == []
