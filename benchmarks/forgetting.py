@@ -1,0 +1,150 @@
+"""How long the event loop of a coordinator is held while it loads, forgets and expires very many offsets.
+
+One controller and one broker in processes of their own; one partition of ``__consumer_offsets`` holds all.
+Groups commit for every partition of a topic; then the broker is started anew and loads them; then the topic
+is deleted, and the coordinator writes a tombstone for each.
+
+    python benchmarks/forgetting.py [--groups 1000] [--partitions 1000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from bench_nodes import KafkaClient, NodeProcess, _new_loop, make_cluster, until
+
+from pykraft.kafka_protocol.messages import (
+    create_topics,
+    delete_topics,
+    find_coordinator,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+)
+
+TOPIC, OFFSETS_TOPIC = "forgotten", "__consumer_offsets"
+
+
+async def run(groups: int, partitions: int, directory: Path) -> None:
+    controller_spec, broker_spec = make_cluster(
+        directory, 1, 1, offsets_topic_replication_factor="1", offsets_topic_num_partitions="1"
+    )
+    controller, broker = NodeProcess(controller_spec), NodeProcess(broker_spec)
+    try:
+        await asyncio.gather(controller.start(), broker.start())
+        client = await connected(broker_spec.port)
+        await create_topic(client, partitions)
+        await until(lambda: is_served(client))
+        await broker.ask("reset")
+        started = time.monotonic()
+        for n in range(groups):
+            await commit(client, f"group-{n}", partitions)
+        print(f"{groups} groups of {partitions} partitions: {groups * partitions:,} offsets in one shard")
+        await report("committed", broker, started)
+        client.close()
+        await broker.stop()
+
+        started = time.monotonic()
+        await broker.start()
+        client = await connected(broker_spec.port)
+        await until(lambda: is_served(client))
+        await report("started and loaded", broker, started)
+
+        end = await log_end(client) + groups * partitions
+        await broker.ask("reset")
+        started = time.monotonic()
+        deleted = await client.call(
+            delete_topics.DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=30_000),
+            5,
+            delete_topics.DeleteTopicsResponse,
+        )
+        assert deleted.responses[0].error_code == 0, deleted
+
+        async def all_forgotten() -> bool:
+            await asyncio.sleep(0.2)
+            return await log_end(client) >= end
+
+        await until(all_forgotten, 600)
+        await report("deleted the topic", broker, started)
+        client.close()
+    finally:
+        await asyncio.gather(controller.stop(), broker.stop())
+
+
+async def report(what: str, broker: NodeProcess, started: float) -> None:
+    seconds = time.monotonic() - started
+    stalls = ", ".join(f"{key} {ms:.1f}" for key, ms in (await broker.ask("stalls")).items())
+    print(f"  {what:20} {seconds:6.1f} s; the loop: {stalls}", flush=True)
+
+
+async def connected(port: int) -> KafkaClient:
+    client = KafkaClient(port)
+    await client.connect()
+    return client
+
+
+async def create_topic(client: KafkaClient, partitions: int) -> None:
+    topic = create_topics.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
+    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    made = await client.call(request, 7, create_topics.CreateTopicsResponse)
+    assert made.topics[0].error_code == 0, made
+    asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
+
+    async def is_led() -> bool:
+        (seen,) = (await client.call(asked, 9, metadata.MetadataResponse)).topics
+        return len(seen.partitions) == partitions and all(p.leader_id >= 0 for p in seen.partitions)
+
+    await until(is_led)
+
+
+async def is_served(client: KafkaClient) -> bool:
+    """Whether the coordinator of all groups is there and has read what it has to."""
+    asked = find_coordinator.FindCoordinatorRequest(coordinator_keys=["group-0"])
+    found = await client.call(asked, 4, find_coordinator.FindCoordinatorResponse)
+    if found.coordinators[0].error_code:
+        return False
+    group = offset_fetch.OffsetFetchRequestGroup(group_id="group-0", topics=None)
+    request = offset_fetch.OffsetFetchRequest(groups=[group])
+    answer = await client.call(request, 8, offset_fetch.OffsetFetchResponse)
+    return bool(answer.groups[0].error_code == 0)
+
+
+async def commit(client: KafkaClient, group_id: str, partitions: int) -> None:
+    offsets = [
+        offset_commit.OffsetCommitRequestPartition(partition_index=n, committed_offset=7)
+        for n in range(partitions)
+    ]
+    topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=offsets)
+    request = offset_commit.OffsetCommitRequest(group_id=group_id, topics=[topic])
+    response = await client.call(request, 8, offset_commit.OffsetCommitResponse)
+    assert not any(partition.error_code for partition in response.topics[0].partitions), response
+
+
+async def log_end(client: KafkaClient) -> int:
+    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = list_offsets.ListOffsetsTopic(name=OFFSETS_TOPIC, partitions=[partition])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    (answer,) = (await client.call(request, 5, list_offsets.ListOffsetsResponse)).topics
+    assert answer.partitions[0].error_code == 0, answer
+    return int(answer.partitions[0].offset)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--partitions", type=int, default=1000)
+    options = parser.parse_args()
+    with (
+        asyncio.Runner(loop_factory=_new_loop) as runner,
+        tempfile.TemporaryDirectory(prefix="pykraft-bench-") as directory,
+    ):
+        runner.run(run(options.groups, options.partitions, Path(directory)))
+
+
+if __name__ == "__main__":
+    main()
