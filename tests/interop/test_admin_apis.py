@@ -188,7 +188,7 @@ def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAd
 
 
 def _can_downgrade(admin: KafkaAdminClient) -> bool:
-    """Whether every controller has said which levels it runs: the level that is in force needs no such word."""
+    """Whether every controller has said which levels it runs, as only another level than today's asks."""
     try:
         admin.update_features({"metadata.version": ("SAFE_DOWNGRADE", 27)}, validate_only=True)
     except InvalidUpdateVersionError:

@@ -12,18 +12,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.group_coordinator.partitioning import partition_for_key
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError, wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.offset_fetch import (
@@ -137,7 +137,7 @@ class Ledger:
 
     def __init__(self, cluster: ProcessCluster, topic: str) -> None:
         self.topic = topic
-        self.consumed: Counter[tuple[int, int]] = Counter()
+        self.consumed: set[tuple[int, int]] = set()
         self.committed: dict[int, int] = {}
         self._ends = [0] * PARTITIONS
         self._producer = Producer(
@@ -163,32 +163,53 @@ class Ledger:
         expected = ((index, n) for index, end in enumerate(self._ends) for n in range(end))
         return [record for record in expected if record not in self.consumed]
 
-    def saw_commit(self, offsets: Sequence[TopicPartition]) -> None:
-        """Offsets that were acknowledged, or read back, after everything seen before."""
-        for item in offsets:
+    def commit(self, ask: Callable[[], Sequence[TopicPartition] | None]) -> None:
+        """Commit, or read back: ``ask`` answers with offsets that are not older than what was seen before."""
+        before = dict(self.committed)
+        for item in ask() or ():
             if item.error is None and item.offset >= 0:
-                before = self.committed.get(item.partition, 0)
-                assert item.offset >= before, f"{item.partition}: {before} was committed, now {item.offset}"
-                self.committed[item.partition] = item.offset
+                floor = before.get(item.partition, 0)
+                assert item.offset >= floor, f"{item.partition}: {floor} was committed, now {item.offset}"
+                self.committed[item.partition] = max(item.offset, self.committed.get(item.partition, 0))
 
 
 class Member:
-    """A consumer in a thread's hands for one turn at a time: poll, then commit what was polled."""
+    """A consumer in a thread of its own that polls, and commits what it polled, until it is stopped.
+
+    A thread each, because a commit waits in its connection behind the member's own JoinGroup, which waits for
+    all other members to poll: one thread for several members waits for itself.
+    """
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self.consumer = Consumer(settings)
         self.consumer.subscribe([ledger.topic])
         self.ledger = ledger
+        self.owned: list[int] = []
+        """And ``positions``: as of the end of its latest turn. No other thread may ask the consumer."""
+        self.positions: list[int] = []
+        self._stopping = Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._running = self._pool.submit(self._run)
 
-    @property
-    def owned(self) -> list[int]:
-        return [item.partition for item in self.consumer.assignment()]
+    def look(self) -> None:
+        """Raises what ended the thread, if something did."""
+        if self._running.done():
+            self._running.result()
 
-    @property
-    def positions(self) -> list[tuple[int, int]]:
-        return [(item.partition, item.offset) for item in self.consumer.position(self.consumer.assignment())]
+    def stop(self) -> None:
+        """Leave the group. Others must go on polling until they are stopped, too."""
+        self._stopping.set()
+        self._pool.shutdown()
+        self.consumer.close()
 
-    def turn(self) -> None:
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._poll_and_commit()
+            assigned = self.consumer.assignment()
+            self.positions = [item.offset for item in self.consumer.position(assigned)]
+            self.owned = [item.partition for item in assigned]
+
+    def _poll_and_commit(self) -> None:
         messages = self.consumer.consume(500, 0.05)
         if not messages:
             return
@@ -196,24 +217,27 @@ class Member:
             error = message.error()
             assert error is None or not error.fatal(), error
             if error is None:
-                self.ledger.consumed[message.partition(), message.offset()] += 1
+                self.ledger.consumed.add((int(message.partition() or 0), int(message.offset() or 0)))
         try:
-            self.ledger.saw_commit(self.consumer.commit(asynchronous=False) or [])
+            self.ledger.commit(lambda: self.consumer.commit(asynchronous=False))
         except KafkaException as error:
             assert not error.args[0].fatal(), error
 
 
-def run_until(members: Sequence[Member], done: Callable[[], bool], what: str) -> None:
-    deadline = Deadline(TIMEOUT_S)
-    while not done():
-        if deadline.passed:
-            ledger = members[0].ledger
-            raise WaitError(
-                f"{what}: not within {TIMEOUT_S:.0f} s; owned {[m.owned for m in members]}, at"
-                f" {[m.positions for m in members]}, committed {ledger.committed}, missing {ledger.missing}"
-            )
+def wait_for(members: Sequence[Member], done: Callable[[], bool], what: str) -> None:
+    def looked() -> bool:
         for member in members:
-            member.turn()
+            member.look()
+        return done()
+
+    try:
+        wait_until(what, looked, TIMEOUT_S)
+    except WaitError as error:
+        ledger = members[0].ledger
+        raise WaitError(
+            f"{error}; owned {[m.owned for m in members]}, at {[m.positions for m in members]},"
+            f" committed {ledger.committed}, missing {ledger.missing}"
+        ) from None
 
 
 def shared(members: Sequence[Member], count: int) -> bool:
@@ -240,21 +264,19 @@ def test_group_whose_coordinator_is_killed_in_a_rebalance_settles_and_keeps_its_
     members = [member(0), member(1)]
     try:
         ledger.produce()
-        run_until(members, lambda: ledger.all_consumed and shared(members, 2), "two members share")
+        wait_for(members, lambda: ledger.all_consumed and shared(members, 2), "two members share")
         members.append(member(2))
-        run_until(members, lambda: not shared(members[:2], 2), "a rebalance has begun")
+        wait_for(members, lambda: not shared(members[:2], 2), "a rebalance has begun")
         cluster.nodes[coordinator_of(cluster, group)].kill()
         ledger.produce()
-        run_until(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
+        wait_for(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
         assert max(ledger.committed.values()) >= 10
-        ledger.saw_commit(
-            members[0].consumer.committed(
-                [TopicPartition(topic, n) for n in range(PARTITIONS)], timeout=PATIENCE_S
-            )
-        )
+        with closing(Consumer(settings_for(cluster, group, "classic"))) as reader:
+            partitions = [TopicPartition(topic, n) for n in range(PARTITIONS)]
+            ledger.commit(lambda: reader.committed(partitions, timeout=PATIENCE_S))
     finally:
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda m: m.consumer.close(), members))
+            list(pool.map(Member.stop, members))
         heal(cluster, topic)
 
 
