@@ -15,9 +15,14 @@ from pykraft.broker.producer_snapshots import SnapshotWriter, load_producers
 from pykraft.broker.producer_state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
+from pykraft.log_store.interface import (
+    DAMAGE_ERRORS,
+    METADATA_LOG_DIRECTORY,
+    CorruptCheckpointError,
+    CorruptLogError,
+)
 from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, Log, LogConfig
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +86,7 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
         key = (topic, int(number))
         try:
             opened = _open_log(disk, log_dir, key, config, known, now_ms)
-        except (CorruptLogError, CorruptCheckpointError, FileNotFoundError) as error:
+        except (*DAMAGE_ERRORS, CorruptCheckpointError) as error:
             offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
             offline_logs.set_aside(disk, offline)
             logger.error("%s-%d is damaged (%s) and stands in %s", *key, error, offline.directory)
@@ -168,7 +173,7 @@ def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """A checkpoint that cannot be read says nothing: more is recovered then, and nothing is trusted."""
     try:
         return checkpoint.read_offset_checkpoint(disk, path)
-    except CorruptCheckpointError as error:
+    except (CorruptCheckpointError, UnreadableError) as error:
         logger.error("%s; it is written anew", error)
         return {}
 

@@ -1,9 +1,10 @@
 """The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, deleted.
 
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
-values that nobody else touches meanwhile; the logs themselves are used on the event loop only. An
-:class:`OSError` of a log is final: ``on_fault`` halts the node, because what a failed flush was to save may
-be lost even if a later one succeeds. Decides when and where, never what is in a log.
+values that nobody else touches meanwhile; the logs themselves are used on the event loop only. An error of a
+log is final. What tells of that log only (``DAMAGE_ERRORS``) takes it offline; any other halts the node
+(``on_fault``), because what a failed flush was to save may be lost even if a later one succeeds. Decides when
+and where, never what is in a log.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pykraft.broker.producer_snapshots import SnapshotWriter, rebuild_producers
 from pykraft.broker.producer_state import ProducerEntry
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import DAMAGE_ERRORS
 from pykraft.log_store.log import (
     CorruptLogError,
     FlushJob,
@@ -127,9 +129,10 @@ class LogManager:
             await self._write_snapshot(key, opened, log.log_end_offset, producers.capture())
         try:
             await self.run(log.close)
-        except (CorruptLogError, FileNotFoundError) as error:
+        except DAMAGE_ERRORS as error:
             log.abandon()
-            self.take_offline(key, error)
+            if key in self.logs:
+                self.take_offline(key, error)
             await self.set_aside_damaged(key)
         except OSError as error:
             self._on_fault(log.directory, error)
@@ -253,7 +256,7 @@ class LogManager:
             try:
                 job: FlushJob = opened.log.prepare_flush()
                 await self.run(job.run)
-            except FileNotFoundError as error:
+            except DAMAGE_ERRORS as error:
                 self.report_damage(key, opened, error)
                 return
             except OSError as error:
@@ -327,6 +330,8 @@ class LogManager:
         self._snapshot_key = key
         try:
             await opened.snapshots.write(offset, captured, opened.producers.complete)
+        except DAMAGE_ERRORS as error:
+            self.report_damage(key, opened, error)
         except OSError as error:
             if self.logs.get(key) is opened:  # else its directory has been renamed or removed
                 self._on_fault(opened.log.directory, error)
@@ -339,7 +344,7 @@ class LogManager:
         if opened is not None:
             try:
                 await rebuild_producers(self._disk, opened.log, opened.producers, self.run, self.pause)
-            except (CorruptLogError, FileNotFoundError) as error:
+            except DAMAGE_ERRORS as error:
                 self.report_damage(key, opened, error)
 
     def expire_producers(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
@@ -425,7 +430,10 @@ class LogManager:
             stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
             if opened.log.delete_retired_segments(stored.get(key, 0)):
                 assert opened.snapshots is not None
-                opened.snapshots.remove_unneeded()
+                try:
+                    opened.snapshots.remove_unneeded()
+                except DAMAGE_ERRORS as error:
+                    self.report_damage(key, opened, error)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:

@@ -14,7 +14,7 @@ from functools import partial
 from pykraft.broker.log_loading import OpenLog
 from pykraft.broker.log_manager import LogManager
 from pykraft.broker.offline_logs import TopicPartition
-from pykraft.log_store.interface import CorruptLogError, LogSlice
+from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.log_store.reader import read_checked
 from pykraft.runtime.clock import Clock
@@ -71,14 +71,14 @@ class LogScrubber:
         """Run ``look``; what it finds counts unless the log was cut meanwhile, or is not used any more."""
         try:
             await self._logs.run(look)
-        except (CorruptLogError, FileNotFoundError) as error:
+        except DAMAGE_ERRORS as error:
             if _is_as_before(opened.log, cuts, error):
                 self._logs.report_damage(key, opened, error)
             return False
         return True
 
 
-def _is_as_before(log: Log, cuts: int, error: CorruptLogError | FileNotFoundError) -> bool:
+def _is_as_before(log: Log, cuts: int, error: CorruptLogError | OSError) -> bool:
     """Whether the file in which something was found is still a part of the log, and was all the time."""
     path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
     return log.truncation_count == cuts and log.has_file(path)

@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.checkpoint import read_partition_metadata
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log import rename_directory, renamed_directory
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, UnreadableError
 
 DAMAGED_SUFFIX = "-damaged"
 _SET_ASIDE = re.compile(r"(.+)-(\d+)\.(\d{8})" + DAMAGED_SUFFIX)
@@ -43,7 +43,7 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
     """The topic id of a partition directory, None if there is none that can be read."""
     try:
         return read_partition_metadata(disk, directory)
-    except (FileNotFoundError, CorruptCheckpointError):
+    except (FileNotFoundError, CorruptCheckpointError, UnreadableError):
         return None
 
 

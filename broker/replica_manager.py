@@ -39,7 +39,7 @@ from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
-from pykraft.log_store.interface import STORAGE_ERRORS, CorruptLogError, LogConfig
+from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS, CorruptLogError, LogConfig
 from pykraft.log_store.reader import read_checked
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
 from pykraft.metadata_log.delta import MetadataDelta
@@ -187,10 +187,10 @@ class ReplicaManager:
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         """A log can no longer be used.
 
-        What its files show costs this replica only; an error of the disk costs the node, since nothing on
-        it can be trusted then.
+        What its files show costs this replica only; any other error of the disk costs the node, since nothing
+        on it can be trusted then.
         """
-        if isinstance(error, CorruptLogError | FileNotFoundError):
+        if isinstance(error, DAMAGE_ERRORS):
             self._take_offline(partition, error)
         else:
             self._on_fault(partition.log.directory, error)

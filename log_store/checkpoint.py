@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
 from pykraft.log_store.interface import CorruptCheckpointError
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, UnreadableError
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
@@ -115,7 +115,7 @@ def read_clean_shutdown(disk: Disk, log_directory: str) -> int | None:
         return int(content["brokerEpoch"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, UnreadableError):
         return -1
 
 

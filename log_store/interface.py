@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.disk import DiskFile, UnreadableError
 
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
@@ -101,6 +101,10 @@ class CorruptLogError(Exception):
 
 STORAGE_ERRORS = (OSError, CorruptLogError)
 """After any of these a log must not be used again."""
+
+DAMAGE_ERRORS = (CorruptLogError, FileNotFoundError, UnreadableError)
+"""Those that tell of one log only. Any other error of the disk is one of the node: what it failed to write
+may be lost, and where it ran out of files or memory the log is as good as before."""
 
 
 class CorruptCheckpointError(Exception):

@@ -5,8 +5,8 @@ take away. Offsets and leader epochs come assigned with the batches; the log nev
 answer a look-up by time, and never waits: only ``flush`` (or the job it is made of) blocks.
 
 Not thread-safe, with one exception: ``flush`` and a :class:`FlushJob` may run in a thread beside appends.
-Every :class:`OSError` that comes out of a log is final for it: stop using it. A file that is gone or is not
-what was written (:class:`CorruptLogError`) costs this replica; any other error of the disk halts the node.
+Every :class:`OSError` that comes out of a log is final for it: stop using it. What tells of this log only
+(``DAMAGE_ERRORS``) costs this replica; any other error of the disk halts the node.
 
 It is long because appending, reading, flushing, truncation and retention share one list of segments.
 """

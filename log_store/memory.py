@@ -3,7 +3,8 @@
 Decides what a power loss may leave behind: of each file the flushed bytes and any prefix of the rest (cut at
 an arbitrary byte, on request followed by zeros), or the old tail if a truncation was not flushed; of each
 directory the flushed entries and a prefix of the later changes, in order, as a journalling file system does.
-Must never lose flushed bytes and never read a clock; randomness comes in with :meth:`MemoryDisk.crash`.
+Must never lose flushed bytes unless it is told to (:meth:`MemoryDisk.flip_bit`,
+:meth:`MemoryDisk.make_unreadable`) and never read a clock; randomness comes in with :meth:`MemoryDisk.crash`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pykraft.runtime.disk import Buffer, DiskUsage
+from pykraft.runtime.disk import Buffer, DiskUsage, UnreadableError, raise_if_unreadable
 from pykraft.runtime.file_budget import FileHolder
 
 
@@ -44,14 +45,26 @@ class _Fault:
 
 @dataclass(slots=True, eq=False)
 class _Inode:
-    """File content. ``data[:durable_bytes]`` survives, as ``cut_tail`` does until its cut is flushed."""
+    """File content. ``data[:durable_bytes]`` survives, as ``cut_tail`` does until its cut is flushed.
+
+    ``unreadable``: bytes, (start, end), that no read gets past.
+    """
 
     data: bytearray = field(default_factory=bytearray)
     durable_bytes: int = 0
     cut_tail: bytes = b""
     flush_fault: int | None = None
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
+
+    def read(self, position: int, length_bytes: int, path: str) -> bytes:
+        content = bytes(memoryview(self.data)[position : position + length_bytes])
+        end = position + len(content)
+        if any(start < end and position < stop for start, stop in self.unreadable):
+            raise UnreadableError(errno.EIO, "unreadable", path)
+        return content
 
     def truncate(self, size_bytes: int) -> None:
+        self._forget_unreadable(size_bytes)
         if size_bytes < self.durable_bytes:
             self.cut_tail = bytes(self.data[size_bytes : self.durable_bytes]) + self.cut_tail
             self.durable_bytes = size_bytes
@@ -59,6 +72,12 @@ class _Inode:
             del self.data[size_bytes:]
         else:
             self.data.extend(bytes(size_bytes - len(self.data)))
+
+    def _forget_unreadable(self, size_bytes: int) -> None:
+        """What is written from there on goes to other sectors."""
+        self.unreadable = [
+            (start, min(stop, size_bytes)) for start, stop in self.unreadable if start < size_bytes
+        ]
 
     def flush(self) -> None:
         self.durable_bytes = len(self.data)
@@ -73,6 +92,7 @@ class _Inode:
             del self.data[kept:]
             if zero_tails and rng.random() < 0.5:
                 self.data.extend(bytes(lost))
+            self._forget_unreadable(kept)
         self.flush()
         self.flush_fault = None
 
@@ -141,8 +161,7 @@ class MemoryFile:
         inode.data += data
 
     def pread(self, position: int, length_bytes: int) -> bytes:
-        data = self._alive().data
-        return bytes(memoryview(data)[position : position + length_bytes])
+        return self._alive().read(position, length_bytes, self._path)
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         chunk = self.pread(position, len(buffer))
@@ -206,6 +225,11 @@ class MemoryDisk:
         """Damage one stored bit, durably."""
         self._file(path).data[position] ^= 1 << bit
 
+    def make_unreadable(self, path: str, position: int = 0, length_bytes: int = 512) -> None:
+        """Let every read fail that reaches into this range: a bad sector. What is cut off, and a file that
+        takes the place of this one, are readable again."""
+        self._file(path).unreadable.append((position, position + length_bytes))
+
     def enter(self, operation: str, path: str, target: str = "") -> int | None:
         """Record a call; the error number to fail with, if a fault is due."""
         self.calls.append(DiskCall(operation, path, target))
@@ -220,8 +244,18 @@ class MemoryDisk:
         if fault is not None:
             raise OSError(fault, "injected fault", path)
 
+    def _enter_reading(self, operation: str, path: str) -> None:
+        try:
+            self.enter_or_raise(operation, path)
+        except OSError as error:
+            raise_if_unreadable(error, path)
+            raise
+
     def open(self, path: str, *, create: bool = True) -> MemoryFile:
-        self.enter_or_raise("open", path)
+        if create:
+            self.enter_or_raise("open", path)
+        else:
+            self._enter_reading("open", path)
         parent, name = self._parent(path)
         node = parent.entries.get(name)
         if node is None:
@@ -237,8 +271,9 @@ class MemoryDisk:
         """Memory has no descriptors that could run out."""
 
     def read(self, path: str) -> bytes:
-        self.enter_or_raise("read", path)
-        return bytes(self._file(path).data)
+        self._enter_reading("read", path)
+        inode = self._file(path)
+        return inode.read(0, len(inode.data), path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         self.enter_or_raise("write_atomic", path)
@@ -258,7 +293,7 @@ class MemoryDisk:
         return isinstance(self._find(path), _Directory)
 
     def list(self, path: str) -> list[str]:
-        self.enter_or_raise("list", path)
+        self._enter_reading("list", path)
         return sorted(self._directory(path).entries)
 
     def make_dirs(self, path: str) -> None:

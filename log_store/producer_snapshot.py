@@ -18,7 +18,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from pykraft.log_store.interface import CorruptCheckpointError
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def read_newest_snapshot(
         path = snapshot_path(directory, offset := offsets.pop())
         try:
             entries = decode_snapshot(disk.read(path), path)
-        except CorruptCheckpointError as error:
+        except (CorruptCheckpointError, UnreadableError) as error:
             logger.warning("%s; removed", error)
             disk.remove(path)
             continue

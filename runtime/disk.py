@@ -3,17 +3,32 @@
 ``append`` is not ``flush``: bytes are promised only once ``flush`` has returned. Segment, index,
 checkpoint and state-store code is written against this port alone, so it runs unmodified on real files
 (:mod:`pykraft.runtime.os_disk`) and on a simulated disk that loses its unflushed tail
-(:mod:`pykraft.log_store.memory`). Faults surface as :class:`OSError`.
+(:mod:`pykraft.log_store.memory`). Faults surface as :class:`OSError`; what the medium cannot read back as
+:class:`UnreadableError`, for that costs less than a write that failed.
 """
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.runtime.file_budget import FileHolder
 
 Buffer = bytes | bytearray | memoryview
+
+
+class UnreadableError(OSError):
+    """A file or directory, ``filename``, cannot be read, for example because of a bad sector (EIO).
+
+    Says nothing about other files, nor about what is written. Only what merely reads raises it.
+    """
+
+
+def raise_if_unreadable(error: OSError, path: str) -> None:
+    """Turn an error of reading ``path`` into :class:`UnreadableError` if it is one of the medium."""
+    if error.errno == errno.EIO:
+        raise UnreadableError(errno.EIO, error.strerror, path) from error
 
 
 class DiskFile(Protocol):
@@ -27,11 +42,17 @@ class DiskFile(Protocol):
         ...
 
     def pread(self, position: int, length_bytes: int) -> bytes:
-        """Up to ``length_bytes`` from ``position``; shorter only at the end of the file."""
+        """Up to ``length_bytes`` from ``position``; shorter only at the end of the file.
+
+        :class:`UnreadableError` if the medium cannot read them.
+        """
         ...
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
-        """Fill ``buffer`` from ``position``; returns the bytes read (0 at the end of the file)."""
+        """Fill ``buffer`` from ``position``; returns the bytes read (0 at the end of the file).
+
+        :class:`UnreadableError` if the medium cannot read them.
+        """
         ...
 
     def size(self) -> int:
@@ -65,7 +86,10 @@ class Disk(Protocol):
     """A tree of files. Paths are ordinary strings joined with ``/``."""
 
     def open(self, path: str, *, create: bool = True) -> DiskFile:
-        """Open for append and positioned read. :class:`FileNotFoundError` if missing and not ``create``."""
+        """Open for append and positioned read.
+
+        If not ``create``: :class:`FileNotFoundError` if missing, :class:`UnreadableError` as a read.
+        """
         ...
 
     def register_holder(self, holder: FileHolder) -> None:
@@ -74,7 +98,7 @@ class Disk(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """The whole file. :class:`FileNotFoundError` if missing."""
+        """The whole file. :class:`FileNotFoundError` if missing, :class:`UnreadableError` as :meth:`list`."""
         ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -89,7 +113,10 @@ class Disk(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory. :class:`FileNotFoundError` if missing."""
+        """Sorted names in a directory.
+
+        :class:`FileNotFoundError` if missing, :class:`UnreadableError` if the medium cannot read it.
+        """
         ...
 
     def make_dirs(self, path: str) -> None:

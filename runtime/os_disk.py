@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 
-from pykraft.runtime.disk import Buffer, DiskUsage
+from pykraft.runtime.disk import Buffer, DiskUsage, raise_if_unreadable
 from pykraft.runtime.file_budget import FileBudget, FileHolder
 
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -64,10 +64,18 @@ class OsFile:
             self._size_bytes = os.fstat(self._descriptor).st_size
 
     def pread(self, position: int, length_bytes: int) -> bytes:
-        return os.pread(self._descriptor, length_bytes, position)
+        try:
+            return os.pread(self._descriptor, length_bytes, position)
+        except OSError as error:
+            raise_if_unreadable(error, self._path)
+            raise
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
-        return os.preadv(self._descriptor, [buffer], position)
+        try:
+            return os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            raise_if_unreadable(error, self._path)
+            raise
 
     def size(self) -> int:
         return self._size_bytes
@@ -110,7 +118,15 @@ class OsDisk:
         self._replacing: dict[str, threading.Lock] = {}
 
     def open(self, path: str, *, create: bool = True) -> OsFile:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return self._open(path, os.O_CREAT if create else 0)
+        except OSError as error:
+            if not create:
+                raise_if_unreadable(error, path)
+            raise
+
+    def _open(self, path: str, flags: int) -> OsFile:
+        flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         budget = self._budget
         if budget is None:
             return OsFile(path, os.open(path, flags, 0o644))
@@ -128,8 +144,12 @@ class OsDisk:
             self._budget.register(holder)
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise_if_unreadable(error, path)
+            raise
 
     def write_atomic(self, path: str, data: bytes) -> None:
         with self._replacing.setdefault(path, threading.Lock()):
@@ -151,7 +171,11 @@ class OsDisk:
         return os.path.isdir(path)
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        try:
+            return sorted(os.listdir(path))
+        except OSError as error:
+            raise_if_unreadable(error, path)
+            raise
 
     def make_dirs(self, path: str) -> None:
         """Durable on return: a vote below a directory that a power loss forgets would be lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,9 +15,11 @@ from pykraft.broker.apis import describe_log_dirs
 from pykraft.broker.log_maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import CorruptLogError, renamed_directory
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.runtime.disk import UnreadableError
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}
 CLOSED, NEWEST = f"{3:020d}", f"{9:020d}"
@@ -78,6 +81,18 @@ def missing(disk: MemoryDisk, path: str) -> None:
     disk.remove(path)
 
 
+def unreadable(disk: MemoryDisk, path: str) -> None:
+    disk.make_unreadable(path)
+
+
+def content(disk: MemoryDisk, path: str) -> bytes | None:
+    """None if it is not there, or cannot be read."""
+    try:
+        return disk.read(path)
+    except (FileNotFoundError, UnreadableError):
+        return None
+
+
 def first_batch_only(disk: MemoryDisk, path: str) -> None:
     cut(disk, path, 12 + int.from_bytes(disk.read(path)[8:12], "big"))
 
@@ -89,34 +104,43 @@ DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
     "closed segment cut within a batch": (f"t-0/{CLOSED}.log", half, True),
     "closed segment emptied": (f"t-0/{CLOSED}.log", empty, True),
     "closed segment, a flipped length": (f"t-0/{CLOSED}.log", flip(8), True),
+    "closed segment unreadable": (f"t-0/{CLOSED}.log", unreadable, True),
     "oldest segment removed": (f"t-0/{0:020d}.log", missing, True),
     "newest segment cut at a batch": (f"t-0/{NEWEST}.log", first_batch_only, True),
     "newest segment cut within a batch": (f"t-0/{NEWEST}.log", half, True),
     "newest segment, a flipped length": (f"t-0/{NEWEST}.log", flip(8), True),
     "newest segment removed": (f"t-0/{NEWEST}.log", missing, True),
+    "newest segment unreadable": (f"t-0/{NEWEST}.log", unreadable, True),
     "topic id flipped": ("t-0/partition.metadata", flip(25), True),
     "topic id cut": ("t-0/partition.metadata", half, True),
     "topic id emptied": ("t-0/partition.metadata", empty, True),
     "topic id removed": ("t-0/partition.metadata", missing, True),
+    "topic id unreadable": ("t-0/partition.metadata", unreadable, True),
     "epochs flipped": ("t-0/leader-epoch-checkpoint", flip(4), False),
     "epochs cut": ("t-0/leader-epoch-checkpoint", half, False),
     "epochs removed": ("t-0/leader-epoch-checkpoint", missing, False),
+    "epochs unreadable": ("t-0/leader-epoch-checkpoint", unreadable, True),
     "index flipped": (f"t-0/{CLOSED}.index", flip(0), False),
     "index cut": (f"t-0/{CLOSED}.index", half, False),
     "index removed": (f"t-0/{CLOSED}.index", missing, False),
+    "index unreadable": (f"t-0/{CLOSED}.index", unreadable, True),
     "time index flipped": (f"t-0/{CLOSED}.timeindex", flip(0), False),
     "time index cut": (f"t-0/{CLOSED}.timeindex", half, False),
     "time index removed": (f"t-0/{CLOSED}.timeindex", missing, False),
     "recovery points flipped": ("recovery-point-offset-checkpoint", flip(0), False),
     "recovery points cut": ("recovery-point-offset-checkpoint", half, False),
     "recovery points removed": ("recovery-point-offset-checkpoint", missing, False),
+    "recovery points unreadable": ("recovery-point-offset-checkpoint", unreadable, False),
     "high watermarks flipped": ("replication-offset-checkpoint", flip(2), False),
     "high watermarks cut": ("replication-offset-checkpoint", half, False),
     "high watermarks removed": ("replication-offset-checkpoint", missing, False),
+    "high watermarks unreadable": ("replication-offset-checkpoint", unreadable, False),
     "log starts flipped": ("log-start-offset-checkpoint", flip(0), False),
     "log starts cut": ("log-start-offset-checkpoint", half, False),
     "log starts removed": ("log-start-offset-checkpoint", missing, False),
+    "log starts unreadable": ("log-start-offset-checkpoint", unreadable, False),
     "mark of an orderly stop emptied": (".kafka_cleanshutdown", empty, False),
+    "mark of an orderly stop unreadable": (".kafka_cleanshutdown", unreadable, False),
 }
 
 
@@ -133,7 +157,7 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(data_p
             await cluster.brokers[2].stop()
             disk = cluster.disks[2]
             damage(disk, f"/d2/{name}")
-            before = disk.read(f"/d2/{name}") if disk.exists(f"/d2/{name}") else None
+            before = content(disk, f"/d2/{name}")
             broker = await cluster.start(2)
             await data_plane.until(lambda: broker.replicas.is_settled)
             assert cluster.controller.lost == ([(2, "t")] if is_lost else [])
@@ -157,7 +181,9 @@ def in_sync(cluster: Any, node_id: int, end_offset: int, topic: str = "t") -> bo
 
 
 @pytest.mark.parametrize(
-    "damage", [flip(8), flip(100), half, missing], ids=["length", "crc", "cut", "missing"]
+    "damage",
+    [flip(8), flip(100), half, missing, unreadable],
+    ids=["length", "crc", "cut", "missing", "unreadable"],
 )
 def test_leader_whose_closed_segment_rots_while_it_runs_is_replaced(data_plane: Any, damage: Any) -> None:
     """Found by a follower that has to copy it."""
@@ -206,14 +232,20 @@ def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_
     data_plane.run(body)
 
 
-def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
+    ids=["missing", "unreadable", "unreadable topic id"],
+)
+def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any, case: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             await cluster.create(1, topic="u")
             await fill(cluster, data_plane, 1, 6)
             await cluster.brokers[1].stop()
-            missing(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            name, damage = case
+            damage(cluster.disks[1], f"/d1/t-0/{name}")
             broker = await cluster.start(1)
             await data_plane.until(lambda: broker.replicas.is_settled)
             assert cluster.controller.partition().leader == -1
@@ -243,8 +275,8 @@ def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any) ->
 
 @pytest.mark.parametrize(
     "rot",
-    [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing],
-    ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing"],
+    [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing, unreadable],
+    ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing", "unreadable"],
 )
 def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
     async def body() -> None:
@@ -261,6 +293,62 @@ def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
             assert cluster.controller.lost == [(1, "t")]
             assert cluster.controller.partition().leader == 2
             assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_error_of_the_node_is_not_taken_for_damage_of_a_log(data_plane: Any, number: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            cluster.disks[1].inject("open", number, path_part=f"{CLOSED}.log")
+            with pytest.raises(OSError, match="injected") as raised:
+                await broker.replicas.scrubber.scrub_all()
+            assert raised.value.errno == number
+            assert not broker.logs.offline and not cluster.controller.lost
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("operation", ["append", "flush"])
+def test_write_that_failed_halts_the_node_and_sets_nothing_aside(data_plane: Any, operation: str) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            await fill(cluster, data_plane, 1, 3)
+            broker = cluster.brokers[1]
+            cluster.disks[1].inject(operation, errno.EIO, path_part=".log")
+            if operation == "append":
+                client = await cluster.client(1)
+                result = await client.produce(data_plane.batch(b"w"))
+                assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                with pytest.raises(OSError, match="injected"):
+                    await broker.logs.flush(("t", 0))
+            assert broker.faults and not broker.logs.offline
+            await broker.stop(clean=False)
+            broker.faults.clear()
+
+    data_plane.run(body)
+
+
+def test_follower_that_cannot_read_where_it_has_to_cut_begins_anew(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            follower = cluster.partition(2)
+            cluster.controller.elect(1, (1,))
+            more = data_plane.batch(b"never seen by its leader", base_offset=12, leader_epoch=0)
+            follower.log.append(more, [read_header(more)], now_ms=0)
+            unreadable(cluster.disks[2], f"/d2/t-0/{NEWEST}.log")
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"w"))
+            await data_plane.until(lambda: in_sync(cluster, 2, 13))
+            assert cluster.controller.lost == [(2, "t")]
 
     data_plane.run(body)
 
@@ -317,13 +405,14 @@ def test_index_entry_that_is_wrong_leads_nobody_astray(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: Any) -> None:
+@pytest.mark.parametrize("rot", [flip(100), unreadable], ids=["crc", "unreadable"])
+def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: Any, rot: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
             await fill(cluster, data_plane, 1, 12)
             broker = cluster.brokers[1]
-            flip(100)(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
             assert (await broker.replicas.read("t", 0, 0))[1] == 12
             with pytest.raises(KafkaError) as raised:
                 await broker.replicas.read("t", 0, 3)

@@ -9,6 +9,7 @@ import pytest
 
 from pykraft.log_store.memory import DiskCall, MemoryDisk
 from pykraft.log_store.spy import SpyDisk
+from pykraft.runtime.disk import UnreadableError
 
 SEEDS = range(60)
 
@@ -144,6 +145,50 @@ def test_injected_faults_strike_the_named_operation_and_path(disk: MemoryDisk) -
     disk.inject("rename", errno.EIO)
     with pytest.raises(OSError, match="injected"):
         disk.rename("/data/a", "/data/c")
+
+
+def test_bad_sector_fails_every_read_that_reaches_it(disk: MemoryDisk) -> None:
+    disk.write_atomic("/data/a", b"0123456789")
+    disk.make_unreadable("/data/a", 4, 2)
+    file = disk.open("/data/a", create=False)
+    assert file.pread(0, 4) == b"0123" and file.pread(6, 100) == b"6789"
+    for position, length_bytes in ((0, 5), (5, 1), (4, 2), (0, 100)):
+        with pytest.raises(UnreadableError) as raised:
+            file.pread(position, length_bytes)
+        assert (raised.value.errno, raised.value.filename) == (errno.EIO, "/data/a")
+    with pytest.raises(UnreadableError):
+        disk.read("/data/a")
+    disk.rename("/data/a", "/data/b")
+    disk.flush_dir("/data")
+    disk.crash(random.Random(1))
+    with pytest.raises(UnreadableError):
+        disk.read("/data/b")
+    disk.write_atomic("/data/b", b"anew")
+    assert disk.read("/data/b") == b"anew"
+    disk.make_unreadable("/data/b", 2)
+    disk.open("/data/b").truncate(2)
+    disk.open("/data/b").append(b"xy")
+    assert disk.read("/data/b") == b"anxy"
+
+
+def test_injected_errors_of_reading_name_what_cannot_be_read(disk: MemoryDisk) -> None:
+    disk.write_atomic("/data/a", b"x")
+    for operation, call in (
+        ("open", lambda: disk.open("/data/a", create=False)),
+        ("read", lambda: disk.read("/data/a")),
+        ("list", lambda: disk.list("/data")),
+    ):
+        disk.inject(operation, errno.EIO)
+        with pytest.raises(UnreadableError, match="/data"):
+            call()
+        disk.inject(operation, errno.EMFILE)
+        with pytest.raises(OSError, match="injected") as raised:
+            call()
+        assert not isinstance(raised.value, UnreadableError)
+    disk.inject("open", errno.EIO)
+    with pytest.raises(OSError, match="injected") as created:
+        disk.open("/data/b")
+    assert not isinstance(created.value, UnreadableError), "it was to write"
 
 
 def test_calls_are_recorded_in_order(disk: MemoryDisk) -> None:

@@ -85,6 +85,13 @@ def test_damaged_one_falls_back_to_an_older(place: Any) -> None:
     assert list_snapshots(place.disk, directory) == [10, 20]
 
 
+def test_unreadable_one_falls_back_to_an_older(memory: Any) -> None:
+    directory = store(memory, 10, 20, 30)
+    memory.disk.make_unreadable(snapshot_path(directory, 30))
+    assert read_newest_snapshot(memory.disk, directory, 0, 30) == FoundSnapshot(20, entry(20), False)
+    assert list_snapshots(memory.disk, directory) == [10, 20]
+
+
 def test_empty_one_at_the_beginning_is_a_mark_and_no_state(place: Any) -> None:
     assert read_newest_snapshot(place.disk, store(place, 0), 0, 30) is None
 

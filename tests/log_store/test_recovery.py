@@ -9,6 +9,7 @@ import pytest
 
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import LogConfig
+from pykraft.runtime.disk import UnreadableError
 
 FIRST = "00000000000000000000"
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -133,6 +134,26 @@ def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
     with pytest.raises(CorruptLogError, match="CRC does not match") as raised:
         place.open(SMALL)
     assert (raised.value.path, raised.value.position) == (place.path(f"{5:020d}.log"), 4 * 88)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [f"{FIRST}.log", f"{5:020d}.log", f"{15:020d}.log", f"{5:020d}.index", "leader-epoch-checkpoint"],
+)
+def test_bad_sector_is_named_and_nothing_is_cut(memory: Any, fill: Any, name: str, clean: bool) -> None:
+    config = LogConfig(segment_bytes=SMALL.segment_bytes, index_interval_bytes=1)
+    log = memory.open(config)
+    fill(log, 18)
+    log.close()
+    before = {name: memory.disk.read(memory.path(name)) for name in memory.disk.list(memory.path(""))}
+    memory.disk.make_unreadable(memory.path(name))
+    with pytest.raises(UnreadableError) as raised:
+        memory.open(config, clean=clean)
+    assert raised.value.filename == memory.path(name)
+    assert memory.disk.list(memory.path("")) == list(before)
+    memory.disk.write_atomic(memory.path(name), before[name])  # from a copy
+    assert memory.open(config, clean=clean).log_end_offset == 18
 
 
 def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) -> None:

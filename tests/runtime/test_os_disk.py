@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pykraft.runtime import os_disk
+from pykraft.runtime.disk import UnreadableError
 from pykraft.runtime.os_disk import OsDisk
 
 
@@ -154,6 +156,39 @@ def test_file_whose_flush_failed_once_never_flushes_again(
     with pytest.raises(OSError, match="earlier flush") as raised:
         file.flush()
     assert raised.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["pread", "preadv", "open", "create", "read", "listdir"])
+def test_bad_sector_is_told_from_other_errors_of_reading(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    path = f"{tmp_path}/a"
+    disk.write_atomic(path, b"data")
+    file = disk.open(path)
+
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise OSError(number, "medium error")
+
+    uses: dict[str, Callable[[], object]] = {
+        "pread": lambda: file.pread(0, 1),
+        "preadv": lambda: file.pread_into(0, memoryview(bytearray(1))),
+        "open": lambda: disk.open(path, create=False),
+        "create": lambda: disk.open(path),
+        "read": lambda: disk.read(path),
+        "listdir": lambda: disk.list(path),
+    }
+    if call == "read":
+        monkeypatch.setattr(os_disk, "open", broken, raising=False)
+    else:
+        monkeypatch.setattr(os, "open" if call == "create" else call, broken)
+    with pytest.raises(OSError, match="medium error") as raised:
+        uses[call]()
+    is_unreadable = number == errno.EIO and call != "create"
+    assert isinstance(raised.value, UnreadableError) == is_unreadable
+    assert raised.value.errno == number
+    if is_unreadable:
+        assert raised.value.filename == path
 
 
 def test_failed_atomic_write_leaves_the_old_content(
