@@ -8,7 +8,12 @@ from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import (
+    LostReplica,
+    LostReplicaResult,
+    PartitionIsrChange,
+    PartitionIsrResult,
+)
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
 _TIMEOUT_MS = 3000
@@ -66,13 +71,16 @@ class ControllerLostReplicas:
         self._lifecycle = lifecycle
         self._channel = channel
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> list[LostReplicaResult]:
+    async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> list[LostReplicaResult]:
         response = await self._channel.call(
             "ReportLostReplicas",
             pb.ReportLostReplicasRequest(
                 broker_id=self._node_id,
                 broker_epoch=self._lifecycle.epoch,
-                partitions=[pb.LostReplica(topic_id=topic_id, index=index) for topic_id, index in replicas],
+                partitions=[
+                    pb.LostReplica(topic_id=lost.topic_id, index=lost.index, leader_epoch=lost.leader_epoch)
+                    for lost in replicas
+                ],
             ),
             pb.ReportLostReplicasResponse.FromString,
             _TIMEOUT_MS,

@@ -17,7 +17,7 @@ from pykraft.broker.log_manager import LogManager
 from pykraft.broker.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.ports import ImageSource, LostReplicasPort
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import LostReplica
 from pykraft.metadata_log.image import TopicImage
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class LostReplicas:
             self._is_reporting = True
             self._spawn(self._report_all())
 
-    def _unreported(self) -> dict[tuple[Uuid, int], TopicPartition]:
+    def _unreported(self) -> dict[TopicPartition, LostReplica]:
         image, found = self._metadata.image, {}
         for (name, index), offline in sorted(self._logs.offline.items()):
             topic = image.topic(name)
@@ -84,7 +84,7 @@ class LostReplicas:
                 and self._node_id in topic.partitions[index].replicas
                 and offline.topic_id in (None, topic.id)
             ):
-                found[topic.id, index] = (name, index)
+                found[name, index] = LostReplica(topic.id, index, topic.partitions[index].leader_epoch)
         return found
 
     async def _report_all(self) -> None:
@@ -98,16 +98,17 @@ class LostReplicas:
                 retry_ms = min(2 * retry_ms, RETRY_MAX_MS)
         self._is_reporting = False
 
-    async def _report_some(self, lost: dict[tuple[Uuid, int], TopicPartition]) -> bool:
+    async def _report_some(self, some: dict[TopicPartition, LostReplica]) -> bool:
         """Whether there was nothing to object. What the controller does not know, the image will tell."""
-        told = {key: self._logs.offline.get(key) for key in lost.values()}
+        keys = {(lost.topic_id, lost.index): key for key, lost in some.items()}
+        told = {key: self._logs.offline.get(key) for key in some}
         try:
-            answers = await self._controller.report_lost_replicas(list(lost))
+            answers = await self._controller.report_lost_replicas(list(some.values()))
         except KafkaError as error:
             logger.warning("the controller does not know yet that replicas are lost: %s", error)
             return False
         for answer in answers:
-            key = lost[answer.topic_id, answer.index]
+            key = keys[answer.topic_id, answer.index]
             offline = self._logs.offline.get(key)
             if answer.error is not ErrorCode.NONE:
                 logger.warning("%s-%d is lost, the controller answers %s", *key, answer.error.name)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import (
+    LostReplica,
+    LostReplicaResult,
+    PartitionIsrChange,
+    PartitionIsrResult,
+)
 from pykraft.metadata_log.image import MetadataImage
 
 
@@ -48,8 +52,8 @@ class AlterPartitionPort(Protocol):
 class LostReplicasPort(Protocol):
     """Tells the controller which replicas of this broker have lost their logs."""
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> Sequence[LostReplicaResult]:
-        """An answer for each (topic id, index), once committed. :class:`KafkaError` when no answer came."""
+    async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> Sequence[LostReplicaResult]:
+        """An answer for each, once committed. :class:`KafkaError` when no answer came."""
         ...
 
 

@@ -179,7 +179,10 @@ async def _alter_partition(
 async def _report_lost_replicas(
     driver: ControllerDriver, message: pb.ReportLostReplicasRequest
 ) -> pb.ReportLostReplicasResponse:
-    lost = tuple((_uuid(item.topic_id, "a topic id"), item.index) for item in message.partitions)
+    lost = tuple(
+        r.LostReplica(_uuid(item.topic_id, "a topic id"), item.index, item.leader_epoch)
+        for item in message.partitions
+    )
     response = await driver.report_lost_replicas(
         r.ReportLostReplicasRequest(message.broker_id, message.broker_epoch, lost)
     )

@@ -3,18 +3,22 @@
 A replica without its log must not lead, and nothing may count as stored by it, before it has copied
 everything anew: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader
 epoch makes void what it fetched with the old log: fetches on their way, and proposals of the leader that
-rest on them. Only when the broker has applied that record it begins anew. A report may come twice; it is
-true twice.
+rest on them. Only when the broker has applied that record it begins anew.
+
+A report may come twice, the second time when the replica has long been copied anew and perhaps leads: it is
+void then as those fetches are, for its leader epoch is that from before the loss. Only the leader epoch
+tells: whatever makes a replica begin anew raises it, and an ISR change, which says nothing of that, raises
+the partition epoch alone. A report that is refused because of an election in between is sent again.
 """
 
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Elections
 from pykraft.metadata_log.controller.requests import (
+    LostReplica,
     LostReplicaResult,
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
@@ -32,8 +36,13 @@ def handle_report_lost_replicas(
     elections = Elections(image, config)
     records: list[Record] = []
     results = []
-    for topic_id, index in dict.fromkeys(request.partitions):
-        error = _check(image, broker_id, topic_id, index)
+    seen = set()
+    for lost in request.partitions:
+        topic_id, index = lost.topic_id, lost.index
+        error = _check(image, broker_id, lost)
+        if (topic_id, index) in seen:
+            error = ErrorCode.INVALID_REQUEST
+        seen.add((topic_id, index))
         if error is not ErrorCode.NONE:
             results.append(LostReplicaResult(topic_id, index, error))
             continue
@@ -46,10 +55,15 @@ def handle_report_lost_replicas(
     return ControllerResult(tuple(records), ReportLostReplicasResponse(tuple(results)))
 
 
-def _check(image: MetadataImage, broker_id: int, topic_id: Uuid, index: int) -> ErrorCode:
-    if image.topic_by_id(topic_id) is None:
+def _check(image: MetadataImage, broker_id: int, lost: LostReplica) -> ErrorCode:
+    if image.topic_by_id(lost.topic_id) is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    partition = image.partition(topic_id, index)
+    partition = image.partition(lost.topic_id, lost.index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if broker_id not in partition.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if lost.leader_epoch > partition.leader_epoch:
+        # The broker has seen what this controller has not: a newer controller must be at work.
+        return ErrorCode.NOT_CONTROLLER
+    return ErrorCode.NONE if lost.leader_epoch == partition.leader_epoch else ErrorCode.FENCED_LEADER_EPOCH

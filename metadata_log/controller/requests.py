@@ -116,14 +116,21 @@ class AlterPartitionResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class LostReplica:
+    """A replica without its log. ``leader_epoch``: of the partition when the broker sent this report."""
+
+    topic_id: Uuid
+    index: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReportLostReplicasRequest:
-    """A broker found the logs of these replicas of its own, (topic id, index), damaged and serves them no
-    more.
-    """
+    """A broker found the logs of these replicas of its own damaged and serves them no more."""
 
     broker_id: int
     broker_epoch: int
-    partitions: tuple[tuple[Uuid, int], ...]
+    partitions: tuple[LostReplica, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,12 +213,14 @@ class ReportLostReplicasRequest(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[LostReplica, _Mapping]]] = ...) -> None: ...
 
 class LostReplica(_message.Message):
-    __slots__ = ("topic_id", "index")
+    __slots__ = ("topic_id", "index", "leader_epoch")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     index: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., index: _Optional[int] = ...) -> None: ...
+    leader_epoch: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., index: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class ReportLostReplicasResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "partitions")

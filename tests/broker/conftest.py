@@ -28,7 +28,12 @@ from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encod
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.metadata_log.controller.requests import LostReplicaResult, PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.requests import (
+    LostReplica,
+    LostReplicaResult,
+    PartitionIsrChange,
+    PartitionIsrResult,
+)
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import Endpoint
@@ -65,6 +70,7 @@ class Controller:
         self.refuse: ErrorCode | None = None
         self.silent = False
         self.lost: list[tuple[int, str]] = []
+        self.reports: list[tuple[LostReplica, ...]] = []
 
     def register(self, broker: DataBroker, epoch: int) -> None:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
@@ -202,16 +208,21 @@ class LostReplicasOf:
         self._node_id = node_id
         self._controller = controller
 
-    async def report_lost_replicas(self, replicas: Sequence[tuple[bytes, int]]) -> list[LostReplicaResult]:
+    async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> list[LostReplicaResult]:
         controller = self._controller
+        controller.reports.append(tuple(replicas))
         if controller.silent:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
         answers = []
-        for topic_id, index in replicas:
-            topic = controller.image.topic_by_id(topic_id)  # type: ignore[arg-type]
+        for lost in replicas:
+            topic_id, index = lost.topic_id, lost.index
+            topic = controller.image.topic_by_id(topic_id)
             assert topic is not None and index == 0
-            controller.lost.append((self._node_id, topic.name))
             old = controller.partition(topic.name)
+            if lost.leader_epoch != old.leader_epoch:
+                answers.append(LostReplicaResult(topic_id, index, ErrorCode.FENCED_LEADER_EPOCH))
+                continue
+            controller.lost.append((self._node_id, topic.name))
             isr = tuple(id for id in old.isr if id != self._node_id)
             leader = old.leader if old.leader in isr else (isr or (-1,))[0]
             new = PartitionRegistration(
@@ -223,9 +234,7 @@ class LostReplicasOf:
                 lost=(self._node_id,),
             )
             controller.set_partition(new, topic=topic.name)
-            answers.append(
-                LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch)  # type: ignore[arg-type]
-            )
+            answers.append(LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch))
         return answers
 
 

@@ -232,6 +232,25 @@ def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_
     data_plane.run(body)
 
 
+def test_report_is_repeated_as_of_the_newest_leader_epoch(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await fill(cluster, data_plane, 1, 6)
+            broker, controller = cluster.brokers[2], cluster.controller
+            controller.silent = True
+            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            await data_plane.until(lambda: controller.reports)
+            controller.elect(1, (1, 2))
+            controller.silent = False
+            await data_plane.until(lambda: in_sync(cluster, 2, 6))
+            first, *_, last = [report.leader_epoch for (report,) in controller.reports]
+            assert (first, last) == (0, 1)
+            assert controller.partition().leader_epoch == 2
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize(
     "case",
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],

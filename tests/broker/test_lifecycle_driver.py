@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.alter_partition import ControllerAlterPartition
+from pykraft.broker.alter_partition import ControllerAlterPartition, ControllerLostReplicas
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.lifecycle_driver import LifecycleDriver
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import IsrMember, PartitionIsrChange
+from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
@@ -622,6 +622,29 @@ def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer
         assert (taken.leader, taken.leader_epoch, taken.isr, taken.partition_epoch) == (7, 4, (7, 8), 6)
         assert refused.error is ErrorCode.INELIGIBLE_REPLICA
         assert forgotten.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+    in_virtual_time(scenario)
+
+
+def test_report_of_lost_replicas_says_as_of_which_leader_epochs() -> None:
+    one = Uuid(b"1" * 16)
+
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        world.controllers.scripts[ONE]["ReportLostReplicas"] = lambda _request: pb.ReportLostReplicasResponse(
+            partitions=[
+                pb.LostReplicaResult(topic_id=one, index=3, partition_epoch=9),
+                pb.LostReplicaResult(topic_id=one, index=0, error_code=ErrorCode.FENCED_LEADER_EPOCH),
+            ]
+        )
+        port = ControllerLostReplicas(7, world.lifecycle, world.channel)
+        taken, refused = await port.report_lost_replicas([LostReplica(one, 3, 4), LostReplica(one, 0, 0)])
+        (request,) = world.controllers.of("ReportLostReplicas")
+        assert (request.broker_id, request.broker_epoch) == (7, 10)
+        sent = [(lost.topic_id, lost.index, lost.leader_epoch) for lost in request.partitions]
+        assert sent == [(one, 3, 4), (one, 0, 0)]
+        assert (taken.error, taken.partition_epoch) == (ErrorCode.NONE, 9)
+        assert refused.error is ErrorCode.FENCED_LEADER_EPOCH
 
     in_virtual_time(scenario)
 

@@ -25,6 +25,7 @@ from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     IsrMember,
+    LostReplica,
     PartitionIsrChange,
     ReportLostReplicasRequest,
 )
@@ -185,10 +186,15 @@ class Commands:
         topic, index, partition = self.rng.choice(held)
         broker = image.brokers.get(self.rng.choice(partition.replicas))
         if broker is not None:
-            request = ReportLostReplicasRequest(broker.id, broker.epoch, ((topic.id, index),))
+            behind = self.rng.choice((0, 0, 0, 0, -1, 1))
+            lost = LostReplica(topic.id, index, partition.leader_epoch - behind)
+            request = ReportLostReplicasRequest(broker.id, broker.epoch, (lost,))
             self.harness.run(self.harness.core.handle_report_lost_replicas(request))
             after = self.harness.image.partition(topic.id, index)
-            assert broker.id in after.lost and after.leader_epoch > partition.leader_epoch
+            if behind:
+                assert after == partition
+            else:
+                assert broker.id in after.lost and after.leader_epoch > partition.leader_epoch
 
     def allocate(self) -> None:
         broker = self.harness.image.brokers.get(self.broker_id())

@@ -10,7 +10,11 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.requests import LostReplicaResult, ReportLostReplicasRequest
+from pykraft.metadata_log.controller.requests import (
+    LostReplica,
+    LostReplicaResult,
+    ReportLostReplicasRequest,
+)
 from pykraft.metadata_log.records import LogsLost
 
 UNCLEAN = ElectLeadersRequest(election_type=1, topic_partitions=None)
@@ -69,9 +73,12 @@ def test_another_directory_beside_the_old_one_is_no_loss(kept: Any) -> None:
     assert kept.partition("t").leader == 1
 
 
-def report(harness: Any, broker_id: int, index: int = 0) -> LostReplicaResult:
+def report(harness: Any, broker_id: int, leader_epoch: int | None = None) -> LostReplicaResult:
+    """``leader_epoch``: as the broker sees it, by default as it is."""
     epoch, topic_id = harness.image.brokers[broker_id].epoch, harness.topic("t").id
-    request = ReportLostReplicasRequest(broker_id, epoch, ((topic_id, index),))
+    if leader_epoch is None:
+        leader_epoch = harness.partition("t").leader_epoch
+    request = ReportLostReplicasRequest(broker_id, epoch, (LostReplica(topic_id, 0, leader_epoch),))
     (result,) = harness.run(harness.core.handle_report_lost_replicas(request)).partitions
     assert isinstance(result, LostReplicaResult)
     return result
@@ -98,6 +105,51 @@ def test_lost_replica_leaves_the_isr_and_its_old_fetches_count_no_more(
     assert after.leader_epoch == before.leader_epoch + 1
     three.set_isr("t", *after.isr, broker_id)
     assert set(three.partition("t").isr) == {1, 2, 3} and three.partition("t").lost == ()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_anew(
+    three: Any, leads: bool
+) -> None:
+    seen = three.partition("t").leader_epoch
+    report(three, 2, seen)
+    three.set_isr("t", 1, 3, 2)
+    if leads:
+        three.silence(1, 3)
+        assert three.partition("t").leader == 2
+    before = three.image
+    assert report(three, 2, seen).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert three.image == before
+
+
+def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(make_controller: Any) -> None:
+    harness = make_controller()
+    harness.start_brokers(1)
+    harness.create_assigned("t", [1])
+    seen = harness.partition("t").leader_epoch
+    report(harness, 1, seen)
+    late = report(harness, 1, seen)
+    assert late.error is ErrorCode.FENCED_LEADER_EPOCH, "while it waits for an operator"
+    harness.run(harness.core.handle_elect_leaders(harness.context, UNCLEAN))
+    before = harness.image
+    for epoch in range(seen, harness.partition("t").leader_epoch):
+        assert report(harness, 1, epoch).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert harness.image == before and harness.partition("t").leader == 1
+    assert report(harness, 1).error is ErrorCode.NONE, "a loss of what was copied anew"
+    assert harness.partition("t").leader == -1
+
+
+def test_report_after_a_change_of_the_isr_is_no_late_one(three: Any) -> None:
+    seen = three.partition("t").leader_epoch
+    three.set_isr("t", 1, 2)
+    assert report(three, 2, seen).error is ErrorCode.NONE
+    assert three.partition("t").lost == (2,)
+
+
+def test_report_from_a_later_epoch_is_for_another_controller(three: Any) -> None:
+    before = three.image
+    assert report(three, 2, three.partition("t").leader_epoch + 1).error is ErrorCode.NOT_CONTROLLER
+    assert three.image == before
 
 
 def test_lost_replica_reported_twice_raises_the_epochs_twice(three: Any) -> None:
@@ -138,12 +190,14 @@ def test_report_of_what_is_not_the_brokers_changes_nothing(three: Any) -> None:
     before = three.image
     epoch, topic_id = three.image.brokers[2].epoch, three.topic("u").id
     unknown = Uuid(bytes([9]) * 16)
-    request = ReportLostReplicasRequest(2, epoch, ((topic_id, 0), (topic_id, 7), (unknown, 0)))
+    lost = (LostReplica(topic_id, 0, 0), LostReplica(topic_id, 7, 0), LostReplica(unknown, 0, 0))
+    request = ReportLostReplicasRequest(2, epoch, (*lost, lost[0]))
     answer = three.run(three.core.handle_report_lost_replicas(request))
     assert [result.error for result in answer.partitions] == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
     ]
     with pytest.raises(KafkaError) as raised:
         three.core.handle_report_lost_replicas(ReportLostReplicasRequest(2, epoch - 1, ()))
