@@ -6,8 +6,8 @@ not reach to the next has lost records, unless compaction took them (:func:`chec
 recovery point on every batch is checked (length, magic, CRC, rising offsets and epochs):
 
 * the newest segment is cut at its first bad batch: a torn write, or what a file system leaves behind one;
-* an older segment that merely ends too early lost a tail that was never flushed: it is cut there and the
-  newer segments, which follow on nothing, are dropped;
+* an older segment that merely ends too early, or lacks a page that the file system had not yet written, lost
+  a tail that was never flushed: it is cut there and the newer segments, which follow on nothing, are dropped;
 * a log that ends before the recovery point lost what was flushed: damage;
 * a bad batch with data behind it that a torn write cannot explain, in any segment, is damage:
   :class:`CorruptLogError` with file and position. Nothing is cut, so that a person can decide.

@@ -147,16 +147,21 @@ class CheckedScan:
         return 0
 
     def has_unwritten_page(self) -> bool:
-        """Whether the bad batch holds a page of zeros: the file system had not yet written that part."""
+        """Whether the bad batch reaches into a page of zeros: the file system had not yet written that part.
+
+        Of the page in which the batch begins only the rest counts: what stands before may be of an earlier
+        write. No batch begins with so many zeros as are asked for.
+        """
         header = self._bad_header()
-        if header is None:
-            return False
-        content = self._file.pread(self.position, header.size_bytes)
-        first_page = -self.position % PAGE_BYTES
-        return any(
-            not content[at : at + PAGE_BYTES].strip(b"\0")
-            for at in range(first_page, len(content) - PAGE_BYTES + 1, PAGE_BYTES)
-        )
+        end = self.position + (HEADER_BYTES if header is None else header.size_bytes)
+        begin = self.position
+        while begin < end:
+            next_page = begin - begin % PAGE_BYTES + PAGE_BYTES
+            content = self._file.pread(begin, next_page - begin)
+            if len(content) >= LOG_OVERHEAD_BYTES and not content.strip(b"\0"):
+                return True
+            begin = next_page
+        return False
 
     def _bad_header(self) -> BatchHeader | None:
         """The header of the bad batch if its length is one that the file has."""

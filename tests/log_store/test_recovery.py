@@ -126,6 +126,37 @@ def test_page_that_never_reached_the_disk_is_a_lost_tail_not_damage(
     assert stored(log) == [batches[0].data]
 
 
+# Batches of 128 bytes begin at a page, others reach from one page into the next.
+@pytest.mark.parametrize("value_bytes", [59, 80], ids=["aligned", "across"])
+@pytest.mark.parametrize("rest_of_page", [False, True], ids=["whole page", "rest of a page"])
+def test_page_of_small_batches_that_never_reached_the_disk_is_a_lost_tail_in_an_older_segment_too(
+    place: Any, fill: Any, stored: Any, value_bytes: int, rest_of_page: bool
+) -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=100)
+    log = place.open(config)
+    batches = fill(log, 300, value_bytes=value_bytes)
+    size = len(batches[0].data)
+    assert len(log.segment_base_offsets) > 1 and (4096 % size == 0) == (value_bytes == 59)
+    log.abandon()
+    begin = -(-5000 // size) * size if rest_of_page else 4096
+    _damage(place, f"{FIRST}.log", begin, bytes(-begin % 4096 or 4096))
+    log = place.open(config)
+    assert stored(log) == [batch.data for batch in batches[: begin // size]]
+    assert log.recovery_report.removed
+
+
+@pytest.mark.parametrize("zeros", [11, 100, 600])
+def test_zeros_that_end_within_a_page_are_damage(place: Any, fill: Any, zeros: int) -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=100)
+    log = place.open(config)
+    size = len(fill(log, 300, value_bytes=59)[0].data)
+    log.abandon()
+    _damage(place, f"{FIRST}.log", 40 * size, bytes(zeros))
+    with pytest.raises(CorruptLogError) as raised:
+        place.open(config)
+    assert raised.value.position == 40 * size
+
+
 def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
     log = place.open(SMALL)
     fill(log, 12)
