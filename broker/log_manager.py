@@ -228,6 +228,12 @@ class LogManager:
             return 0
         return await self.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
 
+    def find_file(self, path: str) -> tuple[TopicPartition, OpenLog] | None:
+        """The log that has this segment file, None if none has it any more."""
+        topic, _, index = path.split("/")[-2].rpartition("-")
+        opened = self.logs.get((topic, int(index)))
+        return None if opened is None or not opened.log.has_file(path) else (opened.topic_partition, opened)
+
     async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
         """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
         for _, opened in await self._take_out(keys):

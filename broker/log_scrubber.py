@@ -17,7 +17,10 @@ from pykraft.broker.offline_logs import TopicPartition
 from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.log_store.reader import read_checked
+from pykraft.log_store.scrub import STEP_BYTES
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.streams import FileSlice
 
 PASS_INTERVAL_MS = 3_600_000
 """A pass over all logs does not begin sooner after the one before: what is small need not be read all day."""
@@ -26,7 +29,7 @@ Sleep = Callable[[int], Awaitable[None]]
 
 
 class LogScrubber:
-    """The scrub of one broker, and the look at what a follower could not use."""
+    """The scrub of one broker, and the look at what a follower could not use or nobody could be sent."""
 
     def __init__(self, logs: LogManager, clock: Clock, sleep: Sleep, bytes_per_second: int) -> None:
         self._logs = logs
@@ -65,6 +68,19 @@ class LogScrubber:
         if opened is not None:
             await self._is_sound(key, opened, opened.log.truncation_count, partial(read_checked, piece))
 
+    async def check_unsent(self, piece: FileSlice) -> None:
+        """Look at what a client could not be sent.
+
+        Through a descriptor of its own: what was promised may be of a log that another has taken the place
+        of since.
+        """
+        path = piece.file.path
+        found = self._logs.find_file(path)
+        if found is not None:
+            key, opened = found
+            look = partial(_read_through, opened.log.disk, path, piece.position, piece.size_bytes)
+            await self._is_sound(key, opened, opened.log.truncation_count, look)
+
     async def _is_sound(
         self, key: TopicPartition, opened: OpenLog, cuts: int, look: Callable[[], object]
     ) -> bool:
@@ -76,6 +92,16 @@ class LogScrubber:
                 self._logs.report_damage(key, opened, error)
             return False
         return True
+
+
+def _read_through(disk: Disk, path: str, position: int, size_bytes: int) -> None:
+    """Blocks."""
+    file = disk.open(path, create=False)
+    try:
+        for at in range(position, position + size_bytes, STEP_BYTES):
+            file.pread(at, min(STEP_BYTES, position + size_bytes - at))
+    finally:
+        file.close()
 
 
 def _is_as_before(log: Log, cuts: int, error: CorruptLogError | OSError) -> bool:

@@ -48,6 +48,7 @@ from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, Top
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.backoff import Chance
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.streams import FileSlice
 
 logger = logging.getLogger(__name__)
 
@@ -344,6 +345,10 @@ class ReplicaManager:
             return
         if piece is not None:
             self.spawn(self.scrubber.check_slice((partition.topic, partition.index), piece))
+
+    def check_unsent(self, piece: FileSlice) -> None:
+        """What was read for a client could not be sent: find out whether its log is damaged."""
+        self.spawn(self.scrubber.check_unsent(piece))
 
     # -- events of partitions ----------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class BrokerNode:
             lost_replicas=ControllerLostReplicas(config.node_id, self._lifecycle, channel),
         )
         self._replicas.wakeups.share(runtime.budget)
+        runtime.on_unreadable = self._replicas.check_unsent
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
         self._groups = GroupCoordinatorService(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from pykraft.runtime.disk import Buffer, DiskFile
+from pykraft.runtime.disk import Buffer, DiskFile, UnreadableError
 
 SCRATCH_BYTES = 256 * 1024
 #: Chunks of memory at least this large are sent as they are; smaller ones are gathered in the scratch buffer.
@@ -45,7 +45,7 @@ class ByteSink(Protocol):
         ...
 
     def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
-        """As :meth:`send`, straight from a file; None where the sink cannot and the bytes must be read."""
+        """As :meth:`send`, straight from a file; None where that cannot be and the bytes must be read."""
         ...
 
     def close(self) -> None: ...
@@ -53,6 +53,14 @@ class ByteSink(Protocol):
 
 class TruncatedSliceError(OSError):
     """A file range ended before the bytes that were already promised to the peer."""
+
+
+class UnreadableSliceError(OSError):
+    """The medium cannot read ``chunk``, which was already promised to the peer."""
+
+    def __init__(self, chunk: FileSlice, error: UnreadableError) -> None:
+        super().__init__(*error.args, error.filename)
+        self.chunk = chunk
 
 
 class OutputQueue:
@@ -155,7 +163,10 @@ def _read_fully(chunk: FileSlice, offset: int, into: memoryview) -> int:
     """Fill ``into``; a positioned read may be short before the end of the file."""
     done = 0
     while done < len(into):
-        count = chunk.file.pread_into(chunk.position + offset + done, into[done:])
+        try:
+            count = chunk.file.pread_into(chunk.position + offset + done, into[done:])
+        except UnreadableError as error:
+            raise UnreadableSliceError(chunk, error) from error
         if count == 0:
             break
         done += count

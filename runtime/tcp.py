@@ -10,6 +10,7 @@ where there is no socket to duplicate (TLS, simulation).
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -24,7 +25,9 @@ from pykraft.runtime.streams import (
     SCRATCH_BYTES,
     ByteSink,
     Chunk,
+    FileSlice,
     OutputQueue,
+    UnreadableSliceError,
 )
 from pykraft.runtime.turns import BULK, OUTPUT, RESUMED, TurnBudget
 
@@ -79,6 +82,8 @@ class StreamRuntime:
         self.budget = TurnBudget(loop.call_soon, monotonic_us)
         self.sendfile = sendfile
         self.files = files
+        #: Told of file ranges that could not be sent because the medium does not give them.
+        self.on_unreadable: Callable[[FileSlice], None] | None = None
         self.retained_bytes = 0
         self.tick = loop.time()  # of the newest sweep of a server; a connection remembers when it last heard
 
@@ -111,6 +116,10 @@ class SocketSink:
             count = os.sendfile(self._socket.fileno(), fileno, position, length_bytes)
         except (BlockingIOError, InterruptedError):
             count = 0
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return None  # it could not be read from the file: who reads it is told so
+            raise
         else:
             if count == 0:
                 raise OSError(f"{file.path} ended inside a promised range")
@@ -436,6 +445,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         except OSError as error:
             logger.info("closing connection from %s: %s", self.peer[0], error)
             self.close()
+            if isinstance(error, UnreadableSliceError) and self._runtime.on_unreadable is not None:
+                self._runtime.on_unreadable(error.chunk)
             return
         within_budget = self._runtime.budget.spend(sent)
         if not output.pending_chunks:

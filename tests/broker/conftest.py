@@ -274,6 +274,7 @@ class DataBroker:
             lambda what, error: self.faults.append(f"{what}: {error!r}"),
             lost_replicas=LostReplicasOf(node_id, controller),  # type: ignore[arg-type]
         )
+        self.runtime.on_unreadable = self.replicas.check_unsent
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
         self.replicas.set_fetchers(self.fetchers)
         self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT", self)

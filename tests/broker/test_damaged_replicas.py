@@ -316,6 +316,45 @@ def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
     data_plane.run(body)
 
 
+def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None:
+    """Within a large batch: its header is read when it is looked up, its records when they are sent."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            large = b"v" * 100_000
+            for value in (large, b"w"):
+                await client.produce(data_plane.batch(value))
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 2)
+            cluster.disks[1].make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.fetch(0)
+            await data_plane.until(lambda: in_sync(cluster, 1, 2))
+            assert cluster.controller.lost == [(1, "t")] and cluster.controller.partition().leader == 2
+            assert await read_all(cluster, data_plane, 2) == [large, b"w"]
+
+    data_plane.run(body)
+
+
+def test_late_word_of_a_bad_sector_does_not_cost_the_log_that_was_copied_anew(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await fill(cluster, data_plane, 1, 3)
+            broker = cluster.brokers[1]
+            old = cluster.partition(1).log.read(0, 1 << 20)
+            unreadable(cluster.disks[1], old.file.path)
+            await broker.replicas.scrubber.check_unsent(old)
+            await data_plane.until(lambda: in_sync(cluster, 1, 3))
+            with pytest.raises(UnreadableError):
+                old.file.pread(0, 100)
+            await broker.replicas.scrubber.check_unsent(old)
+            assert cluster.controller.lost == [(1, "t")] and not broker.logs.offline
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
 def test_error_of_the_node_is_not_taken_for_damage_of_a_log(data_plane: Any, number: int) -> None:
     async def body() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.runtime.streams import OutputQueue, TruncatedSliceError
+from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
+from pykraft.runtime.tcp import SocketSink, StreamRuntime
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,44 @@ def test_everything_arrives_once_and_in_order(parts: list[Any], limits: list[int
         queue.pump(sink)
     assert bytes(sink.got) == expected
     assert (queue.pending_chunks, queue.memory_bytes) == (0, 0)
+
+
+def test_bad_sector_is_told_with_the_range_that_cannot_be_sent() -> None:
+    disk = MemoryDisk()
+    file = disk.open("f")
+    file.append(b"x" * 100)
+    disk.make_unreadable("f", 90)
+    queue = OutputQueue(memoryview(bytearray(1000)))
+    good, bad = Slice(file, 0, 50), Slice(file, 50, 50)
+    queue.add([b"head", good, bad])
+    with pytest.raises(UnreadableSliceError, match="f") as raised:
+        queue.pump(Sink([], False))
+    assert raised.value.chunk is bad and raised.value.errno == errno.EIO
+
+
+def test_bad_sector_met_by_sendfile_is_left_to_who_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = OsDisk().open(f"{tmp_path}/a")
+    file.append(b"x" * 100)
+
+    def broken(*_arguments: object) -> int:
+        raise OSError(number, "planted")
+
+    monkeypatch.setattr(os, "sendfile", broken)
+    loop, (ours, theirs) = asyncio.new_event_loop(), socket.socketpair()
+    sink = SocketSink(StreamRuntime(loop, sendfile=True), ours.fileno(), lambda: None)
+    try:
+        number = errno.EIO
+        assert sink.send_file(file, 0, 100) is None
+        number = errno.EPIPE
+        with pytest.raises(BrokenPipeError):
+            sink.send_file(file, 0, 100)
+    finally:
+        sink.close()
+        ours.close()
+        theirs.close()
+        loop.close()
 
 
 def test_file_that_became_shorter_is_an_error_and_never_sends_other_bytes() -> None:
