@@ -33,7 +33,7 @@ from pykraft.node.node import Node
 from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.disk import Buffer
+from pykraft.runtime.disk import Buffer, UnreadableError
 from pykraft.runtime.os_disk import OsDisk, OsFile
 from pykraft.runtime.properties import ConfigError
 
@@ -465,3 +465,52 @@ def test_fault_of_a_running_disk_halts_the_node_and_loses_nothing_acknowledged(s
     found: set[str] = set()
     assert asyncio.run(run_node(site, lambda: found.update(topics(site)))) == []
     assert found >= {"t1", "t2", "t3"}
+
+
+class BadSectorFile(OsFile):
+    """Cannot be read."""
+
+    def pread(self, position: int, length_bytes: int) -> bytes:
+        raise UnreadableError(errno.EIO, "medium error", self.path)
+
+
+class BadSectorDisk(OsDisk):
+    """Real files, of which those with one name cannot be read."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self._part = part
+
+    def open(self, path: str, *, create: bool = True) -> OsFile:
+        file = super().open(path, create=create)
+        if self._part not in path:
+            return file
+        file.close()
+        return BadSectorFile(path, os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
+
+    def read(self, path: str) -> bytes:
+        if self._part in path:
+            raise UnreadableError(errno.EIO, "medium error", path)
+        return super().read(path)
+
+
+@pytest.mark.parametrize("name", [SEGMENT, "quorum-state"])
+def test_bad_sector_under_the_metadata_refuses_the_start(site: Site, name: str) -> None:
+    disk = BadSectorDisk(f"{METADATA_LOG_DIRECTORY}/{name}")
+    before = site.files()
+    with pytest.raises(StartError, match=f"medium error.*{name}"):
+        asyncio.run(run_node(site, disk=disk))
+    assert site.files() == before
+    assert asyncio.run(run_node(site)) == []
+
+
+@pytest.mark.parametrize("name", [SEGMENT, "partition.metadata"])
+def test_bad_sector_under_a_partition_costs_no_node_at_any_start(site: Site, name: str) -> None:
+    (directory,) = site.root.glob("*/t1-0")
+    with (directory / SEGMENT).open("ab") as file:
+        file.write(encode_batch([RecordInput(None, b"v", (), 0)], base_offset=0, leader_epoch=0))
+    found: set[str] = set()
+    for _ in range(2):
+        fatal = asyncio.run(run_node(site, lambda: found.update(topics(site)), BadSectorDisk(f"t1-0/{name}")))
+        assert fatal == [] and found >= {"t1", "t2"}
+    assert len(list(site.root.glob("*/t1-0.00000000-damaged"))) == 1
