@@ -3,7 +3,9 @@
 A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory
 also holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are
 part of the log rather than of the configuration, ``00000000000000000000-0000000000.checkpoint``, a snapshot
-with them (KIP-853). ``meta.properties`` is written last: a half-formatted directory counts as unformatted.
+with them (KIP-853). A controller's also holds the mark that tells a new log from one that is gone
+(:mod:`pykraft.quorum.bootstrap`). ``meta.properties`` is written last: a half-formatted directory counts as
+unformatted.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpoin
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
-from pykraft.quorum.bootstrap import write_bootstrap_voters
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.properties import ConfigError
@@ -116,9 +118,8 @@ def format_directories(
             disk.make_dirs(path)
             if path == metadata_dir:
                 write_bootstrap_checkpoint(disk, path, features)
-                disk.make_dirs(f"{path}/{METADATA_LOG_DIRECTORY}")
-                if initial_voters is not None:
-                    write_bootstrap_voters(disk, f"{path}/{METADATA_LOG_DIRECTORY}", initial_voters, now_ms)
+                metadata_log = f"{path}/{METADATA_LOG_DIRECTORY}"
+                format_log(disk, metadata_log, now_ms, initial_voters, may_vote=config.is_controller)
             write_meta_properties(disk, path, identity)
         except OSError as error:
             raise ConfigError(f"cannot format {path}: {error.strerror}") from error
@@ -169,10 +170,12 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
                 f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"
             )
     metadata_log = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
-    if not disk.is_dir(metadata_log):
-        # An empty log would be another replica under this one's name: it has forgotten its votes.
+    if config.is_controller and not (disk.is_dir(metadata_log) and disk.list(metadata_log)):
+        # An empty log would be another replica under this one's name: it has forgotten its votes. (A broker
+        # has none, and fetches its log again.)
         raise ConfigError(
-            f"{config.metadata_log_dir} is formatted, but its metadata log is gone: {metadata_log} is"
-            " missing; restore it, or empty the directory and format it anew"
+            f"{config.metadata_log_dir} is formatted, but its metadata log is gone: {metadata_log} is missing"
+            " or empty; restore it, or empty the whole directory, format it anew, and make it a voter in"
+            " place of the old one"
         )
     return NodeIdentity(cluster_id, directory_ids)

@@ -1,8 +1,12 @@
-"""The 0-0 checkpoint: the voter set that formatting lays down before the log exists (KIP-853).
+"""What formatting lays down in a controller's directory before the log exists.
 
-A snapshot of offset 0 and epoch 0 in Kafka's format: a control batch with SnapshotHeader, KRaftVersion and
-Voters, and one with the SnapshotFooter. It is never replicated and never answered to a snapshot fetch.
-Reading it decides who the voters are, so anything odd about the file stops the start.
+The 0-0 checkpoint is the first voter set (KIP-853), where formatting names it: a snapshot of offset 0 and
+epoch 0 in Kafka's format, a control batch with SnapshotHeader, KRaftVersion and Voters, and one with the
+SnapshotFooter. It is never replicated and never answered to a snapshot fetch. Reading it decides who the
+voters are, so anything odd about the file stops the start.
+
+The mark says that nothing was flushed here (:mod:`.flushed_mark`). It tells a new directory from one whose
+content is gone. (Kafka lays down none, and takes the one for the other.)
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.quorum import control_records as control
 from pykraft.quorum.control_records import ControlType, control_record
+from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.rpc import outline_batches
 from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.disk import Disk
@@ -54,6 +59,23 @@ def decode_bootstrap(data: bytes) -> VoterSet:
     if len(found) != 1 or found[0] is None:
         raise ValueError(f"it holds {len(found)} voter sets")
     return control.parse_voters_record(found[0])
+
+
+def format_log(
+    disk: Disk, directory: str, now_ms: int, voters: VoterSet | None = None, *, may_vote: bool = True
+) -> None:
+    """Prepare ``directory`` (``…/__cluster_metadata-0``), durable on return.
+
+    ``voters``: the first ones, None if formatting does not name them. ``may_vote``: now or one day. A log
+    that is there already keeps its mark, or goes on without one: it is not to be cut.
+    """
+    disk.make_dirs(directory)
+    if voters is not None:
+        write_bootstrap_voters(disk, directory, voters, now_ms)
+    # A crash may have left unfinished files of an earlier attempt.
+    held = [name for name in disk.list(directory) if not name.endswith(".tmp")]
+    if may_vote and set(held) <= {BOOTSTRAP_CHECKPOINT}:
+        FlushedMarkFile(disk, directory).write(FlushedMark(0))
 
 
 def write_bootstrap_voters(disk: Disk, directory: str, voters: VoterSet, now_ms: int) -> None:

@@ -278,9 +278,11 @@ class QuorumNode:
             return
         flushed = "an unknown offset" if state.recovery.end_offset is None else state.recovery.end_offset
         lost = f"{self._log.directory} was flushed up to {flushed} and ends at {self._log.log_end_offset}"
-        way_out = (
-            f"restore the log from a copy, or remove {self._storage.mark.path} to go on without the rest"
-        )
+        way_out = "restore the log from a copy, or "
+        if self._log.log_end_offset > 0:
+            way_out += f"remove {self._storage.mark.path} to go on without the rest"
+        else:
+            way_out += "format the metadata directory anew: nothing is left of it"
         knows_nobody = set(self._config.bootstrap_servers) <= {self._local_address}
         if knows_nobody and state.voters.ids == (self._local.id,) and not _names_others(state):
             # What is lost may be the record that made others voters: alone, this one would fork the metadata.

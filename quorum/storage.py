@@ -115,7 +115,8 @@ class QuorumStorage:
         A log that does not lead up to the newest snapshot has been overtaken by it: a fetched snapshot got
         its name and the log had yet to make room, or committed records were not flushed here. It starts anew
         at the snapshot's end. :class:`QuorumStateError` if the newest snapshot is damaged, or what lies
-        between it and the log is missing. Returned are older snapshots that were damaged, and are gone now.
+        between it and the log is missing, or everything is that a formatted directory holds. Returned are
+        older snapshots that were damaged, and are gone now.
         :meth:`compare_with_mark` comes next, and before anything else happens :meth:`write_mark`.
         """
         log = self._log
@@ -132,8 +133,15 @@ class QuorumStorage:
                 f"{log.directory}: the log begins at offset {log.log_start_offset}, and {held}: the records"
                 " before are lost"
             )
-        if self._keeps_mark and self.mark.read() is not None:
-            self._cut_to_what_is_known()
+        if self._keeps_mark:
+            if self.mark.read() is not None:
+                self._cut_to_what_is_known()
+            elif latest is None and log.log_end_offset == 0:
+                raise QuorumStateError(
+                    f"{log.directory} is empty, and not as formatting leaves it: {self.mark.path} is missing."
+                    " What this voter acknowledged and whom it voted for is forgotten. Restore it from a"
+                    " copy, or format the metadata directory anew and make it a voter in place of the old one"
+                )
         if latest is not None and not self._leads_up_to(latest):
             log.truncate_fully_and_start_at(latest.end_offset, now_ms=self._clock.wall_ms())
         if log.log_start_offset > 0:

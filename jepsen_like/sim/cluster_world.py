@@ -38,7 +38,7 @@ from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig
-from pykraft.quorum.bootstrap import read_bootstrap_voters, write_bootstrap_voters
+from pykraft.quorum.bootstrap import format_log, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
@@ -230,9 +230,13 @@ class SimNode:
     # --- the voters -------------------------------------------------------------------------------------
 
     def format(self) -> None:
-        """Lay down what formatting says of the voters, on a new disk."""
-        if self.id in self.world.options.first_voters and self.world.options.voters_in_log:
-            write_bootstrap_voters(self.disk, DIRECTORY, self.world.voters, self.clock.wall_ms())
+        """Lay down what formatting does, on a disk of the first hour."""
+        options = self.world.options
+        is_named = self.id in options.first_voters and options.voters_in_log
+        self._format(self.world.voters if is_named else None)
+
+    def _format(self, voters: VoterSet | None = None) -> None:
+        format_log(self.disk, DIRECTORY, self.clock.wall_ms(), voters, may_vote=self.is_controller)
 
     def _first_voters(self) -> VoterSet:
         if not self.world.options.voters_in_log:
@@ -242,6 +246,7 @@ class SimNode:
     def replace_disk(self, directory_id: Uuid) -> None:
         """The process is dead. Nothing that was on the disk is known any more."""
         self.disk = CrashPointDisk(self)
+        self._format()
         self.directory_id = directory_id
         self.disk_is_new = True
         self.stopped_in_order_at_epoch = None

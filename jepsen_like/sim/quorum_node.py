@@ -18,6 +18,7 @@ from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumNode, SnapshotId
 from pykraft.quorum.effects import Effect
 from pykraft.quorum.events import Event, RequestReceived
@@ -133,6 +134,7 @@ class NodeProcess:
         self.id = key.id
         self.rng = random.Random(cluster.seed * 1013 + key.id)
         self.disk = MemoryDisk(recorded_calls=0)
+        format_log(self.disk, DIRECTORY, now_ms=0)
         self.incarnation = 0
         self.node: WatchedNode | None = None
         self.log: Log | None = None

@@ -24,6 +24,7 @@ from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
@@ -155,7 +156,7 @@ class Cluster:
         voters = VoterSet([Voter(keys[id], RpcAddress("c", id)) for id in CONTROLLERS])
         for id in CONTROLLERS:
             disk, directory = MemoryDisk(), "/d/__cluster_metadata-0"
-            disk.make_dirs(directory)
+            format_log(disk, directory, now_ms=0)
             driver = self.drivers[id] = ControllerDriver(
                 node_id=id,
                 config=ControllerConfig(session_timeout_ms=SESSION_MS),

@@ -23,6 +23,7 @@ from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
@@ -60,7 +61,6 @@ class Node:
     """Controller and loader of one combined node on a disk."""
 
     def __init__(self, disk: MemoryDisk) -> None:
-        disk.make_dirs(DIRECTORY)
         key = ReplicaKey(1, Uuid(b"d" * 16))
         clock = SystemClock()
         self.fatal: list[BaseException] = []
@@ -109,6 +109,7 @@ class Node:
 def test_what_was_answered_is_there_after_a_restart_and_both_images_agree() -> None:
     async def scenario() -> None:
         disk = MemoryDisk()
+        format_log(disk, DIRECTORY, now_ms=0)
         node = Node(disk)
         await node.start()
         registered = await node.driver.register_broker(

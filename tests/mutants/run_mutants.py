@@ -90,6 +90,14 @@ SUITES = {
         "reproduce: ",
         seeds=("12", "2"),
     ),
+    # What a start must not take for something else.
+    "quorum_units": by_tests(
+        "quorum/test_crash_points.py",
+        "quorum/test_reconfig.py",
+        "quorum/test_recovery.py",
+        tried="test",
+        without_a_bug="voter",
+    ),
     # What whole nodes show too seldom, and unit tests at once.
     "metadata_units": by_tests(
         "broker/test_lifecycle.py",

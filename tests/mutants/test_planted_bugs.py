@@ -44,6 +44,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
     [
         ("quorum", "no-log-up-to-date-check"),
         ("quorum_nodes", "vote-file-without-fsync"),
+        ("quorum_units", "empty-log-is-a-new-one"),
         ("metadata", "answer-before-commit"),
         ("metadata_units", "lease-without-proof"),
         ("logs", "hole-of-one-offset"),

@@ -201,6 +201,19 @@ def missing_metadata_log(site: Site) -> Path:
     return site.metadata
 
 
+def emptied_metadata_log(site: Site) -> Path:
+    missing_metadata_log(site)
+    site.metadata.mkdir()
+    return site.metadata
+
+
+def metadata_log_without_its_records(site: Site) -> Path:
+    for path in site.metadata.iterdir():
+        if path.name not in ("quorum-state", BOOTSTRAP_CHECKPOINT):
+            path.unlink()
+    return site.metadata / FLUSHED_OFFSET_FILE
+
+
 def corrupt_quorum_state(site: Site) -> Path:
     path = site.metadata / "quorum-state"
     path.write_text(path.read_text()[:-5])
@@ -235,6 +248,8 @@ DAMAGES: dict[str, tuple[Callable[[Site], Path], type[Exception], str]] = {
     "copied directory": (copied_directory, ConfigError, "has the directory id"),
     "extra metadata log": (second_metadata_log, ConfigError, "holds a metadata log"),
     "missing metadata log": (missing_metadata_log, ConfigError, "its metadata log is gone"),
+    "emptied metadata log": (emptied_metadata_log, ConfigError, "its metadata log is gone"),
+    "no records": (metadata_log_without_its_records, StartError, "not as formatting leaves it"),
     "corrupt quorum-state": (corrupt_quorum_state, StartError, "is corrupt"),
     "missing quorum-state": (missing_quorum_state, StartError, "lost or replaced"),
     "corrupt bootstrap.checkpoint": (corrupt_features, StartError, "is damaged"),

@@ -18,6 +18,7 @@ from pykraft.node.format import (
     parse_initial_controllers,
 )
 from pykraft.quorum.bootstrap import read_bootstrap_voters
+from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.properties import ConfigError
 
@@ -110,6 +111,57 @@ def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
     _format(disk, _config(log_dirs="/b"), "other-cluster", standalone=True)
     with pytest.raises(ConfigError, match="belongs to cluster other-cluster"):
         check_directories(disk, _config())
+
+
+def test_a_controller_whose_metadata_log_is_gone_does_not_start_as_a_new_one() -> None:
+    disk = MemoryDisk()
+    config = _config(voters="1@localhost:9093")
+    _format(disk, config)
+    for name in disk.list("/a/__cluster_metadata-0"):
+        disk.remove(f"/a/__cluster_metadata-0/{name}")
+    with pytest.raises(ConfigError, match="its metadata log is gone: /a/__cluster_metadata-0 is missing"):
+        check_directories(disk, config)
+    disk.remove_tree("/a/__cluster_metadata-0")
+    with pytest.raises(ConfigError, match="its metadata log is gone: /a/__cluster_metadata-0 is missing"):
+        check_directories(disk, config)
+
+
+def test_a_broker_whose_metadata_log_is_gone_starts() -> None:
+    """It votes for nobody, and fetches the log again."""
+    disk = MemoryDisk()
+    config = load_server_config(
+        "process.roles=broker\nnode.id=1\nlog.dirs=/a\nlisteners=PLAINTEXT://:9092\n"
+        "controller.listener.names=CONTROLLER\ncontroller.quorum.voters=2@localhost:9093\n"
+    )
+    _format(disk, config)
+    disk.remove_tree("/a/__cluster_metadata-0")
+    check_directories(disk, config)
+
+
+def test_formatting_leaves_a_log_that_is_there_as_it_is() -> None:
+    """Somebody has lost meta.properties only: a mark that says 0 would have the log cut."""
+    disk = MemoryDisk()
+    config = _config(log_dirs="/a", voters="1@localhost:9093")
+    _format(disk, config)
+    directory = "/a/__cluster_metadata-0"
+    FlushedMarkFile(disk, directory).write(FlushedMark(7, 2))
+    disk.remove("/a/meta.properties")
+    _format(disk, config)
+    assert FlushedMarkFile(disk, directory).read() == FlushedMark(7, 2)
+    disk.remove(f"{directory}/flushed-offset")  # an earlier version had none
+    disk.write_atomic(f"{directory}/{0:020}.log", b"records")
+    disk.remove("/a/meta.properties")
+    _format(disk, config)
+    assert FlushedMarkFile(disk, directory).read() is None
+
+
+def test_formatting_that_a_crash_cut_short_is_repeated_whole() -> None:
+    disk = MemoryDisk()
+    config = _config(log_dirs="/a", voters="1@localhost:9093")
+    disk.make_dirs("/a/__cluster_metadata-0")
+    disk.open("/a/__cluster_metadata-0/flushed-offset.tmp").append(b"half")
+    _format(disk, config)
+    assert FlushedMarkFile(disk, "/a/__cluster_metadata-0").read() == FlushedMark(0)
 
 
 def test_formatting_twice_needs_ignore_formatted_and_changes_nothing() -> None:

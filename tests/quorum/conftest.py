@@ -14,6 +14,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core import RaftCore
 from pykraft.quorum.driver import (
     CommittedBatch,
@@ -175,6 +176,7 @@ class Replica:
         self.key = key
         self.address = address
         self.memory_disk = MemoryDisk()
+        format_log(self.memory_disk, DIRECTORY, now_ms=0)
         self.disk: Disk = self.memory_disk
         self.listener = Recorder()
         self.fatal: list[BaseException] = []

@@ -22,6 +22,7 @@ from pykraft.kafka_protocol.value_batches import decode_values
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import effects
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.core import RaftCore
 from pykraft.quorum.log_shape import SnapshotId
@@ -125,10 +126,10 @@ class Machine:
         self.model = Model()
         self.elections = {self.model.election}
         self.allowed: list[tuple[list[Batch], int]] = [([], 0)]
+        format_log(self.disk, DIRECTORY, now_ms=0)
         self.open()
 
     def open(self) -> None:
-        self.disk.make_dirs(DIRECTORY)
         self.log = Log.open(self.disk, DIRECTORY, LogConfig(segment_bytes=400), now_ms=0)
         self.storage = QuorumStorage(self.log, QuorumStateStore(self.disk, DIRECTORY), StoppedClock())
         self.storage.recover()

@@ -8,6 +8,7 @@ import random
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.driver import QuorumConfig, QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
@@ -43,6 +44,7 @@ class Process:
     def __init__(self, key, address, voters, directory):
         self.key, self.address, self.voters = key, address, voters
         self.directory = f"{directory}/{key.id}/__cluster_metadata-0"
+        format_log(OsDisk(), self.directory, now_ms=0)
         self.node = None
 
     async def start(self):

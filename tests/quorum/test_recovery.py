@@ -13,6 +13,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
+from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.effects import EndRecovery, Reply, ReplyWithRecords, Send
 from pykraft.quorum.events import LogFlushed, RequestFailed, ResponseReceived, SnapshotChecked, TimerFired
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
@@ -221,7 +222,7 @@ def test_recovering_without_a_loss_is_refused(bench):
 def disk_with(epochs):
     """A voter's disk: a batch of two records for each epoch, all flushed and marked."""
     disk = MemoryDisk()
-    disk.make_dirs(DIRECTORY)
+    format_log(disk, DIRECTORY, now_ms=0)
     QuorumStateStore(disk, DIRECTORY).write(ElectionState(max(epochs), 2))
     log, storage = read_back(disk)
     for epoch in epochs:
@@ -232,9 +233,9 @@ def disk_with(epochs):
     return disk
 
 
-def read_back(disk):
+def read_back(disk, **options):
     log = Log.open(disk, DIRECTORY, LogConfig(), now_ms=0)
-    storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock())
+    storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock(), **options)
     storage.recover()
     storage.compare_with_mark()
     storage.write_mark()
@@ -381,6 +382,28 @@ def test_log_without_a_mark_is_taken_as_it_is():
     log, storage = read_back(disk)
     assert storage.recovery is None and log.log_end_offset == 4
     assert FlushedMarkFile(disk, DIRECTORY).read() == FlushedMark(4, 5)
+
+
+@pytest.mark.parametrize("kept", [(), ("quorum-state",), (f"{0:020}.log", "quorum-state")])
+def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept):
+    """A voter that began anew would elect a leader without what it had acknowledged, or vote twice."""
+    disk = disk_with([5, 5])
+    for name in disk.list(DIRECTORY):
+        if name not in kept:
+            disk.remove(f"{DIRECTORY}/{name}")
+        elif name.endswith(".log"):
+            disk.open(f"{DIRECTORY}/{name}").truncate(20)
+    for _ in range(2):
+        with pytest.raises(QuorumStateError, match=f"{MARK} is missing"):
+            read_back(disk)
+
+
+def test_observer_whose_log_is_gone_fetches_it_again():
+    disk = disk_with([5, 5])
+    for name in disk.list(DIRECTORY):
+        disk.remove(f"{DIRECTORY}/{name}")
+    log, storage = read_back(disk, keeps_mark=False)
+    assert log.log_end_offset == 0 and storage.recovery is None
 
 
 # --- whole nodes -----------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from pykraft.quorum.driver import SnapshotId
+from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
 from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
-from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateError, QuorumStateStore
 
 from .conftest import DIRECTORY, FAST, Cluster, Replica, run_virtually
 
@@ -184,9 +185,10 @@ def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_
         snapshot_id = await leave_behind(cluster, replica)
         if disk == "empty":
             for name in replica.disk.list(DIRECTORY):
-                if name != "quorum-state":
+                if name not in (QUORUM_STATE_FILE, FLUSHED_OFFSET_FILE):
                     replica.disk.remove(f"{DIRECTORY}/{name}")
         await replica.start()
+        assert (replica.node._core.state.recovery is not None) is (disk == "empty")
         await cluster.commit(b"z")
         leader = await cluster.leader()
         assert replica.listener.values == leader.listener.values
