@@ -77,10 +77,11 @@ class QuorumNode:
     """A voter, or an observer when ``local`` is not among the voters.
 
     ``voters``: those that the configuration or formatting named, or none: what the log says goes before them.
-    ``local_address``: where this replica is reached, None if it serves nobody. ``log`` is open and recovered;
-    it, the transport and the server belong to the caller. ``on_fatal`` is called once, on the loop, after the
-    replica has halted. ``flush_executor``: threads for the flushes of the log and of snapshots, the loop's
-    own if None; two are enough, but a queue behind slow jobs delays every commit.
+    ``local_address``: where this replica is reached, None if it serves nobody. ``log`` is open and recovered,
+    in a directory that was formatted; it, the transport and the server belong to the caller. ``on_fatal`` is
+    called once, on the loop, after the replica has halted. ``flush_executor``: threads for the flushes of the
+    log and of snapshots, the loop's own if None; two are enough, but a queue behind slow jobs delays every
+    commit.
     """
 
     def __init__(

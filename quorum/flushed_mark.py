@@ -72,7 +72,7 @@ class FlushedMarkFile:
         self.mark: FlushedMark | None = None
 
     def read(self) -> FlushedMark | None:
-        """Unknown if the file is damaged; None if there is none: nothing was flushed, or nobody noted it."""
+        """Unknown if the file is damaged; None if there is none: nobody has noted anything yet."""
         try:
             data = self._disk.read(self.path)
         except FileNotFoundError:

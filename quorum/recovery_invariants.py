@@ -65,6 +65,7 @@ class RecoveringIsNotCounted(Invariant):
             progress = role.progress.get(node_id)
             if (
                 progress is not None
+                and progress.key.matches(history.replica(node_id).key)  # and not the disk it had before
                 and progress.end_offset
                 and progress.losses == history.losses.get(node_id)
             ):

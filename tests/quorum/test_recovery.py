@@ -6,10 +6,12 @@ import contextlib
 import itertools
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
@@ -17,6 +19,7 @@ from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.effects import EndRecovery, Reply, ReplyWithRecords, Send
 from pykraft.quorum.events import LogFlushed, RequestFailed, ResponseReceived, SnapshotChecked, TimerFired
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
+from pykraft.quorum.invariant_history import History, InvariantViolation
 from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.messages import (
     BatchSpan,
@@ -27,6 +30,7 @@ from pykraft.quorum.messages import (
     VoteRequest,
 )
 from pykraft.quorum.recovery import Recovery
+from pykraft.quorum.recovery_invariants import RecoveringIsNotCounted
 from pykraft.quorum.roles import ElectionState, Follower, Leader, Unattached
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
@@ -192,6 +196,20 @@ def test_word_of_a_loss_that_was_not_the_voters_own_holds_nothing_up_for_ever(be
         b.fetch(2, 1, 1)
         b.step(TimerFired(), after_ms=1000)
     assert b.state.role.progress[2].end_offset == 1 and b.state.high_watermark == 1
+
+
+def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before(bench):
+    """The checker knows of losses by node id: a stranger that has lost something was never counted."""
+    b = leader_of_three(bench)
+    b.fetch(2, 1, 1, losses=1)
+    history = History()
+    history.lost_batches[2], history.losses[2] = [], 1
+    view = SimpleNamespace(id=2, key=ReplicaKey(2, Uuid(b"other disk......")), core_state=b.state)
+    history.replicas = [view]
+    RecoveringIsNotCounted().after_step(view, history)
+    view.key = b.keys[2]
+    with pytest.raises(InvariantViolation, match="counts 1 for 2"):
+        RecoveringIsNotCounted().after_step(view, history)
 
 
 def test_leader_commits_nothing_on_the_word_of_a_recovering_voter(bench):
