@@ -116,10 +116,16 @@ class FlushedMarkFile:
     def lower(self, end_offset: int, epoch: int) -> None:
         """The log is about to be cut there on purpose. Durable on return."""
         mark = self.mark
-        if mark is None or mark.is_recovering or mark.end_offset is None:
-            return
-        if end_offset < mark.end_offset:
-            self.write(mark._replace(end_offset=end_offset, epoch=epoch))
+        if mark is not None and mark.end_offset is not None and end_offset < mark.end_offset:
+            self.replace(end_offset, epoch)
+
+    def replace(self, end_offset: int, epoch: int) -> None:
+        """A flushed snapshot that ends there has taken the place of the log. Durable on return.
+
+        Not where nobody keeps a mark, nor of a recovering replica.
+        """
+        if self.mark is not None and not self.mark.is_recovering:
+            self.write(self.mark._replace(end_offset=end_offset, epoch=epoch))
 
     def _close(self) -> None:
         if self._file is not None:

@@ -276,18 +276,25 @@ class QuorumStorage:
         return info
 
     def _install(self, snapshot_id: SnapshotId) -> None:
-        """First the snapshot's name, then the log: :meth:`recover` finishes what a crash interrupts."""
+        """First the snapshot's name, then the log: :meth:`recover` finishes what a crash interrupts.
+
+        Until all is done the mark stands where both the old log and the snapshot reach; from then on it says
+        what was fetched, before anybody counts on that.
+        """
         self.mark.lower(snapshot_id.end_offset, self._epoch_before(snapshot_id.end_offset))
         info = self.checked.pop(snapshot_id)
         self.checked.clear()
         self.snapshots.finish_download(info)
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset, now_ms=self._clock.wall_ms())
         self._log.flush()
+        self._start = snapshot_id
+        self.mark.replace(snapshot_id.end_offset, snapshot_id.epoch)
         self._delete_snapshots_before(snapshot_id)
 
     def _advance_start(self, snapshot_id: SnapshotId) -> None:
         """Segments go oldest first, so that a crash leaves an unbroken log."""
         self._log.advance_log_start(snapshot_id.end_offset)
+        self._start = snapshot_id
         self._log.delete_old_segments(self._clock.wall_ms())
         self._delete_snapshots_before(snapshot_id)
 

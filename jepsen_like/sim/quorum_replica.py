@@ -382,9 +382,13 @@ class SimReplica:
         self.cluster.checker.storage_shrank()
 
     def lower_mark(self, end_offset: int) -> None:
-        mark = self.durable_mark
-        if not mark.is_recovering and mark.end_offset is not None and mark.end_offset > end_offset:
-            self.durable_mark = mark._replace(end_offset=end_offset)
+        marked = self.durable_mark.end_offset
+        if marked is not None and marked > end_offset:
+            self.replace_mark(end_offset)
+
+    def replace_mark(self, end_offset: int) -> None:
+        if not self.durable_mark.is_recovering:
+            self.durable_mark = self.durable_mark._replace(end_offset=end_offset)
 
     def _end_recovery(self, effect: EndRecovery) -> None:
         self._mark_whole(effect.end_offset)

@@ -140,6 +140,7 @@ class SimSnapshots:
             self._replica.cluster.killed(self._replica, effect)
             return
         self._take_the_place_of_the_log(effect.snapshot_id)
+        self._replica.replace_mark(effect.snapshot_id.end_offset)
         self._delete_before(effect.snapshot_id)
 
     def reply(self, effect: ReplyWithSnapshot) -> None:

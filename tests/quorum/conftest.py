@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,14 +23,16 @@ from pykraft.quorum.driver import (
     QuorumNode,
     SnapshotId,
 )
-from pykraft.quorum.effects import Effect, Reply, ReplyWithRecords
+from pykraft.quorum.effects import AppendSnapshotChunk, CheckSnapshot, Effect, Reply, ReplyWithRecords
 from pykraft.quorum.events import Event, LogFlushed, RequestReceived, ResponseReceived, Started, TimerFired
 from pykraft.quorum.log_shape import LogShape
 from pykraft.quorum.messages import FetchRequest, Request, Response, VoteResponse
 from pykraft.quorum.recovery import Recovery
 from pykraft.quorum.roles import ElectionState, Leader, Prospective
+from pykraft.quorum.snapshots import SnapshotStore
 from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.quorum.storage import QuorumStorage
 from pykraft.quorum.voter_history import VoterHistory
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
@@ -47,6 +49,32 @@ FAST = QuorumConfig(
 )
 
 MAX_FLUSH_MS = 2
+
+
+def fetch_snapshot(
+    storage: QuorumStorage,
+    snapshot_id: SnapshotId,
+    values: Sequence[bytes],
+    voters: VoterSet | None,
+    pieces: Iterator[int],
+) -> None:
+    """All of it, in pieces of so many bytes, checked: it may be installed."""
+    source = MemoryDisk()
+    source.make_dirs(DIRECTORY)
+    store = SnapshotStore(source, DIRECTORY)
+    writer = store.writer(snapshot_id, 5, voters)
+    writer.append(values)
+    writer.finish()
+    writer.publish()
+    store.add(writer.info)
+    position = 0
+    while position < writer.info.size_bytes:
+        data = store.read_chunk(snapshot_id, position, next(pieces))
+        storage.apply(AppendSnapshotChunk(snapshot_id, position, data))
+        position += len(data)
+    storage.checked[snapshot_id] = storage.prepare_check(
+        CheckSnapshot(snapshot_id, 1, writer.info.checksum)
+    )()
 
 
 class MemoryRpc:

@@ -4,7 +4,7 @@ Histories are drawn from seeds: appends of several epochs, flushes, truncations,
 its own, a log cut behind them, snapshots of others in place of the log. Each is played once to count its disk
 operations, then again up to each of them. What a start reads back must be what the model holds: nothing that
 was flushed is gone, or taken for lost, nothing that was not said before appears, and what it reads back is
-durable.
+durable. And were it all lost, the mark would tell how far it had been flushed, and fetched.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pykraft.quorum import effects
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.core import RaftCore
+from pykraft.quorum.flushed_mark import FlushedMarkFile
 from pykraft.quorum.log_shape import SnapshotId
 from pykraft.quorum.messages import BatchSpan
 from pykraft.quorum.roles import ElectionState
@@ -34,7 +35,8 @@ from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
-DIRECTORY = "/data/__cluster_metadata-0"
+from .conftest import DIRECTORY, fetch_snapshot
+
 LOCAL = ReplicaKey(1, Uuid(bytes([1]) * 16))
 STEPS = 40
 
@@ -117,7 +119,7 @@ def values_in(batches: list[Batch]) -> list[bytes]:
 
 class Machine:
     """One replica's storage; plays a history. ``allowed``: the logs that a crash right now may leave, each
-    with the shortest length it may be cut to.
+    with the shortest length it may be cut to. ``marked``: what others may count on.
     """
 
     def __init__(self, seed: int) -> None:
@@ -126,6 +128,7 @@ class Machine:
         self.model = Model()
         self.elections = {self.model.election}
         self.allowed: list[tuple[list[Batch], int]] = [([], 0)]
+        self.marked = 0
         format_log(self.disk, DIRECTORY, now_ms=0)
         self.open()
 
@@ -147,6 +150,7 @@ class Machine:
         model = self.model
         self.elections = {model.election}
         self.allowed = [(list(model.batches), max(model.newest, model.flushed))]
+        self.marked = model.flushed
 
     def new_epoch(self) -> None:
         state = ElectionState(self.model.election.epoch + 1, self.rng.randrange(1, 4))
@@ -237,6 +241,7 @@ class Machine:
         kept = model.before(end_offset)
         before, shortest = self.allowed[0]
         self.allowed = [(before, min(shortest, end_offset)), (kept, min(shortest, end_offset))]
+        self.marked = min(self.marked, end_offset)
         self.storage.apply(effects.TruncateTo(end_offset))
         model.batches = kept
         model.flushed = min(model.flushed, end_offset)  # nobody counts on more before the next flush
@@ -265,27 +270,11 @@ class Machine:
         if rng.random() < 0.5:
             state.append(Batch(base, base + 1, epoch, (), _voters(1, 2, 6)))
         snapshot_id = SnapshotId(state[-1].end_offset, state[-1].epoch)
-        source = MemoryDisk()
-        source.make_dirs(DIRECTORY)
-        other = QuorumStorage(
-            Log.open(source, DIRECTORY, LogConfig(), now_ms=0),
-            QuorumStateStore(source, DIRECTORY),
-            StoppedClock(),
-        )
-        writer = other.snapshots.writer(snapshot_id, 5, voters_in(state))
-        writer.append(values_in(state))
-        writer.finish()
-        writer.publish()
-        other.snapshots.add(writer.info)
-        position = 0
-        while position < writer.info.size_bytes:
-            data = other.snapshots.read_chunk(snapshot_id, position, rng.randrange(50, 200))
-            self.storage.apply(effects.AppendSnapshotChunk(snapshot_id, position, data))
-            position += len(data)
-        check = self.storage.prepare_check(effects.CheckSnapshot(snapshot_id, 1, writer.info.checksum))
-        self.storage.checked[snapshot_id] = check()
+        pieces = iter(lambda: rng.randrange(50, 200), None)
+        fetch_snapshot(self.storage, snapshot_id, values_in(state), voters_in(state), pieces)
         before, shortest = self.allowed[0]  # what the snapshot does not hold was never committed
         self.allowed = [(before, min(shortest, snapshot_id.end_offset)), (state, snapshot_id.end_offset)]
+        self.marked = min(self.marked, snapshot_id.end_offset)
         self.storage.apply(effects.InstallSnapshot(snapshot_id))
         model.batches = state
         model.committed = model.flushed = snapshot_id.end_offset
@@ -369,6 +358,8 @@ def crash_at(seed: int, operation: int, *, power_loss: bool) -> None:
             machine.disk.incarnation += 1
         # The start, too, is cut short now and then; the last one is not.
         machine.disk.last = machine.disk.operations + (rng.randrange(30) if attempt < 2 else 1 << 60)
+        mark = FlushedMarkFile(machine.disk, DIRECTORY).read()
+        assert mark is not None and mark.end_offset is not None and mark.end_offset >= machine.marked
         try:
             machine.open()
             again = read_back(machine)

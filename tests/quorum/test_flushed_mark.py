@@ -37,6 +37,9 @@ def test_last_entry_counts(disk: MemoryDisk) -> None:
     file.lower(11, 1)
     file.lower(15, 2)
     assert reopened(disk).mark == FlushedMark(11, 1)
+    for end_offset in (8, 30, 30):
+        file.replace(end_offset, 3)
+        assert reopened(disk).mark == FlushedMark(end_offset, 3)
 
 
 def test_mark_of_a_recovering_replica_stays(disk: MemoryDisk) -> None:
@@ -45,7 +48,15 @@ def test_mark_of_a_recovering_replica_stays(disk: MemoryDisk) -> None:
     file = reopened(disk)
     file.advance(12, 4)
     file.lower(2, 1)
+    file.replace(20, 1)
     assert reopened(disk).mark == mark
+
+
+def test_who_keeps_no_mark_is_given_none(disk: MemoryDisk) -> None:
+    file = FlushedMarkFile(disk, DIRECTORY)
+    file.lower(2, 1)
+    file.replace(2, 1)
+    assert reopened(disk).mark is None
 
 
 def test_file_stays_small(disk: MemoryDisk) -> None:

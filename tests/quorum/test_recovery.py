@@ -16,7 +16,7 @@ from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.effects import EndRecovery, Reply, ReplyWithRecords, Send
+from pykraft.quorum.effects import EndRecovery, InstallSnapshot, Reply, ReplyWithRecords, Send, TruncateTo
 from pykraft.quorum.events import LogFlushed, RequestFailed, ResponseReceived, SnapshotChecked, TimerFired
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.invariant_history import History, InvariantViolation
@@ -37,7 +37,7 @@ from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.quorum.voters import ReplicaKey, VoterSet
 from pykraft.runtime.clock import SystemClock
 
-from .conftest import DIRECTORY
+from .conftest import DIRECTORY, fetch_snapshot
 
 MARK = f"{DIRECTORY}/flushed-offset"
 
@@ -402,24 +402,47 @@ def test_log_without_a_mark_is_taken_as_it_is():
     assert FlushedMarkFile(disk, DIRECTORY).read() == FlushedMark(4, 5)
 
 
+def lose_everything_but(disk, *kept):
+    for name in disk.list(DIRECTORY):
+        if name not in kept:
+            disk.remove(f"{DIRECTORY}/{name}")
+
+
 @pytest.mark.parametrize("kept", [(), ("quorum-state",), (f"{0:020}.log", "quorum-state")])
 def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept):
     """A voter that began anew would elect a leader without what it had acknowledged, or vote twice."""
     disk = disk_with([5, 5])
-    for name in disk.list(DIRECTORY):
-        if name not in kept:
-            disk.remove(f"{DIRECTORY}/{name}")
-        elif name.endswith(".log"):
-            disk.open(f"{DIRECTORY}/{name}").truncate(20)
+    lose_everything_but(disk, *kept)
+    for name in set(kept) - {"quorum-state"}:
+        disk.open(f"{DIRECTORY}/{name}").truncate(20)
     for _ in range(2):
         with pytest.raises(QuorumStateError, match=f"{MARK} is missing"):
             read_back(disk)
 
 
+def test_lost_snapshot_that_was_fetched_is_noticed():
+    disk = disk_with([5])
+    log, storage = read_back(disk)
+    snapshot_id = SnapshotId(9, 7)
+    QuorumStateStore(disk, DIRECTORY).write(ElectionState(7, 2))
+    fetch_snapshot(storage, snapshot_id, [b"state"], None, itertools.repeat(100))
+    storage.apply(InstallSnapshot(snapshot_id))
+    storage._append(encode_proposal([b"behind"], 9, 7, 0), 9, 10)
+    flush(log, storage)
+    storage.apply(TruncateTo(9))
+    assert FlushedMarkFile(disk, DIRECTORY).read() == FlushedMark(9, 7)
+    log.close()
+    lose_everything_but(disk, "quorum-state", "flushed-offset")
+    QuorumStateStore(disk, DIRECTORY).write(ElectionState(6))
+    with pytest.raises(QuorumStateError, match="a vote may have been forgotten"):
+        read_back(disk)
+    QuorumStateStore(disk, DIRECTORY).write(ElectionState(7, 2))
+    assert read_back(disk)[1].recovery == Recovery(9)
+
+
 def test_observer_whose_log_is_gone_fetches_it_again():
     disk = disk_with([5, 5])
-    for name in disk.list(DIRECTORY):
-        disk.remove(f"{DIRECTORY}/{name}")
+    lose_everything_but(disk)
     log, storage = read_back(disk, keeps_mark=False)
     assert log.log_end_offset == 0 and storage.recovery is None
 
