@@ -166,7 +166,7 @@ def _carry_on(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
         error, message = _objection(state, change.request)
         if error is not ErrorCode.NONE:
             return _answer(state, change.token, error, message)
-        if _is_ready(state, role, change, now_ms):
+        if _is_ready(state, role, change, now_ms) and _can_elect(state, role, change, now_ms):
             return _make(state, change, now_ms)
     if now_ms >= change.deadline_ms:
         return _answer(state, change.token, ErrorCode.REQUEST_TIMED_OUT, change.waits_for)
@@ -203,10 +203,6 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
     """A new voter must answer at its address and hold what the leader holds; a replaced one be silent; the
     others need nothing.
     """
-    if not _can_elect(role, _changed(state.voters, change.request)):
-        change.waits_for = "so many voters are recovering from a loss that the changed set could elect nobody"
-        change.probe_at_ms = None
-        return False
     if isinstance(change.request, RemoveRaftVoterRequest) and change.request.only_if_silent:
         return _is_silent(state, role, change, change.request.voter, now_ms)
     if not isinstance(change.request, AddRaftVoterRequest):
@@ -231,14 +227,19 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
     )
 
 
-def _can_elect(role: Leader, voters: VoterSet) -> bool:
-    """Whether a majority of the set votes.
+def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int) -> bool:
+    """Whether a majority of the changed set votes, as far as it has told us lately.
 
     If not, and we stop before the change is committed, nobody is elected ever again: who recovers needs a
-    leader first, and we refuse our vote to all that lack the change.
+    leader first, and we refuse our vote to all that lack the change. Who is silent may be about to say that
+    it recovers. (Without a majority that fetches the change would not be committed anyhow.)
     """
-    recovering = sum(voters.is_voter(it.key) for it in role.progress.values() if it.is_recovering)
-    return len(voters) - recovering >= voters.majority
+    voters = _changed(state.voters, change.request)
+    change.waits_for = "too few voters fetch and have lost nothing: the changed set might elect nobody"
+    oldest_ms = now_ms - state.config.fetch_timeout_ms
+    known = [*role.progress.values(), *role.observers.values()]
+    voting = {it.key for it in known if it.end_offset > 0 and it.last_fetch_ms > oldest_ms} | {state.local}
+    return sum(voter.key in voting for voter in voters) >= voters.majority
 
 
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:

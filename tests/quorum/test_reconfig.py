@@ -268,6 +268,35 @@ def test_no_change_leaves_a_majority_that_cannot_vote(bench):
     assert appended(b) == [(1, 3)]
 
 
+def test_no_change_counts_on_a_voter_that_may_recover_and_has_not_said_so(bench):
+    """It has not fetched from this leader: were the leader to restart now, nobody could be elected."""
+    b = leader(bench)
+    end_offset, epoch = b.state.log.end_offset, b.state.log.last_epoch
+    assert b.ask(remove(b, 2)) is None and appended(b) == []
+    b.fetch(3, end_offset, epoch, is_recovering=True, losses=1)
+    assert appended(b) == []
+    b.fetch(3, end_offset, epoch, losses=1)
+    assert appended(b) == [(1, 3)]
+
+
+def test_no_change_counts_on_a_voter_that_has_fallen_silent(bench):
+    b = leader(bench)
+    catch_up(b, 3)
+    b.step(TimerFired(), after_ms=2000)
+    catch_up(b, 2)
+    assert b.ask(remove(b, 2)) is None and appended(b) == []
+    assert wait_for_answer(b, 1000) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert b.ask(remove(b, 3)) is None and appended(b) == [(1, 2)]
+
+
+def test_new_voter_counts_for_the_majority_that_it_joins(bench):
+    b = leader(bench)
+    b.ask(add(b, 4))
+    probe_answered(b, 4)
+    catch_up(b, 4)
+    assert appended(b) == [(1, 2, 3, 4)], "3 is away, and need not be asked"
+
+
 def test_voter_that_is_recovering_may_be_removed(bench):
     b = leader(bench)
     b.fetch(3, b.state.log.end_offset, b.state.log.last_epoch, is_recovering=True, losses=1)
@@ -286,6 +315,7 @@ def test_removed_voter_completes_no_majority_any_more(bench):
 
 def test_removed_leader_leads_on_without_counting_itself_and_goes_with_the_commit(bench):
     b = leader(bench)
+    catch_up(b, 3)
     assert b.ask(remove(b, 1)) is None and isinstance(b.state.role, Leader)
     b.flush()
     catch_up(b, 2)
@@ -303,13 +333,16 @@ def test_removed_leader_leads_on_without_counting_itself_and_goes_with_the_commi
 
 def test_removed_leader_without_fetches_from_a_majority_of_the_others_resigns(bench):
     b = leader(bench)
+    catch_up(b, 3)
     b.ask(remove(b, 1))
+    assert appended(b) == [(2, 3)]
     b.step(TimerFired(), after_ms=3001)
     assert isinstance(b.state.role, Resigned)
 
 
 def test_removed_leader_that_one_of_two_others_fetches_from_resigns(bench):
     b = leader(bench)
+    catch_up(b, 3)
     b.ask(remove(b, 1))
     for _ in range(3):
         assert isinstance(b.state.role, Leader)
