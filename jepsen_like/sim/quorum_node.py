@@ -134,7 +134,7 @@ class NodeProcess:
         self.id = key.id
         self.rng = random.Random(cluster.seed * 1013 + key.id)
         self.disk = MemoryDisk(recorded_calls=0)
-        format_log(self.disk, DIRECTORY, now_ms=0)
+        format_log(self.disk, DIRECTORY, now_ms=0, may_vote=cluster.voters.is_voter(key))
         self.incarnation = 0
         self.node: WatchedNode | None = None
         self.log: Log | None = None
