@@ -1,27 +1,26 @@
-"""How much validation of client batches one turn of the event loop does.
+"""How the validation of client batches shares the turns of the event loop with everything else.
 
-Batches are walked on the spot while the turn's allowance lasts. The others wait here, and each turn walks on
-through the batches of those who wait, the first first, for one slice in all: so nobody's batch, be it the
-longest, holds the loop or those behind it for long. Decides who is next; knows nothing of batches.
+It has no budget of its own: a batch is walked on the spot while the node's turn has room
+(:mod:`pykraft.runtime.turns`). The others wait in one lane there, and who comes first is walked one piece and
+goes to the end: so nobody's batch, be it the longest, holds the loop, those behind it or the other lanes for
+long. Knows nothing of batches.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Protocol
 
-TURN_WORK = 8192
-"""What a turn may walk on the spot, in the unit of :meth:`RecordWalk.advance`: some four milliseconds."""
+from pykraft.runtime.turns import Turns
 
-SLICE_WORK = 4096
-"""And for those who wait."""
+PIECE_WORK = 1024
+"""What is walked before the turn is asked again, in the unit of :meth:`RecordWalk.advance`: some half a
+millisecond."""
 
 MAX_UNFOLDED_BATCHES = 2
 """How many large compressed batches may lie in memory at once."""
 
-PARTITION_WORK = 48
-"""What it takes to append one more batch once it is validated, or to take up the next of those who wait."""
+_LANE = "validation"
 
 
 class Walkable(Protocol):
@@ -41,51 +40,44 @@ class Walkable(Protocol):
 class ValidationTurns:
     """Shared by all requests of a broker. Used on the event loop only."""
 
-    def __init__(self) -> None:
-        self.allowance = TURN_WORK
-        """What is left of this turn; never below 0 by more than one batch."""
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self.memory = asyncio.Semaphore(MAX_UNFOLDED_BATCHES)
         """Held while a large batch is unfolded, and while a batch is compressed anew."""
-        self._waiting: deque[tuple[Walkable, asyncio.Future[None]]] = deque()
-        self._is_armed = False
 
-    def spend(self, work: int) -> None:
-        """So much was done on the spot."""
-        self.allowance -= work
-        self._arm()
+    def walk_now(self, batch: Walkable) -> bool:
+        """Advance through ``batch`` while this turn has room.
+
+        Returns whether it is done or found to be large. Raises what ``advance`` raises.
+        """
+        while not (batch.is_done or batch.is_large):
+            if not self._turns.has_room():
+                return False
+            batch.advance(PIECE_WORK)
+        return True
 
     async def walk(self, batch: Walkable) -> None:
-        """Advance through ``batch`` in this and later turns until it is done or found to be large.
+        """As :meth:`walk_now`, in this and later turns until it is true.
 
-        Raises what that raises.
+        A batch whose request is cancelled is walked no further.
         """
+        if self.walk_now(batch):
+            return
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append((batch, done))
-        self._arm()
-        await done
 
-    def _arm(self) -> None:
-        if not self._is_armed:
-            self._is_armed = True
-            asyncio.get_running_loop().call_soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._is_armed = False
-        self.allowance = TURN_WORK
-        left = SLICE_WORK
-        while self._waiting and left > 0:
-            batch, done = self._waiting.popleft()
+        def walk_on() -> None:
             if done.done():
-                continue  # its request was cancelled
+                return  # its request was cancelled
             try:
-                left -= batch.advance(left) + PARTITION_WORK
+                batch.advance(PIECE_WORK)
             except Exception as error:
                 done.set_exception(error)
-                continue
-            if batch.is_done or batch.is_large:
-                done.set_result(None)
             else:
-                self._waiting.append((batch, done))
-        self.allowance -= SLICE_WORK - left
-        if self._waiting:
-            self._arm()
+                if not (batch.is_done or batch.is_large):
+                    self._turns.defer(walk_on, _LANE)
+                    return
+                done.set_result(None)
+            self._turns.spend(steps=1)
+
+        self._turns.defer(walk_on, _LANE)
+        await done

@@ -147,7 +147,7 @@ class BrokerNode:
         self._requests = RequestServer(
             services,
             make_apis(),
-            make_hot_handlers(services),
+            make_hot_handlers(services, runtime.budget),
             runtime.budget,
             self._replicas.hold_until_open,
         )

@@ -8,7 +8,8 @@ time (what is done on the spot) and in steps (what is only started, and done in 
 its own).
 
 Who queues waits in a lane, and the lanes are served in rotation. A thousand commits that wait are one lane,
-so a request of another kind waits for a few of them and not for all. Never touches a socket or a clock.
+so a request of another kind waits for a few of them and not for all. Answers that are ready go first, for
+half of the turn at most. Never touches a socket or a clock.
 """
 
 from __future__ import annotations
@@ -139,21 +140,28 @@ class TurnBudget:
             self._resume()
 
     def _resume(self) -> None:
-        """Answers first, for half of the turn; then one from each lane in rotation, at least one."""
+        """Answers first, for half of the turn at most; then one from each other lane in turn, at least one.
+
+        Answers go on where nobody else waits.
+        """
         while OUTPUT in self._lanes and self._now_us() - self._began_us < self.turn_us // 2:
             self._take(OUTPUT)()
         bulk = 0
-        while self._lanes:
-            lane = next(iter(self._lanes))
-            if lane == BULK and bulk == RESUMED_PER_TURN:
-                if len(self._lanes) == 1:
-                    return
-                self._lanes[lane] = self._lanes.pop(lane)
-                continue
+        while (lane := self._next_lane(bulk)) is not None:
             bulk += lane == BULK
             self._take(lane)()
             if not self.has_room():
                 return
+
+    def _next_lane(self, bulk: int) -> object | None:
+        """Whose turn it is after ``bulk`` connections with bulk data."""
+        last = None
+        for lane in self._lanes:
+            if lane == OUTPUT:
+                last = lane
+            elif lane != BULK or bulk < RESUMED_PER_TURN:
+                return lane
+        return last
 
     def _take(self, lane: object) -> Callable[[], None]:
         """The first who waits in ``lane``, which is the last in the rotation then."""

@@ -18,7 +18,7 @@ from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.partition import Partition
 from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.turns import PARTITION_WORK, ValidationTurns
+from pykraft.broker.turns import ValidationTurns
 from pykraft.broker.validate import ClientBatch, RejectedRecordsError
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -33,6 +33,7 @@ from pykraft.kafka_protocol.produce_fast import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS
+from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +45,12 @@ Results = list[tuple[str | Uuid, list[ProduceResult]]]
 
 
 class ProduceHandler:
-    """Answers Produce; one per broker."""
+    """Answers Produce; one per broker. ``turns`` is the budget of the node's event loop."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: ReplicaManager, turns: Turns) -> None:
         self.replicas = replicas
-        self.turns = ValidationTurns()
+        self.validation = ValidationTurns(turns)
+        self._turns = turns
 
     def handle(
         self,
@@ -77,6 +79,7 @@ class ProduceHandler:
         if not production.run():
             connection.hold()
             replicas.spawn(production.run_in_slices())
+            self._turns.spend(steps=1)
 
 
 class _Asked(NamedTuple):
@@ -92,8 +95,8 @@ class _Asked(NamedTuple):
 class _Production:
     """One request: its batches one after the other, and then the answer.
 
-    What cannot be validated within the turn's allowance is taken up again in later turns. The connection is
-    held meanwhile, so that no later request of a producer overtakes this one.
+    What this turn has no room to validate is taken up again in later turns. The connection is held meanwhile,
+    so that no later request of a producer overtakes this one.
     """
 
     __slots__ = (
@@ -109,7 +112,7 @@ class _Production:
         "_slot",
         "_timeout_ms",
         "_topics",
-        "_turns",
+        "_validation",
     )
 
     def __init__(
@@ -121,7 +124,7 @@ class _Production:
         slot: ResponseSlot,
     ) -> None:
         self._replicas = handler.replicas
-        self._turns = handler.turns
+        self._validation = handler.validation
         self._connection = connection
         self._header = header
         self._slot = slot
@@ -229,25 +232,21 @@ class _Production:
         return partition
 
     def _validate_now(self, batch: ClientBatch) -> bool:
-        """Whether the allowance of this turn is enough."""
-        turns = self._turns
-        if turns.allowance <= 0 or batch.needs_recompression:
-            return False
-        turns.spend(batch.advance(turns.allowance) + (PARTITION_WORK if self._next else 0))
-        if not batch.is_done:
+        """Whether the rest of this turn is enough."""
+        if batch.needs_recompression or not self._validation.walk_now(batch) or batch.is_large:
             return False
         batch.finish()
         return True
 
     async def _validate_in_slices(self, batch: ClientBatch) -> None:
-        await self._turns.walk(batch)
+        await self._validation.walk(batch)
         if not batch.is_large and not batch.needs_recompression:
             batch.finish()
             return
-        async with self._turns.memory:
+        async with self._validation.memory:
             if batch.is_large:
                 await self._replicas.logs.run(batch.unfold)
-                await self._turns.walk(batch)
+                await self._validation.walk(batch)
             await self._replicas.logs.run(batch.finish)
 
     def _keep_rest(self) -> None:

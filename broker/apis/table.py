@@ -29,6 +29,7 @@ from pykraft.broker.services import BrokerServices, ControllerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.turns import Turns
 
 
 async def _never_handled(
@@ -83,9 +84,9 @@ def make_controller_apis() -> tuple[Api[ControllerServices], ...]:
     return (*_CONTROLLER_TABLE, api_versions.make_api(_CONTROLLER_TABLE))
 
 
-def make_hot_handlers(services: BrokerServices) -> Mapping[ApiKey, HotHandler]:
-    """The handlers of Produce and Fetch for one broker."""
+def make_hot_handlers(services: BrokerServices, turns: Turns) -> Mapping[ApiKey, HotHandler]:
+    """The handlers of Produce and Fetch for one broker, within what a turn of the loop allows."""
     return {
-        ApiKey.PRODUCE: produce.ProduceHandler(services.replicas),
+        ApiKey.PRODUCE: produce.ProduceHandler(services.replicas, turns),
         ApiKey.FETCH: fetch.FetchHandler(services.replicas),
     }

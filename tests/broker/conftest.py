@@ -278,7 +278,7 @@ class DataBroker:
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
         self.replicas.set_fetchers(self.fetchers)
         self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT", self)
-        self._hot = {0: ProduceHandler(self.replicas), 1: FetchHandler(self.replicas)}
+        self._hot = {0: ProduceHandler(self.replicas, self.runtime.budget), 1: FetchHandler(self.replicas)}
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:

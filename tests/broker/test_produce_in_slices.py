@@ -3,19 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from pykraft.broker.turns import SLICE_WORK, ValidationTurns
+from pykraft.broker.turns import PIECE_WORK, ValidationTurns
+from pykraft.broker.validate import ClientBatch
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import produce
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
+from pykraft.runtime.turns import TURN_US, TurnBudget
 
-LONG = 5 * SLICE_WORK
-"""Records of a batch that takes several slices, if no two neighbours are alike."""
+WORK_PER_US = 2
+BATCH_US = 20
+PIECE_US = BATCH_US + PIECE_WORK // WORK_PER_US
+LONG = 3 * TURN_US * WORK_PER_US
+"""Records of a batch that takes several turns, if no two neighbours are alike."""
+
+
+class WorkClock:
+    """Time passes only where somebody works; counts it by turns of the loop."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.number = 0
+        self.worked_us: Counter[int] = Counter()
+
+    def work(self, duration_us: int) -> None:
+        self.now_us += duration_us
+        self.worked_us[self.number] += duration_us
+
+    def count_turns(self) -> None:
+        self.number += 1
+        asyncio.get_running_loop().call_soon(self.count_turns)
+
+    @property
+    def longest_us(self) -> int:
+        return max(self.worked_us.values())
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
+    """The clock of every broker's budget. To take up a batch takes time, to walk and to unfold."""
+    clock = WorkClock()
+    advance = ClientBatch.advance
+
+    def timed(batch: ClientBatch, work: int) -> int:
+        done = advance(batch, work)
+        clock.work(BATCH_US + done // WORK_PER_US)
+        return done
+
+    monkeypatch.setattr(ClientBatch, "advance", timed)
+    monkeypatch.setattr("pykraft.runtime.tcp.monotonic_us", lambda: clock.now_us)
+    return clock
 
 
 def long_batch(data_plane: Any, **fields: Any) -> bytes:
@@ -27,7 +69,7 @@ class Gate:
     """Lets long batches be walked when a test says so, and counts them."""
 
     def __init__(self, cluster: Any) -> None:
-        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].turns
+        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].validation
         self.waiting = 0
         self.is_open = asyncio.Event()
         self._walk = self.turns.walk
@@ -210,7 +252,7 @@ def test_compressed_batch_that_unfolds_far_is_unfolded_and_appended_as_it_came(d
                 *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
             )
             assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
-            assert cluster.brokers[1]._hot[0].turns.memory._value == 2
+            assert cluster.brokers[1]._hot[0].validation.memory._value == 2
 
     data_plane.run(body)
 
@@ -229,10 +271,10 @@ def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
             def fail(*_: Any) -> int:
                 raise MemoryError
 
-            monkeypatch.setattr("pykraft.broker.validate.RecordWalk.advance", fail)
-            gate.is_open.set()
-            assert await asyncio.wait_for(client.reader.read(), 10) == b""
-            monkeypatch.undo()
+            with monkeypatch.context() as patched:
+                patched.setattr("pykraft.broker.validate.RecordWalk.advance", fail)
+                gate.is_open.set()
+                assert await asyncio.wait_for(client.reader.read(), 10) == b""
             assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0
 
     data_plane.run(body)
@@ -288,7 +330,8 @@ def test_header_that_lies_about_its_time_is_stored_with_the_truth(data_plane: An
 class Work:
     """A batch that takes so much to walk."""
 
-    def __init__(self, work: int, *, fails: bool = False) -> None:
+    def __init__(self, clock: WorkClock, work: int, *, fails: bool = False) -> None:
+        self._clock = clock
         self.left = work
         self.fails = fails
         self.is_large = False
@@ -302,45 +345,81 @@ class Work:
             raise KafkaError(ErrorCode.INVALID_RECORD, "bad")
         done = min(work, self.left)
         self.left -= done
+        self._clock.work(done // WORK_PER_US)
         return done
 
 
-def test_turn_walks_one_slice_for_all_who_wait_and_each_has_its_turn() -> None:
+def make_budget(clock: WorkClock) -> TurnBudget:
+    """The next turn has begun enough, and turns are counted."""
+    loop = asyncio.get_running_loop()
+    clock.count_turns()
+    budget = TurnBudget(loop.call_soon, lambda: clock.now_us)
+    loop.call_soon(lambda: budget.spend(steps=budget.turn_steps))
+    return budget
+
+
+def test_long_batches_wait_for_each_other_a_piece_at_a_time(clock: WorkClock) -> None:
     async def body() -> None:
-        turns = ValidationTurns()
-        batches = [Work(10 * SLICE_WORK), Work(3 * SLICE_WORK), Work(5), Work(5)]
+        turns = ValidationTurns(make_budget(clock))
+        batches = [Work(clock, work) for work in (40 * PIECE_WORK, 12 * PIECE_WORK, 5, 5)]
         ended: list[int] = []
 
         async def walk(index: int) -> None:
             await turns.walk(batches[index])
             ended.append(index)
 
-        tasks = [asyncio.create_task(walk(index)) for index in range(4)]
-        left = [sum(batch.left for batch in batches)]
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0)
-            left.append(sum(batch.left for batch in batches))
+        await asyncio.gather(*(walk(index) for index in range(4)))
         assert ended == [2, 3, 1, 0]
-        assert max(before - after for before, after in pairwise(left)) <= SLICE_WORK
+        assert clock.longest_us <= TURN_US + PIECE_US
 
     asyncio.run(body())
 
 
-def test_small_batches_that_wait_are_walked_many_a_turn() -> None:
+def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_its_budget(
+    clock: WorkClock,
+) -> None:
     async def body() -> None:
-        turns = ValidationTurns()
-        tasks = [asyncio.create_task(turns.walk(Work(5))) for _ in range(40)]
-        for _ in range(5):
+        budget = make_budget(clock)
+        turns = ValidationTurns(budget)
+        order: list[str] = []
+
+        def commit() -> None:
+            clock.work(1_000)
+            order.append("commit")
+
+        async def walk() -> None:
+            await turns.walk(Work(clock, 10 * PIECE_WORK))
+            order.append("batch")
+
+        for _ in range(100):
+            budget.defer(commit, lane="commits")
+        await asyncio.gather(*(walk() for _ in range(5)))
+        assert 40 < len(order) < 90, "neither waits for all of the other"
+        while budget.waiting:
+            assert not turns.walk_now(Work(clock, 1)), "nobody goes before those who wait"
+            await asyncio.sleep(0)
+        assert order.count("commit") == 100
+        assert clock.longest_us <= TURN_US + 1_000
+
+    asyncio.run(body())
+
+
+def test_small_batches_that_wait_are_walked_many_a_turn(clock: WorkClock) -> None:
+    async def body() -> None:
+        budget = make_budget(clock)
+        turns = ValidationTurns(budget)
+        tasks = [asyncio.create_task(turns.walk(Work(clock, 5))) for _ in range(40)]
+        for _ in range(40 // budget.turn_steps + 3):
             await asyncio.sleep(0)
         assert all(task.done() for task in tasks)
 
     asyncio.run(body())
 
 
-def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting() -> None:
+def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: WorkClock) -> None:
     async def body() -> None:
-        turns = ValidationTurns()
-        works = [Work(5), Work(5, fails=True), Work(5)]
+        turns = ValidationTurns(make_budget(clock))
+        works = [Work(clock, 5), Work(clock, 5, fails=True), Work(clock, 5)]
         first, second, third = (asyncio.create_task(turns.walk(work)) for work in works)
         await asyncio.sleep(0)
         first.cancel()
@@ -352,55 +431,50 @@ def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting() -> No
     asyncio.run(body())
 
 
-def watch_allowance(turns: ValidationTurns) -> list[int]:
-    """What was left of the allowance, each time some of it was spent."""
-    left: list[int] = []
-    spend = turns.spend
-
-    def watched(work: int) -> None:
-        spend(work)
-        left.append(turns.allowance)
-
-    turns.spend = watched  # type: ignore[method-assign]
-    return left
-
-
-def test_turn_does_no_more_on_the_spot_than_its_allowance(data_plane: Any) -> None:
-    """However many small batches arrive at once: beyond the allowance they wait for a later turn."""
+def test_turn_does_no_more_on_the_spot_than_its_budget(data_plane: Any, clock: WorkClock) -> None:
+    """However many batches arrive at once, or however long: beyond it they wait for a later turn."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            gate = Gate(cluster)
-            gate.is_open.set()
-            left = watch_allowance(gate.turns)
+            clock.count_turns()
             client = await cluster.client(1)
             batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
             for _ in range(40):
                 client.send_produce(batch, acks=1)
+            client.send_produce(long_batch(data_plane), acks=1)
             offsets = [
-                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(40)
+                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)
             ]
-            assert offsets == list(range(0, 40_000, 1000))
-            assert gate.waiting and min(left) > -300
+            assert offsets == list(range(0, 41_000, 1000))
+            assert clock.longest_us <= TURN_US + PIECE_US
 
     data_plane.run(body)
 
 
-def test_turn_unfolds_no_more_than_its_allowance(data_plane: Any) -> None:
+@pytest.mark.parametrize("partitions", [1, 40])
+def test_turn_unfolds_no_more_than_its_budget(data_plane: Any, clock: WorkClock, partitions: int) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            left = watch_allowance(cluster.brokers[1]._hot[0].turns)
-            clients = [await cluster.client(1) for _ in range(40)]
-            bomb = data_plane.batch(bytes(2 << 20), compression=Compression.ZSTD)
+            clock.count_turns()
+            bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
+            clients = [await cluster.client(1) for _ in range(40 // partitions)]
             for client in clients:
-                client.send_produce(bomb, acks=1)
+                client.send(produce_request(bomb, partitions), 9, produce.ProduceResponse)
             for client in clients:
-                assert not (await client.receive()).responses[0].partition_responses[0].error_code
-            assert min(left) > -2000
+                for result in (await client.receive()).responses[0].partition_responses:
+                    assert not result.error_code
+            assert clock.longest_us <= TURN_US + PIECE_US
 
     data_plane.run(body)
+
+
+def produce_request(batch: bytes, partitions: int) -> produce.ProduceRequest:
+    data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(partitions)]
+    return produce.ProduceRequest(
+        acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=data)]
+    )
 
 
 def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:
@@ -410,9 +484,7 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> No
             gate = Gate(cluster)
             client = await cluster.client(1)
             batch = data_plane.batch(b"v")
-            data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(1000)]
-            topics = [produce.TopicProduceData(name="t", partition_data=data)]
-            client.send(produce.ProduceRequest(acks=1, topic_data=topics), 9, produce.ProduceResponse)
+            client.send(produce_request(batch, 1000), 9, produce.ProduceResponse)
             await data_plane.until(lambda: gate.waiting)
             assert 0 < cluster.partition(1).log.log_end_offset < 300
             gate.is_open.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykraft.runtime.turns import OUTPUT, TURN_STEPS, TurnBudget
+from pykraft.runtime.turns import BULK, OUTPUT, TURN_STEPS, TurnBudget
 
 
 class Loop:
@@ -99,7 +99,7 @@ def test_tasks_that_are_only_started_are_counted() -> None:
     assert len(started) == 100
 
 
-def test_answers_leave_before_new_requests_are_begun_but_do_not_take_the_whole_turn() -> None:
+def test_answers_leave_before_new_requests_are_begun_and_take_half_of_the_turn_at_most() -> None:
     loop, budget = make_budget()
     order: list[tuple[int, str]] = []
 
@@ -113,8 +113,44 @@ def test_answers_leave_before_new_requests_are_begun_but_do_not_take_the_whole_t
         budget.defer(lambda: work("answer"), lane=OUTPUT)
     loop.turns(budget)
     first = [kind for turn, kind in order if turn == 1]
-    assert first == ["answer"] * 4 + ["request", "answer"] * 2
+    assert first == ["answer"] * 4 + ["request"] * 4
     assert len(order) == 200
+
+
+def test_no_lane_waits_for_more_than_its_share_while_there_is_no_end_of_answers() -> None:
+    loop, budget = make_budget()
+    served: dict[object, list[int]] = {lane: [] for lane in range(12)}
+
+    def answer() -> None:
+        loop.now_us += 500
+        budget.defer(answer, lane=OUTPUT)
+
+    def request(lane: object) -> None:
+        loop.now_us += 500
+        served[lane].append(loop.turn)
+        budget.defer(lambda: request(lane), lane=lane)
+
+    for _ in range(50):
+        budget.defer(answer, lane=OUTPUT)
+    for lane in served:
+        budget.defer(lambda lane=lane: request(lane), lane=lane)  # type: ignore[misc]
+    loop.turns(budget, limit=30)
+    assert all(turns == list(range(turns[0], 31, 3)) for turns in served.values())
+
+
+def test_answers_use_what_nobody_else_wants_of_a_turn() -> None:
+    loop, budget = make_budget()
+    order: list[tuple[int, object]] = []
+
+    def work(lane: object) -> None:
+        loop.now_us += 500
+        order.append((loop.turn, lane))
+
+    for lane in (OUTPUT, BULK):
+        for _ in range(20):
+            budget.defer(lambda lane=lane: work(lane), lane=lane)  # type: ignore[misc]
+    loop.turns(budget)
+    assert [lane for turn, lane in order if turn == 1] == [OUTPUT] * 4 + [BULK] * 2 + [OUTPUT] * 2
 
 
 def test_an_answer_has_time_though_the_turn_has_begun_enough() -> None:
