@@ -76,6 +76,13 @@ class Link(Protocol):
         """The session can take frames again; hand it what is buffered, then read on."""
         ...
 
+    def keep_received(self) -> bool:
+        """While the session receives: whether what it was given stays as it is for who has views of it.
+
+        False where only little was given.
+        """
+        ...
+
 
 class RequestHandler(Protocol):
     """The server's side of a connection. Called on the event loop."""
@@ -84,7 +91,8 @@ class RequestHandler(Protocol):
         """Answer one request through ``slot``, now or later.
 
         ``frame`` is the frame without its size prefix. It is writable, and valid only during this call:
-        whoever keeps data copies it. A :class:`FramingError` closes the connection with one log line.
+        whoever keeps data copies it, or asks :meth:`Connection.keep_frame` where it is much. A
+        :class:`FramingError` closes the connection with one log line.
         """
         ...
 
@@ -221,6 +229,14 @@ class Connection:
             self.stalled = False
             if not self.closed:
                 self._link.receive_more()
+
+    def keep_frame(self) -> bool:
+        """Called by the handler: whether views of the present frame stay valid from now on, uncopied.
+
+        False for frames that the transport has not received into a buffer of their own; those are small.
+        """
+        assert self._receiving, "only the frame that is being handled can be kept"
+        return self._link.keep_received()
 
     def hold(self) -> None:
         """Handle no further frame before :meth:`release`: what was just begun comes before what follows."""

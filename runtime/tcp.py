@@ -2,7 +2,9 @@
 
 Decides where received bytes lie and when a connection may read; never looks at what the bytes mean (a
 :class:`StreamSession` does). Receiving: all quiet connections share one buffer; a connection owns one only
-while a frame is incomplete, and it grows with what has really arrived, never because of an announced size.
+while a frame is incomplete, and it grows with what has really arrived, never because of an announced size
+(:mod:`~pykraft.runtime.receive_buffer`). What is received is copied once at most, out of the shared buffer; a
+session that keeps a large frame is given the buffer that it lies in.
 Sending: an own queue over a duplicated socket (the transport's own buffer would copy), or over the transport
 where there is no socket to duplicate (TLS, simulation).
 """
@@ -20,6 +22,7 @@ from typing import Protocol, cast
 from pykraft.runtime.clock import monotonic_us
 from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.receive_buffer import ReceiveBuffer
 from pykraft.runtime.streams import (
     CALLBACK_BYTES,
     SCRATCH_BYTES,
@@ -176,6 +179,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_corked",
         "_end",
         "_factory",
+        "_is_kept",
         "_on_lost",
         "_output",
         "_paused",
@@ -201,7 +205,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._factory = factory
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._buffer: memoryview | None = None
+        self._buffer: ReceiveBuffer | None = None
+        self._is_kept = False  # the session has views of the buffer that stay
         self._start = 0
         self._end = 0
         self._trusted = 0  # bytes this peer has shown to send at once
@@ -258,7 +263,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         buffer = self._buffer
         if buffer is None:
             return self._runtime.shared
-        return buffer[self._end : self._end + CALLBACK_BYTES]
+        if self._end == len(buffer):
+            self._grow(buffer)
+        return buffer.view[self._end : self._end + CALLBACK_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         runtime = self._runtime
@@ -309,6 +316,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         """The stalled session can go on."""
         self._unpause(_STALLED)
 
+    def keep_received(self) -> bool:
+        """While the session receives: whether what it was given stays as it is for who has views of it.
+
+        False if it lies in the buffer that all share, which is at most ``SHARED_BUFFER_BYTES``.
+        """
+        self._is_kept = self._buffer is not None
+        return self._is_kept
+
     def close(self) -> None:
         """End the connection now; unsent output is dropped."""
         if not self.closed:
@@ -332,7 +347,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if left < session.need_bytes:
             self._keep(left, session.need_bytes)
             return
-        buffer = self._runtime.shared if self._buffer is None else self._buffer
+        buffer = self._runtime.shared if self._buffer is None else self._buffer.view
         self._corked = True
         try:
             consumed = session.receive(buffer[self._start : self._end])
@@ -344,7 +359,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         left -= consumed
         if consumed > self._trusted:
             self._trusted = consumed
-        if left:
+        if self._is_kept:
+            self._give_away(left, session.need_bytes)
+        elif left:
             self._keep(left, session.need_bytes)
         else:
             self._rewind()
@@ -365,24 +382,51 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._drop_buffer()
 
     def _keep(self, left: int, need: int) -> None:
-        """Make room behind an incomplete frame (or frames whose turn has not come)."""
+        """Make room behind an incomplete frame (or frames whose turn has not come).
+
+        What is moved has come with one callback: the frame before it was handled as soon as it was there.
+        """
         buffer = self._buffer
-        if buffer is not None:
-            if self._end < len(buffer) and self._start + need <= len(buffer):
-                return
-            if left + 1 <= len(buffer) and need <= len(buffer):
-                buffer[:left] = buffer[self._start : self._end]
+        if buffer is None:
+            self._move(self._runtime.shared, left, need)
+        elif self._start and need and (self._end == len(buffer) or self._start + need > len(buffer)):
+            if max(need, left + 1) > len(buffer):
+                self._move(buffer.view, left, need)
+            else:
+                buffer.view[:left] = buffer.view[self._start : self._end]
                 self._start, self._end = 0, left
-                return
-        source = self._runtime.shared if buffer is None else buffer
-        wanted = max(need, SHARED_BUFFER_BYTES if self._trusted >= SHARED_BUFFER_BYTES else 0, left + 1)
-        capacity = min(wanted, max(MIN_OWN_BUFFER_BYTES, 2 * left, self._trusted))
-        replacement = memoryview(bytearray(max(capacity, left + 1)))
-        replacement[:left] = source[self._start : self._end]
+
+    def _give_away(self, left: int, need: int) -> None:
+        """Leave the buffer to the views that the session has of it."""
+        self._is_kept = False
+        assert self._buffer is not None
+        if left:
+            self._move(self._buffer.view, left, need)
+        else:
+            self._drop_buffer()
+            self._start = self._end = 0
+
+    def _move(self, source: memoryview, left: int, need: int) -> None:
+        """Into a new buffer."""
+        replacement = ReceiveBuffer(self._wanted(left, need))
+        replacement.view[:left] = source[self._start : self._end]
         self._drop_buffer()
         self._buffer = replacement
         self._runtime.retained_bytes += len(replacement)
         self._start, self._end = 0, left
+
+    def _grow(self, buffer: ReceiveBuffer) -> None:
+        """In the loop's next read, and not before: until then the loop has a view of the buffer."""
+        assert self.session is not None
+        old = len(buffer)
+        buffer.grow(self._start + self._wanted(self._end - self._start, self.session.need_bytes))
+        self._runtime.retained_bytes += len(buffer) - old
+
+    def _wanted(self, left: int, need: int) -> int:
+        """The size of a buffer for a frame of ``need`` bytes of which ``left`` have come."""
+        usual = SHARED_BUFFER_BYTES if self._trusted >= SHARED_BUFFER_BYTES else 0
+        capacity = min(max(need, usual), max(MIN_OWN_BUFFER_BYTES, 2 * left, self._trusted))
+        return max(capacity, left + 1)
 
     def _drop_buffer(self) -> None:
         if self._buffer is not None:

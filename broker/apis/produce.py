@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
+_COPIED_BYTES = 256 << 10
+"""What is kept of a request is copied up to here; beyond, the request stays where it was received."""
+
 _NONE = int(ErrorCode.NONE)
 
 Results = list[tuple[str | Uuid, list[ProduceResult]]]
@@ -102,6 +105,7 @@ class _Production:
     __slots__ = (
         "_acks",
         "_asked",
+        "_begun",
         "_connection",
         "_failed",
         "_header",
@@ -136,6 +140,7 @@ class _Production:
         self._topics: Results = []
         self._asked: list[_Asked] = []
         self._next = 0
+        self._begun: ClientBatch | None = None
         for name, topic_id, partitions in request.topics:
             results: list[ProduceResult] = []
             key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
@@ -157,7 +162,7 @@ class _Production:
                         raise refusal
                     batch = self._begin(one)
                     if not self._validate_now(batch):
-                        self._keep_rest()
+                        self._keep_rest(batch)
                         return False
                     self._append(one, batch)
                 except KafkaError as error:
@@ -185,7 +190,7 @@ class _Production:
 
     async def _append_in_slices(self, one: _Asked) -> None:
         try:
-            batch = self._begin(one)
+            batch, self._begun = self._begun or self._begin(one), None
             await self._validate_in_slices(batch)
             refusal = self._refusal()
             if refusal is not None:
@@ -249,11 +254,19 @@ class _Production:
                 await self._validation.walk(batch)
             await self._replicas.logs.run(batch.finish)
 
-    def _keep_rest(self) -> None:
-        """The frame lives no longer than the call that handles it."""
+    def _keep_rest(self, begun: ClientBatch) -> None:
+        """The frame lives no longer than the call that handles it, unless its connection gives it away.
+
+        ``begun``, the first batch of the rest, is begun anew where its bytes are copied: they are few.
+        """
+        rest = self._asked[self._next :]
+        size_bytes = sum(len(one.records) for one in rest if one.records is not None)
+        if size_bytes > _COPIED_BYTES and self._connection.keep_frame():
+            self._asked, self._begun = rest, begun
+            return
         self._asked = [
             one._replace(records=None if one.records is None else memoryview(bytearray(one.records)))
-            for one in self._asked[self._next :]
+            for one in rest
         ]
 
     # -- appending and answering -------------------------------------------------------------------------

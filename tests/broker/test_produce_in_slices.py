@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -475,6 +476,39 @@ def produce_request(batch: bytes, partitions: int) -> produce.ProduceRequest:
     return produce.ProduceRequest(
         acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=data)]
     )
+
+
+def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> None:
+    size_bytes = 16 << 20
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
+            gate = Gate(cluster)
+            gate.is_open.set()
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(bytes(size_bytes)), acks=1)
+            batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
+            gate.is_open.clear()
+            tracemalloc.start()
+            try:
+                client.send_produce(batch, acks=1)
+                await data_plane.until(lambda: gate.waiting)
+                client.send_produce(data_plane.batch(b"after"), acks=1)
+                await data_plane.until(lambda: not client.writer.transport.get_write_buffer_size())
+                taken = tracemalloc.take_snapshot()
+            finally:
+                tracemalloc.stop()
+            gate.is_open.set()
+            offsets = [
+                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)
+            ]
+            assert offsets == [1, 2 + LONG]
+            places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
+            copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
+            assert copied < size_bytes // 8
+
+    data_plane.run(body)
 
 
 def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:

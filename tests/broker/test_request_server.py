@@ -41,6 +41,9 @@ class _Link:
 
     def receive_more(self) -> None: ...
 
+    def keep_received(self) -> bool:
+        return False
+
 
 async def _heartbeat(services: object, context: object, request: Any, version: int) -> HeartbeatResponse:
     if request.group_id == "refused":

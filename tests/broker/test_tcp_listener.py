@@ -7,18 +7,20 @@ import contextlib
 import errno
 import gc
 import logging
+import mmap
 import socket
 import struct
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from typing import Self
 
 import pytest
 import uvloop
 
 from pykraft.broker.listener import KafkaListener, ListenerLimits
-from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.file_budget import FileBudget
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.tcp import SHARED_BUFFER_BYTES, StreamRuntime
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -57,7 +59,7 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def serving(
-    handler: Echo, limits: ListenerLimits | None = None, files: FileBudget | None = None
+    handler: RequestHandler, limits: ListenerLimits | None = None, files: FileBudget | None = None
 ) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
     runtime = StreamRuntime(asyncio.get_running_loop(), files=files)
     listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler, limits)
@@ -285,6 +287,70 @@ def test_half_open_connections_hold_no_memory_for_what_they_announce() -> None:
             await until(lambda: runtime.retained_bytes == 0)
 
     run(asyncio.new_event_loop, body)
+
+
+class Keeper:
+    """Keeps all frames, without a copy where it may."""
+
+    def __init__(self) -> None:
+        self.kept: list[memoryview | bytes] = []
+
+    def handle_frame(self, connection: Connection, data: memoryview, slot: ResponseSlot) -> None:
+        self.kept.append(data if connection.keep_frame() else bytes(data))
+        slot.complete([b"ok"])
+
+
+@LOOPS
+def test_frames_that_are_kept_stay_as_they_are(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def body() -> None:
+        keeper = Keeper()
+        async with serving(keeper) as (listener, runtime):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            sizes = (5, 300_000, 3, 5_000_000, 4_000_000, 70, 1_000_000, 2)
+            bodies = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
+            for sent in bodies:
+                writer.write(frame(sent))
+            for _ in bodies:
+                assert await read_frame(reader) == b"ok"
+            assert [bytes(kept) for kept in keeper.kept] == bodies
+            large = [kept for kept in keeper.kept if len(kept) > SHARED_BUFFER_BYTES]
+            assert [type(kept) for kept in large] == [memoryview] * 4
+            assert runtime.retained_bytes < 4_000_000, "what was given away is not counted"
+            writer.close()
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_large_frame_is_received_without_being_copied_while_it_grows(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    class Counted(mmap.mmap):
+        def __new__(cls, fileno: int, length: int, flags: int) -> Self:
+            made.append(length)
+            return super().__new__(cls, fileno, length, flags=flags)
+
+    monkeypatch.setattr("mmap.mmap", Counted)
+    size = 40 << 20
+
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, runtime):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            sent = frame(b"x" * size)
+            writer.write(sent[: 3 << 20])
+            await until(lambda: runtime.retained_bytes >= 3 << 20)
+            assert runtime.retained_bytes <= 6 << 20, "not what was announced"
+            writer.write(sent[3 << 20 :])
+            assert await read_frame(reader) == b"ok"
+            assert echo.bytes == size
+            assert runtime.retained_bytes == size + 4
+            assert len(made) == 1 and made[0] <= 2 << 20
+            writer.close()
+
+    run(new_loop, body)
 
 
 def test_silent_connections_are_closed_and_busy_ones_kept() -> None:

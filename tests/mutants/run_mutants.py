@@ -135,6 +135,7 @@ SUITES = {
     "records": by_tests(
         "broker/test_client_batches.py",
         "broker/test_produce_in_slices.py",
+        "broker/test_tcp_listener.py",
         "kafka_protocol/test_record_walk.py",
         tried="not damaged_body",
         without_a_bug="batch",
