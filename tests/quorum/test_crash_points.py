@@ -64,7 +64,7 @@ class FailingDisk(MemoryDisk):
         if operation not in ("read", "list", "usage"):
             self.operations += 1
             if self.operations > self.last:
-                raise MachineGoneError(errno.EIO, "the machine is gone")
+                raise MachineGoneError(errno.ENODEV, "the machine is gone")
         return super().enter(operation, path, target)
 
 
