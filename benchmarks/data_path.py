@@ -6,6 +6,7 @@ never by MB/s alone: wall-clock figures on a shared machine move by a factor of 
 has never touched is slow on virtual machines, so the page cache is touched first.
 
     python benchmarks/data_path.py [--quick] [--directory DIR] [--property NAME=VALUE]...
+    python benchmarks/data_path.py --broker ID:PORT:PID    # one that runs already, such as Apache Kafka
 """
 
 from __future__ import annotations
@@ -79,16 +80,18 @@ class Node:
 
     node_id: int
     port: int
-    process: subprocess.Popen[bytes]
+    pid: int
+    process: subprocess.Popen[bytes] | None = None
+    """None if it was started by somebody else, who will also stop it."""
 
     def cpu_s(self) -> tuple[float, float]:
         """(in user mode, in the kernel) since it started."""
-        with open(f"/proc/{self.process.pid}/stat") as file:
+        with open(f"/proc/{self.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
     def rss_mib(self) -> float:
-        with open(f"/proc/{self.process.pid}/statm") as file:
+        with open(f"/proc/{self.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
@@ -126,7 +129,7 @@ def start_cluster(directory: str, count: int, more_properties: list[str]) -> lis
             process = subprocess.Popen(
                 [*command, "server", "start", properties], stdout=log, stderr=subprocess.STDOUT
             )
-        nodes.append(Node(n + 1, ports[n], process))
+        nodes.append(Node(n + 1, ports[n], process.pid, process))
     for node in nodes:
         wait_for(lambda node=node: can_connect(node.port), f"node {node.node_id}")  # type: ignore[misc]
     return nodes
@@ -149,14 +152,15 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) ->
 
 
 def stop_cluster(nodes: list[Node]) -> None:
-    for node in nodes:
-        node.process.terminate()
-    for node in nodes:
+    processes = [node.process for node in nodes if node.process is not None]
+    for process in processes:
+        process.terminate()
+    for process in processes:
         try:
-            node.process.wait(20)
+            process.wait(20)
         except subprocess.TimeoutExpired:
-            node.process.kill()
-            node.process.wait()
+            process.kill()
+            process.wait()
 
 
 def create_topic(nodes: list[Node], name: str, partitions: int, replication_factor: int) -> list[int]:
@@ -415,6 +419,14 @@ def report(label: str, cost: Cost, size_bytes: int, raw_rate: float) -> None:
     )
 
 
+def measure_broker(node: Node, total_bytes: int, raw_rate: float, is_quick: bool) -> None:
+    print("one broker:")
+    measure_single(node, total_bytes, raw_rate)
+    measure_requests(node, 20_000 if is_quick else 200_000)
+    measure_beside_bulk(node, 1 if is_quick else 4)
+    print(f"  memory of the broker         {node.rss_mib():8.0f} MiB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -422,6 +434,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the load: shows the shape only")
     parser.add_argument("--directory", help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--property", action="append", default=[], help="for every node: NAME=VALUE")
+    parser.add_argument("--broker", help="measure only this broker of this machine: ID:PORT:PID")
     options = parser.parse_args()
     total = 200 * MIB if options.quick else 2000 * MIB
     directory = tempfile.mkdtemp(prefix="pykraft-bench-", dir=options.directory)
@@ -430,12 +443,11 @@ def main() -> None:
         touch_page_cache(directory, 2 * total)
         rate = raw_socket_rate(5 * total)
         print(f"raw socket, 1 MiB at a time: {rate * 1000:,.0f} MB/s")
+        if options.broker:
+            measure_broker(Node(*map(int, options.broker.split(":"))), total, rate, options.quick)
+            return
         nodes = start_cluster(f"{directory}/one", 1, options.property)
-        print("one broker:")
-        measure_single(nodes[0], total, rate)
-        measure_requests(nodes[0], 20_000 if options.quick else 200_000)
-        measure_beside_bulk(nodes[0], 1 if options.quick else 4)
-        print(f"  memory of the broker         {nodes[0].rss_mib():8.0f} MiB")
+        measure_broker(nodes[0], total, rate, options.quick)
         stop_cluster(nodes)
         nodes = start_cluster(f"{directory}/three", 3, options.property)
         print("three brokers:")
