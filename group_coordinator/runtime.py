@@ -181,10 +181,7 @@ class CoordinatorRuntime:
         for start in range(0, len(records), _LOAD_SLICE_RECORDS):
             async with self._load_slice:  # many partitions may come at once
                 shard.load(records[start : start + _LOAD_SLICE_RECORDS])
-                self._grown_records += _LOAD_SLICE_RECORDS
-                if self._grown_records >= _GROWTH_RECORDS:
-                    self._grown_records = 0
-                    self._on_growth()
+                self._grow(_LOAD_SLICE_RECORDS)
                 await asyncio.sleep(0)
 
     # ---- events of the broker
@@ -292,11 +289,22 @@ class CoordinatorRuntime:
 
     def _apply(self, hosted: HostedShard, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
         now_ms = self._clock.monotonic_ms()
-        outcome = hosted.shard.apply(decide, wall_ms=self._clock.wall_ms(), now_ms=now_ms)
-        deadline_ms = hosted.shard.deadlines.next_deadline_ms()
+        shard = hosted.shard
+        end_offset = shard.end_offset
+        outcome = shard.apply(decide, wall_ms=self._clock.wall_ms(), now_ms=now_ms)
+        self._grow(shard.end_offset - end_offset)
+        deadline_ms = shard.deadlines.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
         return outcome
+
+    def _grow(self, records: int) -> None:
+        """So many records came into the state, whether they are more than before or in place of older ones:
+        both are new to the garbage collector."""
+        self._grown_records += records
+        if self._grown_records >= _GROWTH_RECORDS:
+            self._grown_records = 0
+            self._on_growth()
 
     def _park(self, hosted: HostedShard, key: Parked) -> asyncio.Future[object]:
         """Wait under ``key``. An older request of the same member has been given up by its client."""

@@ -91,7 +91,7 @@ class GroupCoordinatorService:
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """``on_growth`` is called now and then while much is loaded that will stay."""
+        """``on_growth`` is called now and then while much comes into the state that will stay."""
         self.config = config
         self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth, turns)
         self._clock = clock

@@ -85,6 +85,11 @@ class Shard:
         return self._timeline.current
 
     @property
+    def end_offset(self) -> int:
+        """Behind the newest record of :attr:`state` (exclusive)."""
+        return self._pending_offset
+
+    @property
     def committed(self) -> ShardState:
         """The newest state that any later coordinator starts from or goes beyond."""
         self.advance(self._known_high_watermark())

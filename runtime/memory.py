@@ -10,7 +10,9 @@ def keep_out_of_collection() -> None:
 
     A million partitions make a full collection stop the process for a fifth of a second, and find nothing:
     an image holds no cycles and is freed by its reference counts all the same. Called often, this takes
-    milliseconds: only what came since the last call is looked at. No garbage is kept for good.
+    milliseconds: only what came since the last call is looked at. Garbage is not kept, but what is alive now
+    and becomes garbage in a cycle later is: what comes and goes, such as a connection, breaks its cycles when
+    it ends.
     """
     gc.collect()
     gc.freeze()

@@ -242,10 +242,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._sink.close()
             self._sink = None
         self._drop_buffer()
-        if self.session is not None:
-            self.session.connection_lost()
+        session, self.session = self.session, None
+        if session is not None:
+            session.connection_lost()
         if self._on_lost is not None:
             self._on_lost(self)
+        # No cycles are left: what the garbage collector was told to overlook would never be freed by it.
+        self._transport = None
 
     def eof_received(self) -> bool:
         return False

@@ -11,6 +11,7 @@ import mmap
 import socket
 import struct
 import tracemalloc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Self
 
@@ -488,3 +489,30 @@ def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
             writer.close()
 
     run(new_loop, body)
+
+
+@LOOPS
+def test_connection_that_ended_is_freed_without_the_garbage_collector(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Which is told to overlook whatever is alive while the broker's state grows."""
+
+    async def main() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            with socket.create_connection(("127.0.0.1", listener.port)) as client:
+                client.sendall(frame(b"w"))
+                await until(lambda: len(echo.held) == 1)
+            connection = echo.connections.pop()
+            connection.state = Echo()
+            state = weakref.ref(connection.state)
+            del connection
+            await until(lambda: echo.abandoned == [b"w"])
+            echo.held.clear()
+            await until(lambda: state() is None)
+
+    gc.disable()
+    try:
+        run(new_loop, main)
+    finally:
+        gc.enable()

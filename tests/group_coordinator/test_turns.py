@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,13 +34,13 @@ MANY = 500
 class World:
     """A coordinator that shares its loop with a counter of turns."""
 
-    def __init__(self, tools: SimpleNamespace) -> None:
+    def __init__(self, tools: SimpleNamespace, on_growth: Callable[[], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.turn = 0
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.budget = TurnBudget(loop.call_soon, lambda: 0)
         self.service = GroupCoordinatorService(
-            CONFIG, self.writer, self.clock, tools.random(1), turns=self.budget
+            CONFIG, self.writer, self.clock, tools.random(1), on_growth=on_growth, turns=self.budget
         )
         image = tools.make_image({"t": 4})
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
@@ -161,3 +162,19 @@ def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
         await w.stop()
 
     asyncio.run(main())
+
+
+def test_growth_is_told_while_members_commit(tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the garbage collector looks through a million offsets at a time of its own choice."""
+    monkeypatch.setattr(runtime, "_GROWTH_RECORDS", 10)
+    grown: list[int] = []
+
+    async def main() -> None:
+        w = World(tools, on_growth=lambda: grown.append(len(w.writer.logs[0])))
+        await w.lead()
+        for n in range(25):
+            await w.commit(f"group-{n % 3}", [])
+        await w.stop()
+
+    asyncio.run(main())
+    assert grown == [10, 20]
