@@ -69,7 +69,7 @@ class LostReplicas:
 
     def report(self) -> None:
         """See to it that the controller is told of all that it has not been told of."""
-        if not self._is_reporting and self._unreported():
+        if not self._is_reporting and self._reportable():
             self._is_reporting = True
             self._spawn(self._report_all())
 
@@ -87,10 +87,16 @@ class LostReplicas:
                 found[name, index] = LostReplica(topic.id, index, topic.partitions[index].leader_epoch)
         return found
 
+    def _reportable(self) -> dict[TopicPartition, LostReplica]:
+        """Those whose directories are set aside, durably. Where that fails the node ends, and its next start
+        finds the logs where they were: the controller must not have given them up.
+        """
+        return {key: lost for key, lost in self._unreported().items() if self._logs.offline[key].is_set_aside}
+
     async def _report_all(self) -> None:
         retry_ms = RETRY_MS
-        while unreported := self._unreported():
-            some = dict(list(unreported.items())[:REPORTED_AT_ONCE])
+        while reportable := self._reportable():
+            some = dict(list(reportable.items())[:REPORTED_AT_ONCE])
             if await self._report_some(some):
                 retry_ms = RETRY_MS
             else:

@@ -251,6 +251,30 @@ def test_report_is_repeated_as_of_the_newest_leader_epoch(data_plane: Any) -> No
     data_plane.run(body)
 
 
+def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_plane: Any) -> None:
+    """On a device that is gone it never is: the node ends, and its logs count as they did."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await cluster.create(1, 2, topic="u")
+            broker, controller = cluster.brokers[2], cluster.controller
+            controller.silent = True
+            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            await data_plane.until(lambda: controller.reports)
+            broker.logs._flushing.add(("u", 0))  # it takes long
+            broker.replicas.storage_failed(broker.replicas.find("u", 0), FileNotFoundError("planted"))
+            controller.silent = False
+            await data_plane.until(lambda: (2, "t") in controller.lost)
+            told, is_settled = list(controller.lost), broker.replicas.is_settled
+            broker.logs._flushing.discard(("u", 0))
+            assert told == [(2, "t")] and not is_settled
+            await data_plane.until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
+            assert controller.lost == [(2, "t"), (2, "u")]
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize(
     "case",
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
