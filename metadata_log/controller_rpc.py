@@ -180,7 +180,11 @@ async def _report_lost_replicas(
     driver: ControllerDriver, message: pb.ReportLostReplicasRequest
 ) -> pb.ReportLostReplicasResponse:
     lost = tuple(
-        r.LostReplica(_uuid(item.topic_id, "a topic id"), item.index, item.leader_epoch)
+        r.LostReplica(
+            _uuid(item.topic_id, "a topic id"),
+            item.index,
+            item.leader_epoch if item.HasField("leader_epoch") else None,
+        )
         for item in message.partitions
     )
     response = await driver.report_lost_replicas(

@@ -63,6 +63,9 @@ def _check(image: MetadataImage, broker_id: int, lost: LostReplica) -> ErrorCode
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if broker_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if lost.leader_epoch is None:
+        # Better a late copy than that what an earlier version has lost goes on leading until its upgrade.
+        return ErrorCode.NONE
     if lost.leader_epoch > partition.leader_epoch:
         # The broker has seen what this controller has not: a newer controller must be at work.
         return ErrorCode.NOT_CONTROLLER

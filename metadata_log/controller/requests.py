@@ -117,11 +117,13 @@ class AlterPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class LostReplica:
-    """A replica without its log. ``leader_epoch``: of the partition when the broker sent this report."""
+    """A replica without its log. ``leader_epoch``: of the partition when the broker sent this report;
+    None from one of an earlier version, which does not say.
+    """
 
     topic_id: Uuid
     index: int
-    leader_epoch: int
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -678,7 +678,7 @@ def test_every_call_travels_in_protobuf() -> None:
         result = altered.topics[0].partitions[0]
         assert (result.index, result.error_code, list(result.isr), result.leader) == (1, 0, [1], 1)
 
-        async def report(leader_epoch: int) -> pb.LostReplicaResult:
+        async def report(leader_epoch: int | None) -> pb.LostReplicaResult:
             lost = pb.LostReplica(topic_id=topic_id, index=1, leader_epoch=leader_epoch)
             told = pb.ReportLostReplicasRequest(broker_id=1, broker_epoch=epoch, partitions=[lost])
             answer = await call("ReportLostReplicas", told, pb.ReportLostReplicasResponse)
@@ -688,6 +688,7 @@ def test_every_call_travels_in_protobuf() -> None:
         assert (first.index, first.error_code) == (1, 0)
         assert (copy.error_code, second.error_code) == (ErrorCode.FENCED_LEADER_EPOCH, 0)
         assert second.partition_epoch == first.partition_epoch + 1
+        assert (await report(None)).error_code == 0, "a broker of an earlier version says no epoch"
 
         ids = pb.AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
         block = await call("AllocateProducerIds", ids, pb.AllocateProducerIdsResponse)
