@@ -175,7 +175,7 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
         # has none, and fetches its log again.)
         raise ConfigError(
             f"{config.metadata_log_dir} is formatted, but its metadata log is gone: {metadata_log} is missing"
-            " or empty; restore it, or empty the whole directory, format it anew, and make it a voter in"
-            " place of the old one"
+            " or empty; restore it, or remove it and the meta.properties beside it (partitions may stand"
+            " there, too), format with --ignore-formatted, and make it a voter in place of the old one"
         )
     return NodeIdentity(cluster_id, directory_ids)

@@ -140,7 +140,8 @@ class QuorumStorage:
                 raise QuorumStateError(
                     f"{log.directory} is empty, and not as formatting leaves it: {self.mark.path} is missing."
                     " What this voter acknowledged and whom it voted for is forgotten. Restore it from a"
-                    " copy, or format the metadata directory anew and make it a voter in place of the old one"
+                    " copy, or remove it and the meta.properties beside it, format with --ignore-formatted,"
+                    " and make it a voter in place of the old one"
                 )
         if latest is not None and not self._leads_up_to(latest):
             log.truncate_fully_and_start_at(latest.end_offset, now_ms=self._clock.wall_ms())

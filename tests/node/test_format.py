@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
@@ -19,7 +20,10 @@ from pykraft.node.format import (
 )
 from pykraft.quorum.bootstrap import read_bootstrap_voters
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
+from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from pykraft.quorum.storage import QuorumStorage
 from pykraft.quorum.voters import VoterSet
+from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.properties import ConfigError
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -124,6 +128,29 @@ def test_a_controller_whose_metadata_log_is_gone_does_not_start_as_a_new_one() -
     disk.remove_tree("/a/__cluster_metadata-0")
     with pytest.raises(ConfigError, match="its metadata log is gone: /a/__cluster_metadata-0 is missing"):
         check_directories(disk, config)
+
+
+def test_a_metadata_log_that_is_gone_is_formatted_anew_beside_the_partitions() -> None:
+    """As the refusals say. What a refused start has made must go, too: such a log gets no mark."""
+    disk = MemoryDisk()
+    config = _config(log_dirs="/a", voters="1@localhost:9093")
+    _format(disk, config)
+    disk.make_dirs("/a/t-0")
+    disk.write_atomic(f"/a/t-0/{0:020}.log", b"records")
+    directory = "/a/__cluster_metadata-0"
+    disk.remove(f"{directory}/flushed-offset")
+    log = Log.open(disk, directory, LogConfig(), now_ms=0)
+    storage = QuorumStorage(log, QuorumStateStore(disk, directory), SystemClock())
+    with pytest.raises(QuorumStateError, match=r"remove it and the meta\.properties beside it, format with"):
+        storage.recover()
+    disk.remove_tree(directory)
+    with pytest.raises(ConfigError, match=r"remove it and the meta\.properties beside it"):
+        check_directories(disk, config)
+    disk.remove("/a/meta.properties")
+    _format(disk, config, ignore_formatted=True)
+    check_directories(disk, config)
+    assert FlushedMarkFile(disk, directory).read() == FlushedMark(0)
+    assert disk.read(f"/a/t-0/{0:020}.log") == b"records"
 
 
 def test_a_broker_whose_metadata_log_is_gone_starts() -> None:
