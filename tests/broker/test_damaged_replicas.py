@@ -354,6 +354,7 @@ def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None
             cluster.disks[1].make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
             with pytest.raises(asyncio.IncompleteReadError):
                 await client.fetch(0)
+            await data_plane.until(lambda: cluster.controller.lost)  # what was not sent is read again first
             await data_plane.until(lambda: in_sync(cluster, 1, 2))
             assert cluster.controller.lost == [(1, "t")] and cluster.controller.partition().leader == 2
             assert await read_all(cluster, data_plane, 2) == [large, b"w"]
