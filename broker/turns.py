@@ -9,6 +9,7 @@ long. Knows nothing of batches.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from pykraft.runtime.turns import Turns
@@ -64,20 +65,28 @@ class ValidationTurns:
         if self.walk_now(batch):
             return
         done = asyncio.get_running_loop().create_future()
+        self._turns.defer(partial(self._walk_on, batch, done), _LANE)
+        try:
+            await done
+        finally:
+            del done  # see _walk_on
 
-        def walk_on() -> None:
-            if done.done():
-                return  # its request was cancelled
-            try:
-                batch.advance(PIECE_WORK)
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                if not (batch.is_done or batch.is_large):
-                    self._turns.defer(walk_on, _LANE)
-                    return
-                done.set_result(None)
-            self._turns.spend(steps=1)
+    def _walk_on(self, batch: Walkable, done: asyncio.Future[None]) -> None:
+        """One piece.
 
-        self._turns.defer(walk_on, _LANE)
-        await done
+        An error has a traceback, which has this call: with ``done``, which has the error, it would keep the
+        batch in memory until the garbage collector comes by.
+        """
+        if done.done():
+            return  # its request was cancelled
+        try:
+            batch.advance(PIECE_WORK)
+        except Exception as error:
+            done.set_exception(error)
+            del done
+        else:
+            if not (batch.is_done or batch.is_large):
+                self._turns.defer(partial(self._walk_on, batch, done), _LANE)
+                return
+            done.set_result(None)
+        self._turns.spend(steps=1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import mmap
 import tracemalloc
+import weakref
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -509,6 +512,41 @@ def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> 
             assert copied < size_bytes // 8
 
     data_plane.run(body)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_memory_of_a_long_request_is_free_once_it_is_answered(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    """By the count of its references: what only a full collection finds may be a gigabyte by then."""
+    buffers: list[weakref.ref[mmap.mmap]] = []
+
+    class Watched(mmap.mmap):
+        def __new__(cls, fileno: int, length: int, flags: int) -> Self:
+            buffer = super().__new__(cls, fileno, length, flags=flags)
+            buffers.append(weakref.ref(buffer))
+            return buffer
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            size_bytes = 4 << 20
+            await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
+            client = await cluster.client(1)
+            data = bytearray(data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes)))
+            if is_damaged:
+                data[-1] = 0x7F
+                data[17:21] = _crc(data)
+            result = await client.produce(bytes(data), acks=1)
+            assert result.error_code == (ErrorCode.INVALID_RECORD if is_damaged else ErrorCode.NONE)
+            await client.produce(data_plane.batch(b"after"), acks=1)
+            assert buffers and not [buffer for buffer in buffers if buffer() is not None]
+
+    monkeypatch.setattr("mmap.mmap", Watched)
+    gc.disable()
+    try:
+        data_plane.run(body)
+    finally:
+        gc.enable()
 
 
 def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:
