@@ -35,8 +35,8 @@ class ReceiveBuffer:
             try:
                 self._mapping.resize(size_bytes)
                 return
-            except (BufferError, SystemError):
-                pass  # somebody still has a view of it, or this system cannot extend mappings
+            except (BufferError, SystemError, OSError):
+                pass  # somebody still has a view of it, or mappings cannot be extended here
             finally:
                 self.view = memoryview(self._mapping)
         grown = ReceiveBuffer(size_bytes)

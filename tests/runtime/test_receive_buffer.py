@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 
 import pytest
@@ -36,10 +37,16 @@ def test_views_of_before_stay_valid_and_see_nothing_of_what_comes_after(before: 
     assert view == b"a" * 10
 
 
-def test_mapping_that_the_system_cannot_extend_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [SystemError("mmap: resizing not available--no mremap()"), OSError(errno.EPERM, "not in this sandbox")],
+)
+def test_mapping_that_the_system_cannot_extend_is_copied(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     class Fixed(mmap.mmap):
         def resize(self, newsize: int) -> None:
-            raise SystemError("mmap: resizing not available--no mremap()")
+            raise error
 
     monkeypatch.setattr("mmap.mmap", Fixed)
     buffer = ReceiveBuffer(MAPPED_BYTES)
