@@ -146,6 +146,8 @@ class TurnBudget:
         """
         while OUTPUT in self._lanes and self._now_us() - self._began_us < self.turn_us // 2:
             self._take(OUTPUT)()
+        # An answer that took longer, with a slow disk, did so at its own cost: who is resumed asks for room.
+        self._began_us = max(self._began_us, self._now_us() - self.turn_us // 2)
         bulk = 0
         while (lane := self._next_lane(bulk)) is not None:
             bulk += lane == BULK

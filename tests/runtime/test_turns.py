@@ -138,6 +138,28 @@ def test_no_lane_waits_for_more_than_its_share_while_there_is_no_end_of_answers(
     assert all(turns == list(range(turns[0], 31, 3)) for turns in served.values())
 
 
+def test_others_have_their_part_of_a_turn_though_an_answer_took_all_of_it() -> None:
+    """It is read from a slow disk. Who is resumed asks for room, as a connection does before each frame."""
+    loop, budget = make_budget()
+    served: list[int] = []
+
+    def answer() -> None:
+        loop.now_us += budget.turn_us
+        budget.defer(answer, lane=OUTPUT)
+
+    def request() -> None:
+        if budget.has_room():
+            loop.now_us += 500
+            served.append(loop.turn)
+        budget.defer(request, lane="requests")
+
+    budget.defer(answer, lane=OUTPUT)
+    budget.defer(request, lane="requests")
+    for loop.turn in range(10):
+        loop.scheduled.pop(0)()
+    assert set(served) == set(range(10))
+
+
 def test_answers_use_what_nobody_else_wants_of_a_turn() -> None:
     loop, budget = make_budget()
     order: list[tuple[int, object]] = []
