@@ -23,6 +23,9 @@ _TOPIC_IDS_FROM = 13
 _MIN_TOPIC_BYTES = 3
 _MIN_PARTITION_BYTES = 5
 
+MAX_ELEMENTS = 100_000
+"""Topics and partitions of a request, together: each becomes objects, which take some sixty times as much."""
+
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _ACKS_TIMEOUT = Struct(">hi")
@@ -80,7 +83,10 @@ class NodeEndpoint(NamedTuple):
 
 
 def parse_produce_request(body: memoryview, position: int, version: int) -> ProduceRequestView:
-    """Parse the body that starts at ``position`` and fills the rest of the frame."""
+    """Parse the body that starts at ``position`` and fills the rest of the frame.
+
+    :class:`ProtocolError` for more than :data:`MAX_ELEMENTS` topics and partitions, too.
+    """
     try:
         if version >= _FLEXIBLE_FROM:
             request, position = _parse_flexible(body, position, version)
@@ -104,7 +110,7 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
     (topic_count,) = _I32.unpack_from(body, position + 6)
     position += 10
-    _check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    allowed = _check_count(topic_count, end - position, _MIN_TOPIC_BYTES, MAX_ELEMENTS)
     topics: list[ProduceTopic] = []
     for _ in range(topic_count):
         (length,) = _I16.unpack_from(body, position)
@@ -113,7 +119,7 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
         position += length
         (partition_count,) = _I32.unpack_from(body, position)
         position += 4
-        _check_count(partition_count, end - position, _MIN_PARTITION_BYTES)
+        allowed = _check_count(partition_count, end - position, _MIN_PARTITION_BYTES, allowed)
         partitions: list[ProducePartition] = []
         for _ in range(partition_count):
             index, size = _TWO_I32.unpack_from(body, position)
@@ -139,7 +145,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
         position += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
     count, position = read_uvarint(body, position + 6)
-    _check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
+    allowed = _check_count(count - 1, end - position, _MIN_TOPIC_BYTES, MAX_ELEMENTS)
     topics: list[ProduceTopic] = []
     for _ in range(count - 1):
         name: str | None = None
@@ -152,7 +158,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
             name = _text(body, position, position + length - 1)
             position += length - 1
         partition_count, position = read_uvarint(body, position)
-        _check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES)
+        allowed = _check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES, allowed)
         partitions: list[ProducePartition] = []
         for _ in range(partition_count - 1):
             (index,) = _I32.unpack_from(body, position)
@@ -182,9 +188,13 @@ def _skip_tags(body: memoryview, position: int, end: int) -> int:
     return position + 1 if body[position] == 0 else skip_tagged_fields(body, position, end)
 
 
-def _check_count(count: int, left_bytes: int, min_bytes: int) -> None:
+def _check_count(count: int, left_bytes: int, min_bytes: int, allowed: int) -> int:
+    """Refuse an array that cannot be, or is too long; returns how many elements may come after it."""
     if count < 0 or count * min_bytes > left_bytes:
         raise ProtocolError(f"an array of {count} elements in {left_bytes} bytes")
+    if count > allowed:
+        raise ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
+    return allowed - count
 
 
 def build_produce_response(

@@ -301,6 +301,23 @@ def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
         fetch_fast.parse_fetch_request(memoryview(body + b"x"), 0, version)
 
 
+@pytest.mark.parametrize("version", [8, 12])
+@pytest.mark.parametrize("partitions", [0, 20])
+def test_produce_request_of_more_parts_than_any_broker_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: int, partitions: int
+) -> None:
+    """100 MB of them would be gigabytes of objects, and half a minute without heartbeats."""
+    partition = produce.PartitionProduceData(index=0, records=None)
+    topic = produce.TopicProduceData(name="t", partition_data=[partition] * partitions)
+    request = produce.ProduceRequest(topic_data=[topic] * 30)
+    body = memoryview(bytearray(request.encode(version)))
+    monkeypatch.setattr(produce_fast, "MAX_ELEMENTS", 30 * (1 + partitions))
+    assert len(produce_fast.parse_produce_request(body, 0, version).topics) == 30
+    monkeypatch.setattr(produce_fast, "MAX_ELEMENTS", 30 * (1 + partitions) - 1)
+    with pytest.raises(ProtocolError, match="more than"):
+        produce_fast.parse_produce_request(body, 0, version)
+
+
 @pytest.mark.parametrize("version", range(produce_fast.MIN_VERSION, produce_fast.MAX_VERSION + 1))
 def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
     key = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
