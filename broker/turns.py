@@ -57,6 +57,22 @@ class ValidationTurns:
             batch.advance(PIECE_WORK)
         return True
 
+    def has_room(self) -> bool:
+        return self._turns.has_room()
+
+    async def wait(self) -> None:
+        """At once where this turn has room, or in a later one: for work without a batch to walk."""
+        if self.has_room():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.defer(partial(self._resume, turn), _LANE)
+        await turn
+
+    def _resume(self, turn: asyncio.Future[None]) -> None:
+        if not turn.done():
+            turn.set_result(None)
+            self._turns.spend(steps=1)
+
     async def walk(self, batch: Walkable) -> None:
         """As :meth:`walk_now`, in this and later turns until it is true.
 

@@ -149,13 +149,16 @@ class _Production:
                 self._asked.append(_Asked(name, topic_id, index, records, results))
 
     def run(self) -> bool:
-        """Append and answer; False if a batch takes longer than this turn has time: the rest is kept for
+        """Append and answer; False if it takes longer than this turn has time: the rest is kept for
         :meth:`run_in_slices`."""
         refusal = self._refusal()
         asked = self._asked
         self._replicas.wakeups.begin_request()
         try:
             while self._next < len(asked):
+                if self._failed and not self._validation.has_room():
+                    self._keep_rest(None)
+                    return False
                 one = asked[self._next]
                 try:
                     if refusal is not None:
@@ -190,6 +193,8 @@ class _Production:
 
     async def _append_in_slices(self, one: _Asked) -> None:
         try:
+            if self._failed:
+                await self._validation.wait()  # what is refused for its header only is not walked
             batch, self._begun = self._begun or self._begin(one), None
             await self._validate_in_slices(batch)
             refusal = self._refusal()
@@ -254,10 +259,10 @@ class _Production:
                 await self._validation.walk(batch)
             await self._replicas.logs.run(batch.finish)
 
-    def _keep_rest(self, begun: ClientBatch) -> None:
+    def _keep_rest(self, begun: ClientBatch | None) -> None:
         """The frame lives no longer than the call that handles it, unless its connection gives it away.
 
-        ``begun``, the first batch of the rest, is begun anew where its bytes are copied: they are few.
+        ``begun`` is the first of the rest, or None. It is begun anew where the bytes, few then, are copied.
         """
         rest = self._asked[self._next :]
         size_bytes = sum(len(one.records) for one in rest if one.records is not None)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pytest
 
+from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.turns import PIECE_WORK, ValidationTurns
 from pykraft.broker.validate import ClientBatch
 from pykraft.kafka_protocol.compression import Compression
@@ -562,5 +563,31 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> No
             gate.is_open.set()
             results = (await client.receive()).responses[0].partition_responses
             assert [result.base_offset for result in results] == list(range(1000))
+
+    data_plane.run(body)
+
+
+def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
+    data_plane: Any, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is walked, and that is where room is asked for."""
+    find = ReplicaManager.by_name
+
+    def timed(replicas: ReplicaManager, topic: str, index: int) -> Any:
+        clock.work(BATCH_US)
+        return find(replicas, topic, index)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            clock.count_turns()
+            client = await cluster.client(1)
+            monkeypatch.setattr(ReplicaManager, "by_name", timed)
+            client.send(produce_request(b"damaged", 1000), 9, produce.ProduceResponse)
+            client.send_produce(data_plane.batch(b"after"), acks=1)
+            results = (await client.receive()).responses[0].partition_responses
+            assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
+            assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
+            assert clock.longest_us <= TURN_US + 2 * BATCH_US
 
     data_plane.run(body)
