@@ -122,6 +122,7 @@ class ReplicaManager:
         self._work = asyncio.Event()
         self._is_working = False
         self._worker: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.wakeups = Wakeups(clock)
@@ -148,6 +149,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Refuse whoever waits and stop working. Logs stay open; the log manager is stopped after."""
+        self._is_stopped = True
         if self._worker is not None:
             self._worker.cancel()
         for task in list(self._tasks):
@@ -167,8 +169,11 @@ class ReplicaManager:
         self._leadership_listeners.append(callback)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
-        """Run a task that ends with this object."""
+        """Run a task that ends with this object; none is begun once it has ended."""
         assert self._loop is not None
+        if self._is_stopped:
+            work.close()
+            return
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self.task_done)

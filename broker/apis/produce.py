@@ -188,6 +188,10 @@ class _Production:
             # As where requests are handled on the spot: what fails by a bug costs its own connection only.
             logger.exception("Produce failed")
             self._connection.close("internal error")
+        except BaseException:
+            # Cancelled. What was sent after it must not be begun: it would overtake it.
+            self._connection.close("the broker stops")
+            raise
         finally:
             self._connection.release()
 

@@ -591,3 +591,29 @@ def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
             assert clock.longest_us <= TURN_US + 2 * BATCH_US
 
     data_plane.run(body)
+
+
+def test_broker_that_stops_begins_no_long_batch_and_nothing_behind_one(data_plane: Any) -> None:
+    """Its listeners are the last to go, and its logs are closed then."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            client, late = await cluster.client(1), await cluster.client(1)
+            client.send_produce(long_batch(data_plane), acks=1)
+            client.send_produce(data_plane.batch(b"after"), acks=1)
+            client.send_produce(long_batch(data_plane), acks=1)
+            await data_plane.until(lambda: gate.waiting)
+            replicas, server = cluster.brokers[1].replicas, cluster.brokers[1].listener._server
+            await replicas.stop()
+            await data_plane.until(lambda: server.connection_count == 1)
+            assert cluster.partition(1).log.log_end_offset == 0, "nothing overtakes what was broken off"
+            late.send_produce(data_plane.batch(b"small"), acks=1)
+            late.send_produce(long_batch(data_plane), acks=1)
+            await late.receive()
+            await data_plane.until(lambda: all(link.session._is_held for link in server._connections))
+            assert not replicas._tasks
+            assert gate.waiting == 1
+
+    data_plane.run(body)
