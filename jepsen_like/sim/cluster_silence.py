@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pykraft.jepsen_like.sim.cluster_lease_race import CalmTime
 from pykraft.jepsen_like.sim.cluster_options import WorldOptions, draw_options
+from pykraft.jepsen_like.sim.cluster_progress import CommitProgress
 from pykraft.metadata_log.invariants import InvariantViolation
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class Stutter:
 
 
 class DeathWatch:
-    """Looks on all the time. Only such time counts as one and the same active controller had to itself."""
+    """Looks on all the time. Only such time counts as one and the same active controller had to itself, and
+    in which it could commit."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -87,6 +89,7 @@ class DeathWatch:
         self._stall_ms = 0
         self._longest_stall_ms = 0
         self._ran_ms = 0
+        self._progress = CommitProgress()
         world.later(_POLL_MS, self._look)
 
     def _look(self) -> None:
@@ -102,16 +105,17 @@ class DeathWatch:
             self._ran_ms = 0
             self._stall_ms += _POLL_MS
             self._longest_stall_ms = max(self._longest_stall_ms, self._stall_ms)
+        counts = reign is None or self._stall_ms > 0 or self._progress.commits(world.nodes[reign[1]])
         for node in world.brokers:
-            self._look_at(node)
+            self._look_at(node, _POLL_MS if counts else 0)
         world.later(_POLL_MS, self._look)
 
-    def _look_at(self, node: SimNode) -> None:
+    def _look_at(self, node: SimNode, passed_ms: int) -> None:
         broker = self._world.checker.model.brokers.get(node.id)
         if node.alive or broker is None or broker.fenced:
             self._dead_ms.pop(node.id, None)
             return
-        dead_ms = self._dead_ms[node.id] = self._dead_ms.get(node.id, 0) + _POLL_MS
+        dead_ms = self._dead_ms[node.id] = self._dead_ms.get(node.id, 0) + passed_ms
         patience_ms = _patience_ms(self._world.options, self._longest_stall_ms)
         if self._ran_ms and dead_ms > patience_ms:
             detail = f"broker {node.id} is dead for {dead_ms} ms under one controller, and active"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pykraft.jepsen_like.sim.cluster_progress import CommitProgress
 from pykraft.metadata_log.invariants import InvariantViolation
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ class Starvation:
     """Until :meth:`end` the victim, which is no controller, fetches in vain.
 
     Its being behind is seen within half a session, and borne for a whole one; some retries come on top. Only
-    time counts in which one and the same active controller ran: its successor is patient anew. So is one that
-    hears a late wish of the victim: who does not know the controller sends it nothing else, and is taken to
-    live, and to have got so far, from then on.
+    time counts in which one and the same active controller ran and could commit: its successor is patient
+    anew. So is one that hears a late wish of the victim: who does not know the controller sends it nothing
+    else, and is taken to live, and to have got so far, from then on.
     """
 
     def __init__(self, world: World, victim: SimNode) -> None:
@@ -31,6 +32,7 @@ class Starvation:
         self._victim = victim
         self._reign: tuple[int, int] | None = None
         self._wishes = 0
+        self._progress = CommitProgress()
         self._watched_ms = 0
         self._over = False
         world.starved.append(victim.id)
@@ -49,8 +51,10 @@ class Starvation:
         wishes = world.wishes_heard[self._victim.id]
         if reign is None or (reign, wishes) != (self._reign, self._wishes):
             self._reign, self._wishes, self._watched_ms = reign, wishes, 0
-        elif world.nodes[reign[1]].runs and world.nodes[reign[1]] in world.active:
-            self._watched_ms += _POLL_MS
+        else:
+            controller = world.nodes[reign[1]]
+            if self._progress.commits(controller) and controller.runs and controller in world.active:
+                self._watched_ms += _POLL_MS
         broker = world.checker.model.brokers.get(self._victim.id)
         patience_ms = world.options.session_ms * 3 // 2 + _SLACK_MS
         if self._watched_ms > patience_ms and broker is not None and not broker.fenced:

@@ -96,7 +96,8 @@ def test_replaced_disk_may_return_to_voters_that_hold_a_snapshot_of_what_is_comm
 
 def _starving_world() -> StubWorld:
     world = StubWorld()
-    world.nodes = {1: SimpleNamespace(id=1, runs=True)}
+    quorum, process = SimpleNamespace(high_watermark=7, log_end_offset=7), SimpleNamespace(name="1.1")
+    world.nodes = {1: SimpleNamespace(id=1, runs=True, quorum=quorum, process=process)}
     world.active = [world.nodes[1]]
     world.checker.active = {4: 1}
     world.checker.model.brokers = {5: SimpleNamespace(fenced=False)}
@@ -114,5 +115,18 @@ def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
     world.run(SESSION_MS - 500)
     world.wishes_heard[5] += 1
     world.run(SESSION_MS * 3 // 2)
+    with pytest.raises(InvariantViolation, match=STALE_FENCED):
+        world.run(4000)
+
+
+def test_patience_goes_on_when_the_controller_can_commit_again() -> None:
+    """Seed 9111437: its voter fetched, but heard no answer; so the fence was decided, and not committed."""
+    world = _starving_world()
+    quorum = world.nodes[1].quorum
+    world.run(SESSION_MS)
+    quorum.log_end_offset += 1
+    world.run(3 * SESSION_MS)
+    quorum.high_watermark += 1
+    world.run(SESSION_MS // 2)
     with pytest.raises(InvariantViolation, match=STALE_FENCED):
         world.run(4000)
