@@ -51,6 +51,7 @@ async def run(groups: int, partitions: int, directory: Path) -> None:
 
         started = time.monotonic()
         await broker.start()
+        await broker.ask("reset")  # from here on others may want something
         client = await connected(broker_spec.port)
         await until(lambda: is_served(client))
         await report("started and loaded", broker, started)
