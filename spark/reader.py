@@ -46,6 +46,7 @@ def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Ite
     """Answers that hold data, until they cover the range. Each must make headway within the poll timeout."""
     end = task.offsets.end
     deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
+    log_end: int | None = None
     while fetcher.position < end:
         try:
             fetched = run(fetcher.fetch(deadline_ms, read_ahead_until=end))
@@ -54,15 +55,26 @@ def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Ite
                 raise
             fetcher.position = _behind_loss(fetcher.position, error, end)
             continue
+        except ClientTimeoutError as error:
+            if log_end is None:
+                raise
+            raise _no_records(task, fetcher.position, log_end) from error  # only the last answer was late
         if fetched.headers:
             deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
+            log_end = None
             yield fetched
-        elif cluster.network.now_ms() >= deadline_ms:
-            raise ClientTimeoutError(
-                f"{task.offsets.topic}-{task.offsets.partition}: no records at offset {fetcher.position} for "
-                f"{task.options.poll_timeout_ms} ms, though the read ends at {end}; the log now ends at "
-                f"{fetched.high_watermark}"
-            )
+            continue
+        log_end = fetched.high_watermark
+        if cluster.network.now_ms() >= deadline_ms:
+            raise _no_records(task, fetcher.position, log_end)
+
+
+def _no_records(task: ReadTask, position: int, log_end: int) -> ClientTimeoutError:
+    return ClientTimeoutError(
+        f"{task.offsets.topic}-{task.offsets.partition}: no records at offset {position} for"
+        f" {task.options.poll_timeout_ms} ms, though the read ends at {task.offsets.end}; the log now ends at"
+        f" {log_end}"
+    )
 
 
 def _behind_loss(position: int, error: DataLossError, end: int) -> int:

@@ -16,6 +16,7 @@ from pykraft.kafka_client.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
+from pykraft.kafka_client.fetcher import PartitionFetcher
 from pykraft.spark.offsets import OffsetRange
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import ReadTask, plan_batch
@@ -86,6 +87,26 @@ def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(moc
     mock_cluster.produce("short", 0, 10)
     impatient = options(mock_cluster.bootstrap_servers, **{"kafkaConsumer.pollTimeoutMs": "2000"})
     task = ReadTask(OffsetRange("short", 0, 0, 99), bytes(16), ("offset",), impatient)
+    with pytest.raises(ClientTimeoutError, match="the read ends at 99; the log now ends at 10"):
+        offsets(task)
+
+
+def test_end_that_is_never_reached_is_told_though_the_last_answer_is_late(mock_cluster, monkeypatch):
+    mock_cluster.produce("late", 0, 10)
+    task = ReadTask(
+        OffsetRange("late", 0, 0, 99), bytes(16), ("offset",), options(mock_cluster.bootstrap_servers)
+    )
+    fetch, empty = PartitionFetcher.fetch, []
+
+    async def late(self, *args, **kwargs):
+        if empty:
+            raise ClientTimeoutError("the answer did not come in time")
+        fetched = await fetch(self, *args, **kwargs)
+        if not fetched.headers:
+            empty.append(fetched)
+        return fetched
+
+    monkeypatch.setattr(PartitionFetcher, "fetch", late)
     with pytest.raises(ClientTimeoutError, match="the read ends at 99; the log now ends at 10"):
         offsets(task)
 
