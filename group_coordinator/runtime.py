@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOAD_SLICE_RECORDS = 200
-_GROWTH_RECORDS = 2_000
+_GROWTH_RECORDS = 5_000
 _LOAD_RETRY_S = 0.2
 _LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
