@@ -28,6 +28,7 @@ from typing import Any
 from pykraft.broker.controller_channel import ControllerChannel
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.messages import create_topics, metadata
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.node.config import load_server_config
@@ -414,6 +415,21 @@ def decode_answer(frame: bytes, version: int, response_class: Any) -> Any:
     """A frame as :meth:`KafkaClient.ask` returns it."""
     _, at = decode_response_header(response_class.API_KEY, version, memoryview(frame))
     return response_class.decode(frame[at:], version)
+
+
+async def create_topic(client: KafkaClient, name: str, partitions: int) -> None:
+    """With one replica each; returns once the broker names a leader for every partition."""
+    topic = create_topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    made = await client.call(request, 7, create_topics.CreateTopicsResponse)
+    assert made.topics[0].error_code == 0, made
+    asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
+
+    async def is_led() -> bool:
+        (seen,) = (await client.call(asked, 9, metadata.MetadataResponse)).topics
+        return len(seen.partitions) == partitions and all(p.leader_id >= 0 for p in seen.partitions)
+
+    await until(is_led)
 
 
 class SyntheticBroker:

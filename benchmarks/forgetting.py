@@ -15,14 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench_nodes import KafkaClient, NodeProcess, _new_loop, make_cluster, until
+from bench_nodes import KafkaClient, NodeProcess, _new_loop, create_topic, make_cluster, until
 
 from pykraft.kafka_protocol.messages import (
-    create_topics,
     delete_topics,
     find_coordinator,
     list_offsets,
-    metadata,
     offset_commit,
     offset_fetch,
 )
@@ -38,7 +36,7 @@ async def run(groups: int, partitions: int, directory: Path) -> None:
     try:
         await asyncio.gather(controller.start(), broker.start())
         client = await connected(broker_spec.port)
-        await create_topic(client, partitions)
+        await create_topic(client, TOPIC, partitions)
         await until(lambda: is_served(client))
         await broker.ask("reset")
         started = time.monotonic()
@@ -87,20 +85,6 @@ async def connected(port: int) -> KafkaClient:
     client = KafkaClient(port)
     await client.connect()
     return client
-
-
-async def create_topic(client: KafkaClient, partitions: int) -> None:
-    topic = create_topics.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    made = await client.call(request, 7, create_topics.CreateTopicsResponse)
-    assert made.topics[0].error_code == 0, made
-    asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
-
-    async def is_led() -> bool:
-        (seen,) = (await client.call(asked, 9, metadata.MetadataResponse)).topics
-        return len(seen.partitions) == partitions and all(p.leader_id >= 0 for p in seen.partitions)
-
-    await until(is_led)
 
 
 async def is_served(client: KafkaClient) -> bool:

@@ -24,16 +24,15 @@ from bench_nodes import (
     KafkaClient,
     NodeProcess,
     _new_loop,
+    create_topic,
     decode_answer,
     make_cluster,
     percentile,
-    until,
 )
 
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages import (
     api_versions,
-    create_topics,
     find_coordinator,
     heartbeat,
     metadata,
@@ -134,7 +133,10 @@ async def run(options: argparse.Namespace, directory: Path) -> None:
     try:
         await asyncio.gather(*(node.start() for node in nodes))
         ports = [spec.port for spec in specs if spec.port]
-        await create_topic(ports[0])
+        client = KafkaClient(ports[0])
+        await client.connect()
+        await create_topic(client, TOPIC, 1)
+        client.close()
         print(f"{options.brokers} brokers, seconds {options.seconds}")
         report("idle", await measure(ports, options.seconds / 4))
         arguments = [str(options.clients), *map(str, ports)]
@@ -158,22 +160,6 @@ async def run(options: argparse.Namespace, directory: Path) -> None:
             load.kill()
             load.wait()
         await asyncio.gather(*(node.stop() for node in nodes))
-
-
-async def create_topic(port: int) -> None:
-    client = KafkaClient(port)
-    await client.connect()
-    topic = create_topics.CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    made = await client.call(request, 7, create_topics.CreateTopicsResponse)
-    assert made.topics[0].error_code == 0, made
-    asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
-
-    async def is_known() -> bool:
-        return bool((await client.call(asked, 9, metadata.MetadataResponse)).topics[0].error_code == 0)
-
-    await until(is_known)
-    client.close()
 
 
 def report(what: str, taken: dict[str, list[float]]) -> None:
