@@ -68,6 +68,8 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
                 yield Announcement(f"broker {broker_id} is unfenced")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=True):
                 yield Announcement(f"broker {broker_id} is shutting down and hands over")
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=False):
+                yield Announcement(f"broker {broker_id} is not shutting down after all")
 
 
 def _resource(record: ConfigRecord) -> str:

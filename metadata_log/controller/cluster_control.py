@@ -284,6 +284,16 @@ def handle_broker_heartbeat(
         records = [mark]
     elif request.want_shut_down and _may_leave(image, heartbeats, sweeps, broker):
         records, fenced, shut_down = build_fence_records(image, [broker.id]), True, True
+    elif (
+        broker.in_controlled_shutdown
+        and not request.want_shut_down
+        and caught_up
+        and _may_return(heartbeats, sweeps, request, now_ms)
+    ):
+        # It has read that it is leaving and has no such wish: somebody else asked in its name. (A heartbeat
+        # that a leaving broker sent earlier knows nothing of the mark.)
+        heartbeats.cancel_hand_over(broker.id)
+        records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, in_controlled_shutdown=False)]
 
     if shut_down:
         # It said good-bye: the next process under this id need not wait for the session to lapse.

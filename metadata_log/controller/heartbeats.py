@@ -177,6 +177,10 @@ class Heartbeats:
             self._acknowledged(broker) >= session.handed_over_at for broker in brokers if broker.is_active
         )
 
+    def cancel_hand_over(self, broker_id: int) -> None:
+        """A broker stays: what it leads from now on has not been handed over."""
+        self._sessions[broker_id].handed_over_at = None
+
     def _acknowledged(self, broker: BrokerRegistration) -> int:
         session = self._sessions.get(broker.id)
         return session.metadata_offset if session is not None and session.broker_epoch == broker.epoch else -1

@@ -210,7 +210,7 @@ class ControllerHarness:
         for broker_id in sorted(self.image.brokers):
             broker = self.image.brokers[broker_id]
             if broker_id not in silent and not broker.fenced:
-                self.heartbeat(broker_id)
+                self.heartbeat(broker_id, want_shut_down=broker.in_controlled_shutdown)
         self.run(self.core.handle_fence_check(self.now_ms))
 
     def create_topics(

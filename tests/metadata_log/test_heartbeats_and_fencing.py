@@ -129,6 +129,23 @@ def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> Non
     assert cluster.image.brokers[1].fenced
 
 
+def test_broker_that_another_calls_leaving_stays(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2], [1, 3])
+    before = cluster.image.offset
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, offset=before)
+    assert cluster.image.brokers[1].in_controlled_shutdown, "the heartbeat may be older than the wish"
+    cluster.heartbeat(1)
+    assert cluster.image.is_active(1)
+    cluster.create_assigned("u", [1, 2])
+    cluster.hear_active()
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.partition("u").leader == 2
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "the others do not know yet"
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
 def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("u", [3, 2])
