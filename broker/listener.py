@@ -1,11 +1,12 @@
 """A Kafka listener: sockets from ``runtime.tcp``, frames and answer order from ``kafka_protocol.connection``.
 
-Decides nothing but how the two are joined; requests go to the :class:`RequestHandler` it is given.
+Decides nothing but how the two are joined; requests go to the :class:`RequestHandler` it serves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
@@ -42,18 +43,15 @@ class KafkaListener:
         host: str | None,
         port: int,
         listener_name: str,
-        handler: RequestHandler,
         limits: ListenerLimits | None = None,
     ) -> None:
         self.listener_name = listener_name
         self._address = f"{listener_name}://{host or ''}:{port}"
-        self._handler = handler
         self._limits = limits or ListenerLimits()
         self._server = StreamServer(
             runtime,
             host,
             port,
-            self._open,
             max_connections=self._limits.max_connections,
             max_connections_per_ip=self._limits.max_connections_per_ip,
             idle_timeout_ms=self._limits.idle_timeout_ms,
@@ -72,9 +70,11 @@ class KafkaListener:
         self._server.max_connections = max_connections
         self._server.max_connections_per_ip = max_connections_per_ip
 
-    async def start(self) -> int:
+    async def start(self, handler: RequestHandler) -> int:
         """Bind and listen; returns the port."""
-        return await self._server.start()
+        port = await self.bind()
+        await self.start_serving(handler)
+        return port
 
     async def bind(self) -> int:
         """Take the address, so that it is known, and refuse everybody until :meth:`start_serving`.
@@ -86,8 +86,9 @@ class KafkaListener:
         except OSError as error:
             raise OSError(f"cannot listen on {self._address}: {bind_failure(error)}") from error
 
-    async def start_serving(self) -> None:
-        await self._server.start_serving()
+    async def start_serving(self, handler: RequestHandler) -> None:
+        """Listen; requests go to ``handler``."""
+        await self._server.start_serving(partial(self._open, handler))
 
     async def stop_listening(self) -> None:
         """Accept nobody any more; open connections go on being served."""
@@ -97,10 +98,10 @@ class KafkaListener:
         """Stop listening and end all connections."""
         await self._server.stop()
 
-    def _open(self, link: StreamConnection) -> Connection:
+    def _open(self, handler: RequestHandler, link: StreamConnection) -> Connection:
         return Connection(
             link,
-            self._handler,
+            handler,
             connection_id=next(_connection_ids),
             peer_address=link.peer[0],
             listener_name=self.listener_name,

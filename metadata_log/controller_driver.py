@@ -113,42 +113,29 @@ class ControllerDriver:
         clock: Clock,
         rng: Rng,
         bootstrap_features: Mapping[str, int],
-        quorum: QuorumPort | None = None,
+        quorum: QuorumPort,
+        register: Registrar | None = None,
+        endpoints: tuple[Endpoint, ...] = (),
         listener_name: str = "CONTROLLER",
         on_fatal: FatalHandler | None = None,
     ) -> None:
+        """``register`` tells the active controller, wherever it is, which feature levels this one can run and
+        that clients reach it at ``endpoints``."""
         self._node_id = node_id
         self._config = config
         self._clock = clock
         self._cluster_id = cluster_id
         self._listener_name = listener_name
         self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
-        self._quorum_or_none = quorum
-        self._register: Registrar | None = None
-        self._registration = RegisterControllerRecord(node_id, SUPPORTED_RANGES)
+        self._quorum = quorum
+        self._register = register
+        self._registration = RegisterControllerRecord(node_id, SUPPORTED_RANGES, endpoints=endpoints)
         self._epoch: int | None = None
         self._proof = LeadershipProof()
         self._waiters: deque[_Waiter] = deque()
         self._on_fatal = on_fatal or (lambda error: None)
         self._tasks = TaskSupervisor(self._on_fatal)
         self._sweeping: asyncio.Task[None] | None = None
-
-    def attach(
-        self, quorum: QuorumPort, register: Registrar | None = None, endpoints: tuple[Endpoint, ...] = ()
-    ) -> None:
-        """Name the quorum, where it could not be given yet: it takes this driver as a listener.
-
-        ``register`` tells the active controller, wherever it is, which feature levels this one can run and
-        that clients reach it at ``endpoints``.
-        """
-        self._quorum_or_none = quorum
-        self._register = register
-        self._registration = replace(self._registration, endpoints=endpoints)
-
-    @property
-    def _quorum(self) -> QuorumPort:
-        assert self._quorum_or_none is not None, "the driver has no quorum yet"
-        return self._quorum_or_none
 
     @property
     def active(self) -> bool:

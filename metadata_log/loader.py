@@ -97,7 +97,8 @@ def _apply(fold: Fold, batch: CommittedBatch) -> None:
 class MetadataLoader:
     """The quorum listener that keeps the newest committed image and tells its publishers.
 
-    ``controller`` is the controller of the same node, if it has one; ``follower`` writes its snapshots.
+    ``high_watermark`` tells the quorum's (exclusive, 0 while it is not known); ``controller`` is the
+    controller of the same node, if it has one; ``follower`` writes its snapshots.
     ``on_growth`` is called after every :data:`GROWTH_RECORDS` records, at a moment when the image may be set
     apart from short-lived memory.
     """
@@ -108,22 +109,19 @@ class MetadataLoader:
         controller: LocalController | None = None,
         follower: CommitFollower | None = None,
         on_growth: Callable[[], None] | None = None,
+        high_watermark: Callable[[], int] = lambda: 0,
     ) -> None:
         self._publishers = tuple(publishers)
         self._controller = controller
         self._follower = follower
         self._on_growth = on_growth or (lambda: None)
-        self._high_watermark: Callable[[], int] = lambda: 0
+        self._high_watermark = high_watermark
         self._published: MetadataImage | None = None
         self._builder: ImageBuilder | None = None
         self._snapshot: tuple[SnapshotId, int] | None = None
         self._taken = 0
         self._grown = 0
         self.image = EMPTY_IMAGE
-
-    def attach(self, high_watermark: Callable[[], int]) -> None:
-        """Name what tells the high watermark (exclusive, 0 while it is not known), where it exists later."""
-        self._high_watermark = high_watermark
 
     @property
     def offset(self) -> int:

@@ -47,22 +47,23 @@ class SnapshotQuorum(Protocol):
 
 
 class SnapshotGenerator:
-    """Told by the loader what is committed; writes a snapshot whenever the schedule says so."""
+    """Told by the loader what is committed; writes snapshots through ``quorum`` by the schedule."""
 
-    def __init__(self, config: SnapshotConfig, clock: Clock, on_fatal: FatalHandler) -> None:
+    def __init__(
+        self, config: SnapshotConfig, quorum: SnapshotQuorum, clock: Clock, on_fatal: FatalHandler
+    ) -> None:
+        self._quorum = quorum
         self._clock = clock
         self._schedule = SnapshotSchedule(config, clock.monotonic_ms())
         self._tasks = TaskSupervisor(on_fatal)
-        self._quorum: SnapshotQuorum | None = None
         self._image = EMPTY_IMAGE
         self._append_time_ms = 0
         self._writer: SnapshotWriter | None = None
         self._loading = False
         self._news = asyncio.Event()
 
-    def start(self, quorum: SnapshotQuorum) -> None:
-        """Begin to write snapshots through ``quorum``."""
-        self._quorum = quorum
+    def start(self) -> None:
+        """Begin to write snapshots."""
         self._tasks.start(self._run(), "metadata-snapshots")
 
     async def stop(self) -> None:
@@ -114,7 +115,6 @@ class SnapshotGenerator:
                 continue
 
     async def _write(self) -> None:
-        assert self._quorum is not None
         image, started_ms = self._image, self._clock.monotonic_ms()
         # What is committed from here on counts for the next one.
         self._schedule.handle_snapshot(started_ms)

@@ -28,7 +28,6 @@ from pykraft.broker.replica_manager import ReplicaManager
 from pykraft.broker.request_server import RequestServer
 from pykraft.broker.services import BrokerServices
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.kafka_protocol.connection import RequestHandler
 from pykraft.metadata_log.broker_configs import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
@@ -151,7 +150,7 @@ class BrokerNode:
             runtime.budget,
             self._replicas.hold_until_open,
         )
-        await self._bind_listeners(runtime, self._requests)
+        await self._bind_listeners(runtime)
         self._driver = LifecycleDriver(
             config,
             self._lifecycle,
@@ -172,7 +171,7 @@ class BrokerNode:
         self._lifecycle.set_ready()
         await self._driver.running.wait()
         for listener in self._listeners:
-            await listener.start_serving()
+            await listener.start_serving(self._requests)
 
     async def _open_replicas(
         self, replicas: ReplicaManager, groups: GroupCoordinatorService, logs: LogManager
@@ -201,12 +200,10 @@ class BrokerNode:
         replicas.add_leadership_listener(leadership)
         replicas.add_high_watermark_listener(high_watermark, OFFSETS_TOPIC)
 
-    async def _bind_listeners(self, runtime: StreamRuntime, requests: RequestHandler) -> None:
+    async def _bind_listeners(self, runtime: StreamRuntime) -> None:
         limits = listener_limits(self._server_config)
         for listener in self._config.listeners:
-            bound = KafkaListener(
-                runtime, listener.host or None, listener.port, listener.name, requests, limits
-            )
+            bound = KafkaListener(runtime, listener.host or None, listener.port, listener.name, limits)
             await bound.bind()
             self._listeners.append(bound)
         self._limit_connections(self._metadata.image)

@@ -36,14 +36,28 @@ logger = logging.getLogger(__name__)
 class ControllerListeners:
     """All of one controller's; possibly none."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        cluster_id: str,
-        controller: ControllerDriver,
-        quorum: QuorumNode,
-        runtime: StreamRuntime,
-    ) -> None:
+    def __init__(self, config: ServerConfig, runtime: StreamRuntime) -> None:
+        self._config = config
+        self._turns = runtime.budget
+        limits = listener_limits(config)
+        self._listeners = [
+            (one, KafkaListener(runtime, one.host or None, one.port, one.name, limits))
+            for one in config.controller_client_listeners
+        ]
+        self._requests: RequestServer[ControllerServices] | None = None
+
+    async def bind(self) -> tuple[Endpoint, ...]:
+        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
+        return tuple([configured.endpoint(await listener.bind()) for configured, listener in self._listeners])
+
+    async def start_serving(self, cluster_id: str, controller: ControllerDriver, quorum: QuorumNode) -> None:
+        """Answer on the addresses that were taken."""
+        if not self._listeners:
+            logger.info(
+                "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
+                " finds no listener here"
+            )
+        config = self._config
         services = ControllerServices(
             metadata=_CommittedView(config.node_id, cluster_id, controller),
             controller=_OwnController(controller),
@@ -52,30 +66,15 @@ class ControllerListeners:
             loggers=ProcessLoggers(),
             leader_id=lambda: quorum.leader.leader_id,
         )
-        self._requests = RequestServer(services, make_controller_apis(), {}, runtime.budget)
-        limits = listener_limits(config)
-        self._listeners = [
-            (one, KafkaListener(runtime, one.host or None, one.port, one.name, self._requests, limits))
-            for one in config.controller_client_listeners
-        ]
-
-    async def bind(self) -> tuple[Endpoint, ...]:
-        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
-        return tuple([configured.endpoint(await listener.bind()) for configured, listener in self._listeners])
-
-    async def start_serving(self) -> None:
-        if not self._listeners:
-            logger.info(
-                "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
-                " finds no listener here"
-            )
+        self._requests = RequestServer(services, make_controller_apis(), {}, self._turns)
         for _, listener in self._listeners:
-            await listener.start_serving()
+            await listener.start_serving(self._requests)
 
     async def stop(self) -> None:
         for _, listener in self._listeners:
             await listener.stop_listening()
-        await self._requests.close()
+        if self._requests is not None:
+            await self._requests.close()
         for _, listener in self._listeners:
             await listener.stop()
 

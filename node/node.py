@@ -41,7 +41,6 @@ from pykraft.node.quorum_watch import QuorumWatch
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.config import QuorumConfig
 from pykraft.quorum.driver import QuorumNode
-from pykraft.quorum.listener import QuorumListener
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
@@ -126,49 +125,47 @@ class Node:
         )
         voters = self._voters()
         self._transport = GrpcTransport()
+        runtime = StreamRuntime(
+            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=self._files
+        )
+        quorum = self._quorum = self._make_quorum(identity, voters)
+        controller: ControllerDriver | None = None
         if config.is_controller:
-            self._controller = self._make_controller(identity)
+            listeners = self._controller_listeners = ControllerListeners(config, runtime)
+            endpoints = await listeners.bind()
+            controller = self._controller = self._make_controller(identity, quorum, endpoints)
+            await self._start_server(quorum, controller)
         if config.is_broker:
             self.broker = BrokerNode(
                 config, identity, self._incarnation, self._disk, self._clock, self._on_fatal
             )
-        publishers = [] if self.broker is None else [self.broker.publisher]
-        self._snapshots = SnapshotGenerator(
+        snapshots = self._snapshots = SnapshotGenerator(
             SnapshotConfig(
                 config.integer("metadata.log.max.record.bytes.between.snapshots"),
                 config.integer("metadata.log.max.snapshot.interval.ms"),
             ),
+            quorum,
             self._clock,
             self._on_fatal,
         )
         loader = self.loader = MetadataLoader(
-            publishers, self._controller, self._snapshots, keep_out_of_collection
+            [] if self.broker is None else [self.broker.publisher],
+            controller,
+            snapshots,
+            keep_out_of_collection,
+            high_watermark=lambda: quorum.high_watermark,
         )
         watch = self._watch = QuorumWatch(
             self._clock, asyncio.get_running_loop().call_later, lambda: quorum.voters
         )
-        quorum = self._quorum = self._make_quorum(identity, voters, [loader, watch])
-        loader.attach(lambda: quorum.high_watermark)
-        runtime = StreamRuntime(
-            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=self._files
-        )
-        if self._controller is not None:
-            self._controller_listeners = ControllerListeners(
-                config, identity.cluster_id, self._controller, quorum, runtime
-            )
-            endpoints = await self._controller_listeners.bind()
-            self._controller.attach(
-                quorum, self._make_registrar(identity.cluster_id, quorum, endpoints), endpoints
-            )
-            await self._start_server(self._quorum, self._controller)
         watch.start()
-        await self._quorum.start()
-        self._snapshots.start(self._quorum)
-        if self._controller is not None and self._controller_listeners is not None:
-            await self._controller.start()
-            await self._controller_listeners.start_serving()
+        await quorum.start([loader, watch])
+        snapshots.start()
+        if controller is not None:
+            await controller.start()
+            await listeners.start_serving(identity.cluster_id, controller, quorum)
         if self.broker is not None:
-            await self.broker.start(self._transport, self._quorum, loader, runtime)
+            await self.broker.start(self._transport, quorum, loader, runtime)
         logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses()))
 
     def _addresses(self) -> list[str]:
@@ -225,9 +222,7 @@ class Node:
             )
         return NO_VOTERS
 
-    def _make_quorum(
-        self, identity: NodeIdentity, voters: VoterSet, listeners: list[QuorumListener]
-    ) -> QuorumNode:
+    def _make_quorum(self, identity: NodeIdentity, voters: VoterSet) -> QuorumNode:
         config = self.config
         directory = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
         self._disk.make_dirs(directory)
@@ -263,13 +258,14 @@ class Node:
             transport=self._transport,
             clock=self._clock,
             rng=random.Random(),
-            listeners=listeners,
             on_fatal=self._on_fatal,
             flush_executor=self._flush_executor,
             local_address=config.controller_address,
         )
 
-    def _make_controller(self, identity: NodeIdentity) -> ControllerDriver:
+    def _make_controller(
+        self, identity: NodeIdentity, quorum: QuorumNode, endpoints: Sequence[Endpoint]
+    ) -> ControllerDriver:
         config = self.config
         assert config.controller_listener is not None
         return ControllerDriver(
@@ -292,6 +288,9 @@ class Node:
             clock=self._clock,
             rng=random.Random(),
             bootstrap_features=self._bootstrap_features(),
+            quorum=quorum,
+            register=self._make_registrar(identity.cluster_id, quorum, endpoints),
+            endpoints=tuple(endpoints),
             listener_name=config.controller_listener.name,
             on_fatal=self._on_fatal,
         )

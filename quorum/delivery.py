@@ -41,9 +41,8 @@ class CommittedSnapshot(Protocol):
 class Delivery:
     """``delivered_offset``: everything below it has been handed to every listener."""
 
-    def __init__(self, log: CommittedLog, listeners: Sequence[QuorumListener]) -> None:
+    def __init__(self, log: CommittedLog) -> None:
         self._log = log
-        self._listeners = tuple(listeners)
         self._pending: tuple[tuple[LeaderAndEpoch, int | None], ...] = ()
         self._announced: LeaderAndEpoch | None = None
         self._snapshot: CommittedSnapshot | None = None
@@ -72,35 +71,37 @@ class Delivery:
     def has_work(self) -> bool:
         return self.delivered_offset < self.high_watermark or self._may_announce()
 
-    def deliver_slice(self) -> None:
+    def deliver_slice(self, listeners: Sequence[QuorumListener]) -> None:
         """Announce a leader change that is due, or deliver one slice of at most about 500 records."""
         if self._snapshot is not None:
-            self._deliver_snapshot_slice(self._snapshot)
+            self._deliver_snapshot_slice(self._snapshot, listeners)
             return
         if self._may_announce():
-            self._announce()
+            self._announce(listeners)
             return
         batches, next_offset = self._read_slice()
         if batches:
-            for listener in self._listeners:
+            for listener in listeners:
                 listener.handle_commit(batches)
         self.delivered_offset = next_offset
 
-    def _deliver_snapshot_slice(self, snapshot: CommittedSnapshot) -> None:
+    def _deliver_snapshot_slice(
+        self, snapshot: CommittedSnapshot, listeners: Sequence[QuorumListener]
+    ) -> None:
         if self._snapshot_values is None:
             self._snapshot_values = iter(snapshot)
-            for listener in self._listeners:
+            for listener in listeners:
                 listener.begin_snapshot(snapshot.snapshot_id, snapshot.last_contained_log_time_ms)
             return
         values = next(self._snapshot_values, None)
         if values is not None:
-            for listener in self._listeners:
+            for listener in listeners:
                 listener.handle_snapshot_values(values)
             return
         self._snapshot = self._snapshot_values = None
         snapshot.close()
         self.delivered_offset = snapshot.snapshot_id.end_offset
-        for listener in self._listeners:
+        for listener in listeners:
             listener.finish_snapshot()
 
     def _may_announce(self) -> bool:
@@ -109,12 +110,12 @@ class Delivery:
         after_offset = self._pending[0][1]
         return after_offset is None or self.delivered_offset > after_offset
 
-    def _announce(self) -> None:
+    def _announce(self, listeners: Sequence[QuorumListener]) -> None:
         (leader, _), *rest = self._pending
         self._pending = tuple(rest)
         if leader != self._announced:
             self._announced = leader
-            for listener in self._listeners:
+            for listener in listeners:
                 listener.handle_leader_change(leader)
 
     def _read_slice(self) -> tuple[list[CommittedBatch], int]:

@@ -96,7 +96,6 @@ class QuorumNode:
         transport: RpcTransport,
         clock: Clock,
         rng: RandomSource,
-        listeners: Sequence[QuorumListener] = (),
         on_fatal: Callable[[BaseException], None] | None = None,
         flush_executor: Executor | None = None,
         local_address: RpcAddress | None = None,
@@ -114,7 +113,8 @@ class QuorumNode:
         self._rng = rng
         self._on_fatal = on_fatal
         self._flush_executor = flush_executor
-        self._delivery = Delivery(log, listeners)
+        self._delivery = Delivery(log)
+        self._listeners: tuple[QuorumListener, ...] = ()
         self._snapshots = LocalSnapshots(
             log, self._storage.snapshots, config, clock, self._in_thread, self._step, self._fail
         )
@@ -236,8 +236,12 @@ class QuorumNode:
         """Serve the calls of other replicas on ``server``."""
         self._calls.register(server)
 
-    async def start(self) -> None:
-        """Read the disk and join the quorum. :class:`QuorumStateError` if the disk cannot be believed."""
+    async def start(self, listeners: Sequence[QuorumListener] = ()) -> None:
+        """Read the disk and join the quorum; ``listeners`` are told from then on, each in this order.
+
+        :class:`QuorumStateError` if the disk cannot be believed.
+        """
+        self._listeners = tuple(listeners)
         election = self._storage.read_election()
         # What a killed process left in the page cache is readable but not durable yet; the core takes it so.
         loop = asyncio.get_running_loop()
@@ -454,7 +458,7 @@ class QuorumNode:
         if not self._running:
             return
         try:
-            self._delivery.deliver_slice()
+            self._delivery.deliver_slice(self._listeners)
         except Exception as error:
             self._fail(error)
             return

@@ -26,7 +26,6 @@ class StreamServer:
         runtime: StreamRuntime,
         host: str | None,
         port: int,
-        factory: SessionFactory,
         *,
         max_connections: int,
         max_connections_per_ip: int,
@@ -35,7 +34,7 @@ class StreamServer:
         self._runtime = runtime
         self._host = host
         self._port = port
-        self._factory = factory
+        self._factory: SessionFactory = _refuse
         self.max_connections = max_connections
         """May be changed at any time; connections that are open stay."""
         self.max_connections_per_ip = max_connections_per_ip
@@ -54,10 +53,10 @@ class StreamServer:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def start(self) -> int:
+    async def start(self, factory: SessionFactory) -> int:
         """Bind and listen; returns the port."""
         port = await self.bind()
-        await self.start_serving()
+        await self.start_serving(factory)
         return port
 
     async def bind(self) -> int:
@@ -74,9 +73,10 @@ class StreamServer:
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
-    async def start_serving(self) -> None:
-        """Listen on the address that was bound."""
+    async def start_serving(self, factory: SessionFactory) -> None:
+        """Listen on the address that was bound; each connection gets a session from ``factory``."""
         assert self._server is not None
+        self._factory = factory
         await self._server.start_serving()
         self._sweeper = self._runtime.loop.call_later(self._sweep_s, self._sweep)
 
@@ -164,3 +164,7 @@ class _RefusedSession:
 
     def connection_lost(self) -> None:
         return
+
+
+def _refuse(connection: StreamConnection) -> StreamSession:
+    return _RefusedSession()

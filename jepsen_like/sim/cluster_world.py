@@ -145,17 +145,12 @@ class SimNode:
             LogConfig(segment_bytes=world.options.segment_bytes),
             now_ms=clock.wall_ms(),
         )
-        self.controller = self._make_controller() if self.is_controller else None
         if self.broker is not None:
             self._note_dead(self.broker.secret)
         stopped_at, self.stopped_in_order_at_epoch = self.stopped_in_order_at_epoch, None
         self.broker = SimBroker(self, self.rng, stopped_at) if self.is_broker else None
         publishers = [] if self.broker is None else self.broker.publishers
         options = world.options
-        self.snapshots = snapshots = SnapshotGenerator(
-            SnapshotConfig(options.snapshot_bytes, options.snapshot_interval_ms), clock, self.exited
-        )
-        self.loader = loader = MetadataLoader(publishers, self.controller, snapshots)
         self.quorum = quorum = WatchedQuorum(
             config=QuorumConfig(
                 fetch_max_bytes=options.fetch_max_bytes,
@@ -172,27 +167,31 @@ class SimNode:
             transport=transport,
             clock=clock,
             rng=self.rng,
-            listeners=[Probe(self, first=True), loader, Probe(self, first=False)],
             on_fatal=self.exited,
             flush_executor=SimExecutor(self.rng, world.options.max_flush_ms),  # type: ignore[arg-type]
             local_address=self.address if self.is_controller else None,
         )
         quorum.node = self
-        loader.attach(lambda: quorum.high_watermark)
+        self.snapshots = snapshots = SnapshotGenerator(
+            SnapshotConfig(options.snapshot_bytes, options.snapshot_interval_ms), quorum, clock, self.exited
+        )
+        self.controller = self._make_controller(transport, quorum) if self.is_controller else None
+        self.loader = loader = MetadataLoader(
+            publishers, self.controller, snapshots, high_watermark=lambda: quorum.high_watermark
+        )
         server = SimServer()
         if self.controller is not None:
-            self.controller.attach(quorum, self._make_registrar(transport, quorum))
             quorum.register(server)
             controller_rpc.register(server, self.controller)
         self.server = server
-        await quorum.start()
-        snapshots.start(quorum)
+        await quorum.start([Probe(self, first=True), loader, Probe(self, first=False)])
+        snapshots.start()
         if self.controller is not None:
             await self.controller.start()
         if self.broker is not None:
             await self.broker.start(transport, quorum, loader)
 
-    def _make_controller(self) -> WatchedController:
+    def _make_controller(self, transport: SimTransport, quorum: WatchedQuorum) -> WatchedController:
         self.session_ms = self.world.options.session_ms_of(self.world.seed, f"{self.id}.{self.starts}")
         controller = WatchedController(
             node_id=self.id,
@@ -207,6 +206,8 @@ class SimNode:
             clock=self.clock,
             rng=self.rng,
             bootstrap_features=self.world.options.features,
+            quorum=quorum,
+            register=self._make_registrar(transport, quorum),
             on_fatal=self.exited,
         )
         controller.node = self

@@ -223,13 +223,12 @@ class NodeProcess:
             transport=cluster.transport(self),
             clock=clock,
             rng=self.rng,
-            listeners=[self.listener],
             on_fatal=cluster.failed,
             flush_executor=self.executor,  # type: ignore[arg-type]
         )
         node.process = self
         node.register(cluster.server(self))
-        await node.start()
+        await node.start([self.listener])
 
     def has_read_its_disk(self, storage: QuorumStorage) -> None:
         """What is there now, and whether it knows that something is missing."""

@@ -277,7 +277,7 @@ class DataBroker:
         self.runtime.on_unreadable = self.replicas.check_unsent
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
         self.replicas.set_fetchers(self.fetchers)
-        self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT", self)
+        self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT")
         self._hot = {0: ProduceHandler(self.replicas, self.runtime.budget), 1: FetchHandler(self.replicas)}
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -293,7 +293,7 @@ class DataBroker:
 
     async def start(self) -> None:
         await self.logs.start()
-        await self.listener.start()
+        await self.listener.start(self)
         self.controller.register(self, self.lease.epoch)
         await self.replicas.start()
 

@@ -54,8 +54,8 @@ def test_bug_met_in_a_later_turn_closes_its_connection_alone(new_loop: Any) -> N
         seen: list[object] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: seen.append(context.get("exception")))
-        listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT", Failing())
-        await listener.start()
+        listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT")
+        await listener.start(Failing())
         count = FRAMES_PER_CALLBACK + 20
         frame, bug = struct.pack(">i", 4) + b"good", struct.pack(">i", 1) + b"!"
         bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", listener.port)

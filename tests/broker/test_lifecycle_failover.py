@@ -157,15 +157,6 @@ class Cluster:
         for id in CONTROLLERS:
             disk, directory = MemoryDisk(), "/d/__cluster_metadata-0"
             format_log(disk, directory, now_ms=0)
-            driver = self.drivers[id] = ControllerDriver(
-                node_id=id,
-                config=ControllerConfig(session_timeout_ms=SESSION_MS),
-                cluster_id="c",
-                clock=self.clock,
-                rng=Random(seed),
-                bootstrap_features={},
-                on_fatal=self.fatal.append,
-            )
             quorum = self.quorums[id] = QuorumNode(
                 config=QuorumConfig(),
                 cluster_id="c",
@@ -176,11 +167,19 @@ class Cluster:
                 transport=Link(self.network, id),
                 clock=self.clock,
                 rng=Random(seed * 10 + id),
-                listeners=[MetadataLoader(controller=driver)],
                 on_fatal=self.fatal.append,
                 flush_executor=AtOnce(),
             )
-            driver.attach(quorum)
+            driver = self.drivers[id] = ControllerDriver(
+                node_id=id,
+                config=ControllerConfig(session_timeout_ms=SESSION_MS),
+                cluster_id="c",
+                clock=self.clock,
+                rng=Random(seed),
+                bootstrap_features={},
+                quorum=quorum,
+                on_fatal=self.fatal.append,
+            )
             door = Door(self.network, id)
             quorum.register(door)
             controller_rpc.register(door, driver)
@@ -215,7 +214,7 @@ class Cluster:
 
     async def start(self) -> None:
         for id in CONTROLLERS:
-            await self.quorums[id].start()
+            await self.quorums[id].start([MetadataLoader(controller=self.drivers[id])])
             await self.drivers[id].start()
         while self.active() is None:
             await asyncio.sleep(0.01)

@@ -63,8 +63,8 @@ async def serving(
     handler: RequestHandler, limits: ListenerLimits | None = None, files: FileBudget | None = None
 ) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
     runtime = StreamRuntime(asyncio.get_running_loop(), files=files)
-    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler, limits)
-    await listener.start()
+    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", limits)
+    await listener.start(handler)
     try:
         yield listener, runtime
     finally:
@@ -377,8 +377,8 @@ def test_listeners_of_one_loop_do_not_shorten_each_others_patience() -> None:
         loop, limits = asyncio.get_running_loop(), ListenerLimits(idle_timeout_ms=400)
         async with serving(Echo(), limits) as (listener, runtime), contextlib.AsyncExitStack() as stack:
             for _ in range(3):
-                other = KafkaListener(runtime, "127.0.0.1", 0, "OTHER", Echo(), limits)
-                await other.start()
+                other = KafkaListener(runtime, "127.0.0.1", 0, "OTHER", limits)
+                await other.start(Echo())
                 stack.push_async_callback(other.stop)
             reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
             silent.write(frame(b"hello"))

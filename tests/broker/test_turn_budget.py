@@ -67,8 +67,8 @@ def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_a
         runtime = StreamRuntime(asyncio.get_running_loop())
         runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
         handler = Handler(turn)
-        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", handler)
-        await listener.start()
+        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+        await listener.start(handler)
         clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
         side = await asyncio.open_connection("127.0.0.1", listener.port)
         for _, writer in clients:

@@ -36,7 +36,7 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerRequest,
     RegisterControllerRequest,
 )
-from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.controller_driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -124,7 +124,13 @@ class World:
         self.driver = self.make_driver(NODE, **config)
         self.standby = self.make_driver(2)
 
-    def make_driver(self, node_id: int, **config: Any) -> ControllerDriver:
+    def make_driver(
+        self,
+        node_id: int,
+        register: Registrar | None = None,
+        endpoints: tuple[Endpoint, ...] = (),
+        **config: Any,
+    ) -> ControllerDriver:
         driver = ControllerDriver(
             node_id=node_id,
             config=ControllerConfig(**config),
@@ -132,11 +138,22 @@ class World:
             clock=self.clock,
             rng=Random(1),
             bootstrap_features={},
+            quorum=self.quorum,
+            register=register,
+            endpoints=endpoints,
             on_fatal=self.fatal.append,
         )
-        driver.attach(self.quorum)
-        self.quorum.listeners.append(MetadataLoader(controller=driver))
+        loader = MetadataLoader(controller=driver)
+        loader.handle_commit(self.quorum.batches[: self.quorum.delivered])
+        self.quorum.listeners.append(loader)
         return driver
+
+    def restart_standby(
+        self, register: Registrar | None = None, endpoints: tuple[Endpoint, ...] = ()
+    ) -> None:
+        """With something to register."""
+        self.quorum.listeners.pop()
+        self.standby = self.make_driver(2, register, endpoints)
 
     async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Let a command run up to its commit, commit, and take its answer."""
@@ -776,7 +793,7 @@ def test_active_controller_says_itself_which_levels_it_can_run() -> None:
 def test_controller_that_listens_elsewhere_says_so_anew() -> None:
     async def scenario(world: World) -> None:
         endpoint = Endpoint("KAFKA", "host", 9094)
-        world.standby.attach(world.quorum, endpoints=(endpoint,))
+        world.restart_standby(endpoints=(endpoint,))
         world.quorum.elect(2, 2)
         world.quorum.commit()
         assert world.standby.committed_image.controllers[2].endpoints == (endpoint,)
@@ -811,7 +828,7 @@ def test_standby_tells_the_active_controller_until_the_log_says_so(monkeypatch: 
             world.quorum.commit()
             await telling
 
-        world.standby.attach(world.quorum, register)
+        world.restart_standby(register)
         await world.standby.start()
         async with asyncio.timeout(10):
             while 2 not in world.standby.committed_image.controllers:
@@ -852,7 +869,7 @@ def test_controller_registers_once_even_if_the_log_knows_its_levels_already(
         await world.finish(
             world.driver.register_controller(RegisterControllerRequest("c", 2, SUPPORTED_RANGES))
         )
-        world.standby.attach(world.quorum, register)
+        world.restart_standby(register)
         await world.standby.start()
         async with asyncio.timeout(10):
             while not attempts:
@@ -871,7 +888,7 @@ def test_controller_that_is_refused_because_it_is_too_old_halts(monkeypatch: pyt
         async def register() -> None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the cluster runs metadata.version at level 31")
 
-        world.standby.attach(world.quorum, register)
+        world.restart_standby(register)
         await world.standby.start()
         async with asyncio.timeout(10):
             while not world.fatal:

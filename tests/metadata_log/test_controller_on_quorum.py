@@ -65,16 +65,6 @@ class Node:
         clock = SystemClock()
         self.fatal: list[BaseException] = []
         self.news = News()
-        self.driver = ControllerDriver(
-            node_id=1,
-            config=ControllerConfig(),
-            cluster_id="c",
-            clock=clock,
-            rng=Random(1),
-            bootstrap_features={"group.version": 1},
-            on_fatal=self.fatal.append,
-        )
-        self.loader = MetadataLoader(controller=self.driver)
         self.quorum = QuorumNode(
             config=QuorumConfig(),
             cluster_id="c",
@@ -85,13 +75,22 @@ class Node:
             transport=NoTransport(),
             clock=clock,
             rng=Random(1),
-            listeners=[self.loader, self.news],
             on_fatal=self.fatal.append,
         )
-        self.driver.attach(self.quorum)
+        self.driver = ControllerDriver(
+            node_id=1,
+            config=ControllerConfig(),
+            cluster_id="c",
+            clock=clock,
+            rng=Random(1),
+            bootstrap_features={"group.version": 1},
+            quorum=self.quorum,
+            on_fatal=self.fatal.append,
+        )
+        self.loader = MetadataLoader(controller=self.driver)
 
     async def start(self) -> None:
-        await self.quorum.start()
+        await self.quorum.start([self.loader, self.news])
         await self.driver.start()
         await self.until(lambda image: self.driver.active and "group.version" in image.features)
 

@@ -89,8 +89,7 @@ def test_a_record_newer_than_the_code_stops_the_loader() -> None:
 
 def test_nothing_is_published_before_the_node_has_caught_up() -> None:
     calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
-    loader = MetadataLoader([Recorder("only", calls)])
-    loader.attach(lambda: 4)
+    loader = MetadataLoader([Recorder("only", calls)], high_watermark=lambda: 4)
     loader.handle_commit([control(0, 1), batch(1, TopicRecord("t", ID))])
     loader.handle_commit([batch(2, PartitionRecord(0, ID, (1,), (1,), 1))])
     assert calls == []
@@ -104,10 +103,10 @@ def test_nothing_is_published_before_the_node_has_caught_up() -> None:
 
 def test_node_that_once_caught_up_publishes_every_slice() -> None:
     calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
-    loader = MetadataLoader([Recorder("only", calls)])
-    loader.attach(lambda: 1)
+    high_watermark = [1]
+    loader = MetadataLoader([Recorder("only", calls)], high_watermark=lambda: high_watermark[0])
     loader.handle_commit([batch(0, FeatureLevelRecord("f", 1))])
-    loader.attach(lambda: 100)
+    high_watermark[0] = 100
     loader.handle_commit([batch(1, FeatureLevelRecord("g", 1))])
     assert [delta.changed_features for _, delta, _ in calls] == [{"f"}, {"g"}]
 
@@ -137,8 +136,7 @@ def feed(loader: MetadataLoader, image: MetadataImage, end_offset: int, epoch: i
 
 def test_start_from_a_snapshot_goes_on_behind_it() -> None:
     calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
-    loader = MetadataLoader([Recorder("only", calls)])
-    loader.attach(lambda: 101)
+    loader = MetadataLoader([Recorder("only", calls)], high_watermark=lambda: 101)
     feed(loader, image_of(TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)), 100, 7)
     assert (loader.offset, loader.image.epoch, calls) == (99, 7, [])
     loader.handle_commit([batch(100, PartitionChangeRecord(0, ID, leader=-1), epoch=8)])

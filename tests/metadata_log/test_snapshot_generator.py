@@ -78,9 +78,9 @@ class World:
         self.clock = ManualClock()
         self.quorum = FakeQuorum()
         self.fatal: list[BaseException] = []
-        self.generator = SnapshotGenerator(config, self.clock, self.fatal.append)
+        self.generator = SnapshotGenerator(config, self.quorum, self.clock, self.fatal.append)
         self.loader = MetadataLoader(follower=self.generator)
-        self.generator.start(self.quorum)
+        self.generator.start()
 
     def commit(self, *records: Record, size_bytes: int = 10) -> None:
         base = self.loader.offset + 1

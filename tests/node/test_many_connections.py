@@ -173,8 +173,8 @@ async def echoed(port):
 async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda loop, context: None)
-    listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT", Echo())
-    port = await listener.start()
+    listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT")
+    port = await listener.start(Echo())
     assert await echoed(port)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     waiting = [socket.socket() for _ in range(5)]

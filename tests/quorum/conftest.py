@@ -229,7 +229,6 @@ class Replica:
             transport=self.cluster.rpc.transport(self.address),
             clock=clock,
             rng=random.Random(self.key.id),
-            listeners=[self.listener],
             on_fatal=self.fatal.append,
             flush_executor=self.threads,  # type: ignore[arg-type]
             local_address=self.address,
@@ -237,7 +236,7 @@ class Replica:
         node.register(self.cluster.rpc.server(self.address))
         self.cluster.rpc.down.discard(self.address)
         self.node = node
-        await node.start()
+        await node.start([self.listener])
         return node
 
     async def stop(self) -> None:

@@ -105,24 +105,24 @@ class _NoLog:
 
 def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first():
     listener = _Listener()
-    delivery = Delivery(_NoLog(), [listener])
+    delivery = Delivery(_NoLog())
     first, lost, again = LeaderAndEpoch(1, 5), LeaderAndEpoch(None, 6), LeaderAndEpoch(1, 7)
     delivery.delivered_offset = delivery.high_watermark = 11
     delivery.leader_changed(first, 10)
-    delivery.deliver_slice()
+    delivery.deliver_slice([listener])
     delivery.leader_changed(lost, None)
     delivery.leader_changed(again, 20)
     assert delivery.has_work
-    delivery.deliver_slice()
+    delivery.deliver_slice([listener])
     assert not delivery.has_work
     delivery.delivered_offset = delivery.high_watermark = 21
-    delivery.deliver_slice()
+    delivery.deliver_slice([listener])
     assert listener.heard == [first, lost, again]
 
 
 def test_leadership_that_ended_before_it_was_committed_is_never_announced():
     listener = _Listener()
-    delivery = Delivery(_NoLog(), [listener])
+    delivery = Delivery(_NoLog())
     delivery.leader_changed(LeaderAndEpoch(None, 1), None)
     delivery.leader_changed(LeaderAndEpoch(1, 1), 10)
     delivery.leader_changed(LeaderAndEpoch(2, 2), None)
@@ -130,10 +130,10 @@ def test_leadership_that_ended_before_it_was_committed_is_never_announced():
     delivery.leader_changed(LeaderAndEpoch(1, 4), 12)
     delivery.leader_changed(LeaderAndEpoch(1, 5), 13)
     while delivery.has_work:
-        delivery.deliver_slice()
+        delivery.deliver_slice([listener])
     delivery.delivered_offset = delivery.high_watermark = 14
     while delivery.has_work:
-        delivery.deliver_slice()
+        delivery.deliver_slice([listener])
     assert listener.heard == [LeaderAndEpoch(None, 3), LeaderAndEpoch(1, 5)]
 
 

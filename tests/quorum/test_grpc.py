@@ -62,13 +62,12 @@ class Process:
             transport=self.transport,
             clock=clock,
             rng=random.Random(self.key.id),
-            listeners=[self.listener],
         )
         self.server = GrpcServer(self.address.host, self.address.port)
         if self.voters.is_voter(self.key):
             self.node.register(self.server)
         await self.server.start()
-        await self.node.start()
+        await self.node.start([self.listener])
 
     async def stop(self):
         await self.node.stop()
