@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pykraft.broker.controller_channel import ControllerChannel
+from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages import create_topics, metadata

@@ -43,7 +43,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.core.config import QuorumConfig
 
 DEFAULTS = QuorumConfig()
 TARGET_MS = DEFAULTS.fetch_timeout_ms + 2 * DEFAULTS.election_timeout_ms + 500

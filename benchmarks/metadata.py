@@ -48,8 +48,8 @@ from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import PartitionRecord, TopicRecord
 from pykraft.metadata_log.snapshot import iter_snapshot_values
+from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
-from pykraft.quorum.log_shape import SnapshotId
 from pykraft.runtime.memory import keep_out_of_collection
 
 ROWS = ("create", "memory", "change", "propagation", "answers", "fence", "broker-start", "failover", "replay")

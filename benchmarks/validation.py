@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable
 
-from pykraft.broker.validate import ClientBatch
+from pykraft.broker.replicas.validate import ClientBatch
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store.interface import LogConfig
 

@@ -17,8 +17,8 @@ from pykraft.metadata_log.delta import Changes, MetadataDelta, build_delta, buil
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.replay import Fold
 from pykraft.metadata_log.snapshot import ImageBuilder
+from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import LeaderAndEpoch
-from pykraft.quorum.log_shape import SnapshotId
 
 CHECK_EVERY_BATCHES: Final = 64
 """How often an image taken from the controller is compared with a fold of the bytes in the log."""

@@ -11,22 +11,22 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from pykraft.broker.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis, make_hot_handlers
-from pykraft.broker.controller_channel import ControllerChannel
-from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
-from pykraft.broker.lifecycle_driver import LifecycleDriver
-from pykraft.broker.listener import KafkaListener
-from pykraft.broker.log_config import build_log_config
-from pykraft.broker.log_maintenance import LogMaintenance
-from pykraft.broker.log_manager import LogManager
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
 from pykraft.broker.producer_ids import ProducerIdAllocator
-from pykraft.broker.replica_fetcher import ReplicaFetchers
-from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.request_server import RequestServer
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.replicas.maintenance import LogMaintenance
+from pykraft.broker.replicas.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
+from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.serving.listener import KafkaListener
+from pykraft.broker.serving.request_server import RequestServer
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.metadata_log.broker_configs import (
     MAX_CONNECTIONS,

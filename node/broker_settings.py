@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pykraft.broker.apis.services import ServerProperty
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.listener import ListenerLimits
-from pykraft.broker.services import ServerProperty
+from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
 from pykraft.node.config import COARSER_UNITS, ServerConfig

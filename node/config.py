@@ -17,7 +17,7 @@ from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, TOPIC_NAMES
 from pykraft.node.config_keys import SERVER_KEYS
 from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.properties import (
     ConfigError,
     ConfigValue,

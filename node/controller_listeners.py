@@ -14,14 +14,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.apis.table import make_controller_apis
-from pykraft.broker.listener import KafkaListener
-from pykraft.broker.request_server import RequestServer
-from pykraft.broker.services import ControllerServices
+from pykraft.broker.serving.listener import KafkaListener
+from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.forwarding import QUORUM_REQUESTS
-from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.broker_settings import listener_limits, server_properties

@@ -19,7 +19,7 @@ from pykraft.log_store.meta_properties import MetaProperties, read_meta_properti
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.rpc import RpcAddress

@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from pykraft import __version__
-from pykraft.broker.controller_channel import ControllerChannel, endpoint_messages
-from pykraft.broker.listener import bind_failure
+from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
+from pykraft.broker.serving.listener import bind_failure
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.metadata_log import controller_rpc
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
+from pykraft.metadata_log.controller import rpc as controller_rpc
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller_driver import ControllerDriver, Registrar
+from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -39,10 +39,10 @@ from pykraft.node.format import NodeIdentity, check_directories
 from pykraft.node.incarnation import Incarnation, new_uuid
 from pykraft.node.quorum_watch import QuorumWatch
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
-from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.file_budget import FileBudget

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.quorum import control_records as control
 from pykraft.quorum.control_records import ControlType, control_record
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.rpc import outline_batches
-from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.disk import Disk
 
 BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.quorum import effects, events, rpc
-from pykraft.quorum.events import Event
-from pykraft.quorum.messages import Request, Response, VoterChangeRequest, VoterChangeResponse
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum import rpc
+from pykraft.quorum.core import effects, events
+from pykraft.quorum.core.events import Event
+from pykraft.quorum.core.messages import Request, Response, VoterChangeRequest, VoterChangeResponse
+from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.runtime.log_throttle import LogThrottle
 from pykraft.runtime.rpc import RpcFailure, RpcServer, RpcTransport
 

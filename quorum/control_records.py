@@ -18,7 +18,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import read_uvarint, write_uvarint
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 DEFAULT_LISTENER = "CONTROLLER"

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.kafka_protocol.value_batches import decode_values
+from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumListener
-from pykraft.quorum.log_shape import SnapshotId
 
 SLICE_RECORDS = 500
 SLICE_BYTES = 1 << 20

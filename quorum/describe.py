@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pykraft.quorum.core.progress import FetchProgress
+from pykraft.quorum.core.roles import Leader
+from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
-from pykraft.quorum.progress import FetchProgress
-from pykraft.quorum.roles import Leader
-from pykraft.quorum.state import CoreState
 
 
 def describe_quorum(state: CoreState, wall_minus_monotonic_ms: int, now_ms: int) -> QuorumDescription:

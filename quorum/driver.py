@@ -1,8 +1,8 @@
 """One replica of the metadata quorum on an asyncio loop: events into the core, its effects out, in order.
 
-Here are the promises that :mod:`.effects` asks for. The vote file is written, with fsync, on the loop (it is
-rare); the log is flushed in a worker thread, one flush at a time, and everything appended while one runs
-shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug in the
+Here are the promises that :mod:`.core.effects` asks for. The vote file is written, with fsync, on the loop
+(it is rare); the log is flushed in a worker thread, one flush at a time, and everything appended while one
+runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug in the
 core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot trust its
 disk must not answer. This file decides nothing about the protocol.
 """
@@ -17,14 +17,22 @@ from typing import TYPE_CHECKING
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.log import Log
-from pykraft.quorum import effects, events
 from pykraft.quorum.calls import Calls
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.core import RaftCore
+from pykraft.quorum.core import effects, events
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import Effect, FlushLog, TruncateTo
+from pykraft.quorum.core.events import Event
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.messages import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+from pykraft.quorum.core.raft_core import RaftCore
+from pykraft.quorum.core.state import CoreState, RandomSource
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.delivery import Delivery
 from pykraft.quorum.describe import describe_quorum
-from pykraft.quorum.effects import Effect, FlushLog, TruncateTo
-from pykraft.quorum.events import Event
 from pykraft.quorum.listener import (
     CommittedBatch,
     LeaderAndEpoch,
@@ -33,17 +41,9 @@ from pykraft.quorum.listener import (
     ReplicaProgress,
 )
 from pykraft.quorum.local_snapshots import LocalSnapshots, SnapshotWriter
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.messages import (
-    AddRaftVoterRequest,
-    RemoveRaftVoterRequest,
-    UpdateRaftVoterRequest,
-)
 from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo
-from pykraft.quorum.state import CoreState, RandomSource
 from pykraft.quorum.state_store import QuorumStateError
 from pykraft.quorum.storage import QuorumStorage, StateStore, encode_proposal
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport
 

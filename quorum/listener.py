@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 @dataclass(frozen=True, slots=True)

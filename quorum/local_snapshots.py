@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from pykraft.log_store.log import Log
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.events import Event, RetentionReached, SnapshotTaken
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.events import Event, RetentionReached, SnapshotTaken
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.retention import choose_log_start
 from pykraft.quorum.snapshots import SnapshotFileWriter, SnapshotId, SnapshotInfo, SnapshotStore
-from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import Clock
 
 _ROLL_SHARE = 8

@@ -17,11 +17,11 @@ from google.protobuf.message import DecodeError
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
-from pykraft.quorum import messages as m
 from pykraft.quorum.control_records import find_voters
-from pykraft.quorum.log_shape import BEGINNING, SnapshotId
+from pykraft.quorum.core import messages as m
+from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
+from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
-from pykraft.quorum.voters import ReplicaKey, Voter
 from pykraft.runtime.rpc import MAX_HOST_LENGTH, MAX_PORT, RpcAddress
 
 SERVICE = "/pykraft.quorum.Quorum/"

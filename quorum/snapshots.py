@@ -25,8 +25,8 @@ from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, crc_is_val
 from pykraft.kafka_protocol.value_batches import decode_values, encode_values
 from pykraft.quorum import control_records as control
 from pykraft.quorum.control_records import ControlType, control_record
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.voters import VoterSet
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.runtime.disk import Disk, DiskFile
 
 __all__ = [

@@ -11,9 +11,9 @@ import json
 from typing import Any
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
-from pykraft.quorum.plausibility import MAX_EPOCH
-from pykraft.quorum.roles import ElectionState
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.plausibility import MAX_EPOCH
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.runtime.disk import Disk
 
 QUORUM_STATE_FILE = "quorum-state"

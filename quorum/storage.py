@@ -21,7 +21,7 @@ from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.log import Log
 from pykraft.log_store.reader import read_checked
 from pykraft.quorum import control_records
-from pykraft.quorum.effects import (
+from pykraft.quorum.core.effects import (
     AdvanceLogStart,
     AppendFetched,
     AppendLeaderChange,
@@ -36,16 +36,16 @@ from pykraft.quorum.effects import (
     ReplyWithSnapshot,
     TruncateTo,
 )
+from pykraft.quorum.core.log_shape import BEGINNING, LogShape, SnapshotId
+from pykraft.quorum.core.messages import FetchResponse, FetchSnapshotResponse
+from pykraft.quorum.core.recovery import Recovery
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.voter_history import VoterHistory
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
-from pykraft.quorum.log_shape import BEGINNING, LogShape, SnapshotId
-from pykraft.quorum.messages import FetchResponse, FetchSnapshotResponse
-from pykraft.quorum.recovery import Recovery
-from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo, SnapshotStore
 from pykraft.quorum.state_store import QuorumStateError
-from pykraft.quorum.voter_history import VoterHistory
-from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import DiskFile
 
@@ -177,7 +177,7 @@ class QuorumStorage:
             logger.warning("%s: cut at offset %d", log.directory, log.log_end_offset)
 
     def compare_with_mark(self) -> None:
-        """Set ``recovery`` if the log ends before what was flushed (:mod:`.recovery`). Writes nothing.
+        """Set ``recovery`` if the log ends before what was flushed (:mod:`.core.recovery`). Writes nothing.
 
         :class:`QuorumStateError` if ``quorum-state`` is older than what was lost: a vote may be lost, too.
         """

@@ -20,8 +20,9 @@ import click
 import pytest
 
 from pykraft.broker.apis.table import make_apis, make_controller_apis
-from pykraft.broker.dispatch import Api
+from pykraft.broker.serving.api import Api
 from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.sim.quorum.invariants import INVARIANTS
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.metadata_log.client_metrics_configs import CLIENT_METRICS_CONFIGS
 from pykraft.metadata_log.stored_broker_configs import STORED_PROPERTIES, THROTTLES
@@ -30,7 +31,6 @@ from pykraft.node.cli.root import cli
 from pykraft.node.config import COARSER_UNITS
 from pykraft.node.config_keys import BROKER_KEYS, GROUP_KEYS, NODE_KEYS, QUORUM_KEYS, SERVER_KEYS
 from pykraft.node.kafka_keys import STATIC_KAFKA_KEYS, UNUSED_KAFKA_KEYS
-from pykraft.quorum.invariants import INVARIANTS
 from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import NodeServices
+from pykraft.broker.apis.services import NodeServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.api_versions import (

@@ -7,9 +7,9 @@ MISMATCHED_ENDPOINT_TYPE: controllers describe themselves, on listeners of their
 
 from __future__ import annotations
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse

@@ -8,8 +8,8 @@ version 0, which cannot ask for them, is refused.
 from __future__ import annotations
 
 from pykraft.broker.apis.describe_cluster import error_response, refuse_endpoint_type
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import ControllerServices
+from pykraft.broker.apis.services import ControllerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from pykraft.kafka_protocol.request_context import RequestContext

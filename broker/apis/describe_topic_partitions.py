@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import islice
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import TOPIC_OPERATIONS
-from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (

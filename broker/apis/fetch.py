@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pykraft.broker.fetch_session import check_session
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
-from pykraft.broker.partition import Partition
-from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.fetch_fast import (

@@ -7,10 +7,10 @@ key type is refused with INVALID_REQUEST.
 
 from __future__ import annotations
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.offsets_writer import OFFSETS_TOPIC
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.replicas.offsets_writer import OFFSETS_TOPIC
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import NodeServices
+from pykraft.broker.apis.services import NodeServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey, response_class
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages import alter_configs

@@ -10,9 +10,9 @@ The consumer protocol (68) takes part once the feature `group.version` is finali
 
 from __future__ import annotations
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import GROUP_OPERATIONS
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.group_coordinator.error_responses import error_response
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

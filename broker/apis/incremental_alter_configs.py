@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.broker.apis import forwarded
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import NodeServices
+from pykraft.broker.apis.services import NodeServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (

@@ -6,8 +6,8 @@ is always safe. Transactional ids are refused with INVALID_REQUEST: there are no
 
 from __future__ import annotations
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse

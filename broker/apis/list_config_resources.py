@@ -7,8 +7,8 @@ asks for client metrics only. Other kinds of resources are refused with UNSUPPOR
 
 from __future__ import annotations
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse

@@ -11,8 +11,8 @@ partition move back.
 
 from __future__ import annotations
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.offset_lookup import (
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -22,9 +22,9 @@ from pykraft.broker.offset_lookup import (
     FoundOffset,
     find_offset,
 )
-from pykraft.broker.partition import Partition
-from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from pykraft.broker.dispatch import Api, Message
 from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.serving.api import Api, Message
 from pykraft.broker.topic_answers import FLEXIBLE_FROM, encode_count, with_operations
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.encode_plan import encoder

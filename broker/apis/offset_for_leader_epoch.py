@@ -7,9 +7,9 @@ with it after a leader change; the epoch they believe current must be the leader
 
 from __future__ import annotations
 
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.serving.api import Api, Message
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (

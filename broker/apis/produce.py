@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
-from pykraft.broker.partition import Partition
-from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.turns import ValidationTurns
-from pykraft.broker.validate import ClientBatch, RejectedRecordsError
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.validate import ClientBatch, RejectedRecordsError
+from pykraft.broker.replicas.validation_turns import ValidationTurns
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader

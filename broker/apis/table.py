@@ -23,9 +23,9 @@ from pykraft.broker.apis import (
     offset_for_leader_epoch,
     produce,
 )
-from pykraft.broker.dispatch import Api, Message
-from pykraft.broker.request_server import HotHandler
-from pykraft.broker.services import BrokerServices, ControllerServices
+from pykraft.broker.apis.services import BrokerServices, ControllerServices
+from pykraft.broker.serving.api import Api, Message
+from pykraft.broker.serving.request_server import HotHandler
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext

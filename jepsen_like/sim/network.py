@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster_world import World
+    from pykraft.jepsen_like.sim.cluster.world import World
     from pykraft.jepsen_like.sim.processes import SimProcess
 
 REFUSED_AFTER_MS = 1

@@ -16,7 +16,7 @@ class _Rings(dict[str, Ring]):
     def __getitem__(self, name: str) -> Ring:
         known = self.get(name)
         if known is None:
-            known = self[name] = import_module(f"{__package__}.{name}").RING
+            known = self[name] = import_module(f"{__package__}.{name}.ring").RING
         return known
 
 

@@ -13,8 +13,8 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     ReplicaState,
 )
 from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
-from pykraft.quorum.voters import VoterSet
 
 
 def build_describe_quorum_response(

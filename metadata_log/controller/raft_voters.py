@@ -11,7 +11,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from pykraft.quorum.voters import ReplicaKey, Voter
+from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.runtime.rpc import RpcAddress
 
 

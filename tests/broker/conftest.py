@@ -15,11 +15,11 @@ import pytest
 from pykraft.broker.apis.fetch import FetchHandler
 from pykraft.broker.apis.produce import ProduceHandler
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.listener import KafkaListener
-from pykraft.broker.log_config import build_log_config
-from pykraft.broker.log_manager import LogManager
-from pykraft.broker.replica_fetcher import ReplicaFetchers
-from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request

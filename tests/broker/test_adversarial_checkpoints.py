@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.log_config import build_log_config
-from pykraft.broker.log_manager import LogManager
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import (

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from pykraft.broker.apis import list_offsets
-from pykraft.broker.log_maintenance import LogMaintenance
-from pykraft.broker.replica_fetcher import _Followed
+from pykraft.broker.replicas.maintenance import LogMaintenance
+from pykraft.broker.replicas.replica_fetcher import _Followed
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
 from pykraft.kafka_protocol.fetch_follower import build_follower_fetch

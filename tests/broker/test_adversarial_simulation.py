@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykraft.broker.isr import IsrProposal
-from pykraft.broker.log_manager import LogManager
-from pykraft.broker.partition import Partition
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.isr import IsrProposal
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header

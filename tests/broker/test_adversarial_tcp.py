@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from pykraft.broker.apis.produce import _PendingProduce
-from pykraft.broker.listener import KafkaListener
+from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.tcp import StreamRuntime

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
-from pykraft.broker.log_maintenance import LogMaintenance
+from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.records import read_header

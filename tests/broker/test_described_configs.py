@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_configs, incremental_alter_configs
-from pykraft.broker.services import ControllerServices
+from pykraft.broker.apis.services import ControllerServices
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import describe_configs as described

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from pykraft.broker.apis.table import make_apis
-from pykraft.broker.dispatch import Api
-from pykraft.broker.lifecycle import BrokerLifecycle
-from pykraft.broker.partition import Partition
-from pykraft.broker.replica_manager import ReplicaManager
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.serving.api import Api
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext

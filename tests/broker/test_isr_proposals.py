@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.isr_proposals import IsrProposals
-from pykraft.broker.partition import Partition
+from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid

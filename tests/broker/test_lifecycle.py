@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.producer_ids import ProducerIdAllocator
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.alter_partition import ControllerAlterPartition, ControllerLostReplicas
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.controller_channel import ControllerChannel
-from pykraft.broker.lifecycle import BrokerLifecycle, BrokerState
-from pykraft.broker.lifecycle_driver import LifecycleDriver
+from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.controller_channel import ControllerChannel
-from pykraft.broker.lifecycle import BrokerLifecycle
-from pykraft.broker.lifecycle_driver import LifecycleDriver
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
+from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.metadata_log import controller_rpc
+from pykraft.metadata_log.controller import rpc as controller_rpc
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller_driver import ControllerDriver
+from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
 CONTROLLERS = (1, 2, 3)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker import replica_manager
-from pykraft.broker.partition import Partition
+from pykraft.broker.replicas import replica_manager
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_delta, build_full_delta
 from pykraft.metadata_log.records import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker import openings, replica_manager
 from pykraft.broker.apis import list_offsets, offset_for_leader_epoch
-from pykraft.broker.request_server import RequestServer
+from pykraft.broker.replicas import openings, replica_manager
+from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.isr import IsrProposal
-from pykraft.broker.partition import Partition
-from pykraft.broker.producer_state import rebuild
+from pykraft.broker.logs.producer_state import rebuild
+from pykraft.broker.replicas.isr import IsrProposal
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import pytest
 
-from pykraft.broker.replica_manager import ReplicaManager
-from pykraft.broker.turns import PIECE_WORK, ValidationTurns
-from pykraft.broker.validate import ClientBatch
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.validate import ClientBatch
+from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import produce
@@ -277,7 +277,7 @@ def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
                 raise MemoryError
 
             with monkeypatch.context() as patched:
-                patched.setattr("pykraft.broker.validate.RecordWalk.advance", fail)
+                patched.setattr("pykraft.broker.replicas.validate.RecordWalk.advance", fail)
                 gate.is_open.set()
                 assert await asyncio.wait_for(client.reader.read(), 10) == b""
             assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykraft.broker import producer_snapshots
-from pykraft.broker.log_config import build_log_config
-from pykraft.broker.log_manager import LogManager
-from pykraft.broker.producer_snapshots import HEADERS_PER_SLICE
-from pykraft.broker.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
+from pykraft.broker.logs import producer_snapshots
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
+from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
@@ -414,7 +414,7 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
 
     owner.opened.snapshots._run = recreated_meanwhile  # type: ignore[assignment]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pykraft.broker.log_manager.asyncio.sleep", _once)
+        patch.setattr("pykraft.broker.logs.log_manager.asyncio.sleep", _once)
         now(owner.logs.write_snapshots())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.broker.producer_state import ProducerState, rebuild
+from pykraft.broker.logs.producer_state import ProducerState, rebuild
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.dispatch import Api
-from pykraft.broker.request_server import MAX_DECODED_BYTES, RequestServer
-from pykraft.broker.services import BrokerServices
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.serving.api import Api
+from pykraft.broker.serving.request_server import MAX_DECODED_BYTES, RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -18,7 +18,7 @@ from typing import Self
 import pytest
 import uvloop
 
-from pykraft.broker.listener import KafkaListener, ListenerLimits
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.tcp import SHARED_BUFFER_BYTES, StreamRuntime

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from pykraft.broker.listener import KafkaListener
-from pykraft.broker.purgatory import Waiting
-from pykraft.broker.wakeups import Wakeups
+from pykraft.broker.replicas.purgatory import Waiting
+from pykraft.broker.replicas.wakeups import Wakeups
+from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tcp import StreamRuntime

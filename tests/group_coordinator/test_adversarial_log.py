@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pykraft.broker.offsets_writer import OffsetsTopicWriter
+from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.lifecycle import BrokerLifecycle
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_image, check_settled
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
@@ -38,7 +39,6 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.incarnations import incarnation_id_of
-from pykraft.metadata_log.invariants import check_batch, check_image, check_settled
 from pykraft.metadata_log.loader import fold_batch
 from pykraft.metadata_log.records import Endpoint, Record
 from pykraft.quorum.listener import CommittedBatch

@@ -26,25 +26,26 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log import controller_driver, controller_rpc
 from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller import driver as controller_driver
+from pykraft.metadata_log.controller import rpc as controller_rpc
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
 from pykraft.metadata_log.controller.requests import (
     BrokerHeartbeatRequest,
     RegisterBrokerRequest,
     RegisterControllerRequest,
 )
-from pykraft.metadata_log.controller_driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, RegisterControllerRecord
 from pykraft.metadata_log.snapshot import iter_snapshot_values
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress, RpcHandler
 
 NODE = 1

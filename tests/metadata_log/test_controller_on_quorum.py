@@ -18,17 +18,17 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
-from pykraft.metadata_log.controller_driver import ControllerDriver
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.quorum.state_store import QuorumStateStore
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.rpc import RpcAddress
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.isr import IsrProposal
-from pykraft.broker.partition import Partition
-from pykraft.broker.producer_state import rebuild
+from pykraft.broker.logs.producer_state import rebuild
+from pykraft.broker.replicas.isr import IsrProposal
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (

@@ -22,8 +22,8 @@ from pykraft.metadata_log.records import (
 )
 from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.snapshot import iter_snapshot_values
+from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
-from pykraft.quorum.log_shape import SnapshotId
 
 ID = Uuid(b"t" * 16)
 

@@ -16,8 +16,8 @@ from pykraft.metadata_log.records import FeatureLevelRecord, NoOpRecord, Partiti
 from pykraft.metadata_log.snapshot import SLICE_RECORDS
 from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig, SnapshotSchedule
+from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
-from pykraft.quorum.log_shape import SnapshotId
 
 ID = Uuid(b"t" * 16)
 

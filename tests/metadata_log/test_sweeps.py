@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation, check_settled
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -20,7 +21,6 @@ from pykraft.metadata_log.controller import sweeps, topic_walk
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.image import EMPTY_IMAGE
-from pykraft.metadata_log.invariants import InvariantViolation, check_settled
 from pykraft.metadata_log.records import LogsLost, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from pykraft.metadata_log.replay import replay
 from tests.metadata_log.test_controller_properties import Commands

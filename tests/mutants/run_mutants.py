@@ -86,7 +86,7 @@ SUITES = {
     ),
     "quorum_nodes": Suite(
         ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
-        ("-m", "pykraft.jepsen_like.sim.quorum_nodes", "--seeds"),
+        ("-m", "pykraft.jepsen_like.sim.quorum.nodes", "--seeds"),
         "reproduce: ",
         seeds=("12", "2"),
     ),

@@ -28,7 +28,7 @@ from pykraft.metadata_log.records import (
 from pykraft.node.cli.root import cli
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType, control_record
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))

@@ -19,10 +19,10 @@ from pykraft.node.format import (
     parse_initial_controllers,
 )
 from pykraft.quorum.bootstrap import read_bootstrap_voters
+from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
-from pykraft.quorum.voters import VoterSet
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.properties import ConfigError
 

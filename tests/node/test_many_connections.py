@@ -153,7 +153,7 @@ def can_produce(port: int) -> bool:
 
 EXHAUSTED = """
 import asyncio, os, resource, socket, sys, uvloop
-from pykraft.broker.listener import KafkaListener
+from pykraft.broker.serving.listener import KafkaListener
 from pykraft.runtime.tcp import StreamRuntime
 
 class Echo:

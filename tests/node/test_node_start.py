@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.log_manager import LogManager
+from pykraft.broker.logs.log_manager import LogManager
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid

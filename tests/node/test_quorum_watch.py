@@ -9,8 +9,8 @@ import pytest
 
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.node.quorum_watch import QuorumWatch
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import LeaderAndEpoch
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 

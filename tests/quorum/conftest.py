@@ -15,7 +15,23 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.core import RaftCore
+from pykraft.quorum.core.effects import AppendSnapshotChunk, CheckSnapshot, Effect, Reply, ReplyWithRecords
+from pykraft.quorum.core.events import (
+    Event,
+    LogFlushed,
+    RequestReceived,
+    ResponseReceived,
+    Started,
+    TimerFired,
+)
+from pykraft.quorum.core.log_shape import LogShape
+from pykraft.quorum.core.messages import FetchRequest, Request, Response, VoteResponse
+from pykraft.quorum.core.raft_core import RaftCore
+from pykraft.quorum.core.recovery import Recovery
+from pykraft.quorum.core.roles import ElectionState, Leader, Prospective
+from pykraft.quorum.core.state import CoreState
+from pykraft.quorum.core.voter_history import VoterHistory
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import (
     CommittedBatch,
     LeaderAndEpoch,
@@ -23,18 +39,9 @@ from pykraft.quorum.driver import (
     QuorumNode,
     SnapshotId,
 )
-from pykraft.quorum.effects import AppendSnapshotChunk, CheckSnapshot, Effect, Reply, ReplyWithRecords
-from pykraft.quorum.events import Event, LogFlushed, RequestReceived, ResponseReceived, Started, TimerFired
-from pykraft.quorum.log_shape import LogShape
-from pykraft.quorum.messages import FetchRequest, Request, Response, VoteResponse
-from pykraft.quorum.recovery import Recovery
-from pykraft.quorum.roles import ElectionState, Leader, Prospective
 from pykraft.quorum.snapshots import SnapshotStore
-from pykraft.quorum.state import CoreState
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
-from pykraft.quorum.voter_history import VoterHistory
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 

@@ -6,14 +6,14 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.quorum.config import QuorumConfig
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import Send
+from pykraft.quorum.core.events import Proposed, TimerFired
+from pykraft.quorum.core.roles import OBSERVER_SESSION_MS, ElectionState, Leader
+from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.delivery import Delivery
 from pykraft.quorum.describe import describe_quorum
-from pykraft.quorum.effects import Send
-from pykraft.quorum.events import Proposed, TimerFired
 from pykraft.quorum.listener import LeaderAndEpoch
-from pykraft.quorum.roles import OBSERVER_SESSION_MS, ElectionState, Leader
-from pykraft.quorum.voters import ReplicaKey
 
 
 def _lead_static(bench):

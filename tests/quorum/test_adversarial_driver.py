@@ -8,9 +8,9 @@ import random
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.quorum.roles import ElectionState
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.quorum.voters import ReplicaKey
 
 DIRECTORY = "/data/__cluster_metadata-0"
 

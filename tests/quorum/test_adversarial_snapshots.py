@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pykraft.quorum import storage
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
-from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 from .conftest import DIRECTORY, FAST, Cluster, Replica, run_virtually

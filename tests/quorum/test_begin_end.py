@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.effects import LeaderChanged, PersistElectionState, Reply, Send
-from pykraft.quorum.events import RequestFailed, ShutdownRequested, TimerFired
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.effects import LeaderChanged, PersistElectionState, Reply, Send
+from pykraft.quorum.core.events import RequestFailed, ShutdownRequested, TimerFired
+from pykraft.quorum.core.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
 )
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Resigned
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Resigned
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 def _begin(b, **changed):

@@ -21,18 +21,18 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.value_batches import decode_values
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
-from pykraft.quorum import effects
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.core import RaftCore
+from pykraft.quorum.core import effects
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.messages import BatchSpan
+from pykraft.quorum.core.raft_core import RaftCore
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.flushed_mark import FlushedMarkFile
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.messages import BatchSpan
-from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 from .conftest import DIRECTORY, fetch_snapshot

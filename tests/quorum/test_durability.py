@@ -10,8 +10,8 @@ import pytest
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.memory import DiskCall
 from pykraft.log_store.spy import SpyDisk
-from pykraft.quorum import messages as m
 from pykraft.quorum import rpc
+from pykraft.quorum.core import messages as m
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 
 DIRECTORY = "/data/__cluster_metadata-0"

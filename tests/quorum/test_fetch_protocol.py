@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.effects import (
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
     AppendFetched,
     FlushLog,
@@ -18,9 +18,9 @@ from pykraft.quorum.effects import (
     Send,
     TruncateTo,
 )
-from pykraft.quorum.events import LogFlushed, Proposed, RequestFailed, ResponseReceived, TimerFired
-from pykraft.quorum.messages import BatchSpan, DivergingEpoch, FetchRequest, FetchResponse
-from pykraft.quorum.roles import (
+from pykraft.quorum.core.events import LogFlushed, Proposed, RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.core.messages import BatchSpan, DivergingEpoch, FetchRequest, FetchResponse
+from pykraft.quorum.core.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -29,7 +29,7 @@ from pykraft.quorum.roles import (
     Resigned,
     Unattached,
 )
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 def _follower(bench, **options):

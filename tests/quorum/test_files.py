@@ -10,9 +10,9 @@ from pykraft.kafka_protocol.ids import Uuid, uuid_from_str
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import bootstrap, control_records, state_store
-from pykraft.quorum.roles import ElectionState
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.rpc import outline_batches
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 DIRECTORY_ID = uuid_from_str("JEXY6aqzQY-32P5TStzaFg")

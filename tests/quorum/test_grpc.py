@@ -9,9 +9,9 @@ from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.quorum.bootstrap import format_log
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumConfig, QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk

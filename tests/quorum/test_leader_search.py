@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.effects import Send
-from pykraft.quorum.events import RequestFailed, ResponseReceived, TimerFired
-from pykraft.quorum.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
-from pykraft.quorum.roles import ElectionState, Follower, Prospective
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import Send
+from pykraft.quorum.core.events import RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.core.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
+from pykraft.quorum.core.roles import ElectionState, Follower, Prospective
 from pykraft.runtime.rpc import RpcAddress
 
 ELSEWHERE = RpcAddress("test", 77)

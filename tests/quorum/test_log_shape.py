@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykraft.quorum.log_shape import LogShape
+from pykraft.quorum.core.log_shape import LogShape
 
 STEPS = st.lists(st.tuples(st.sampled_from(["append", "next epoch", "truncate", "flush"]), st.integers(0, 5)))
 

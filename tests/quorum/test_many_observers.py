@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.quorum.progress import FetchProgress
-from pykraft.quorum.roles import MOST_OBSERVERS, OBSERVER_SESSION_MS, Leader
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.progress import FetchProgress
+from pykraft.quorum.core.roles import MOST_OBSERVERS, OBSERVER_SESSION_MS, Leader
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 def admit(leader: Leader, number: int, now_ms: int) -> ReplicaKey:

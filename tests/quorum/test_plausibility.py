@@ -12,10 +12,10 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum import calls, rpc
 from pykraft.quorum.calls import Calls
-from pykraft.quorum.effects import PeerDisbelieved, PersistElectionState, TruncateTo
-from pykraft.quorum.events import RequestAbandoned, TimerFired
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.effects import PeerDisbelieved, PersistElectionState, TruncateTo
+from pykraft.quorum.core.events import RequestAbandoned, TimerFired
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.messages import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     DivergingEpoch,
@@ -26,11 +26,11 @@ from pykraft.quorum.messages import (
     Request,
     VoteRequest,
 )
-from pykraft.quorum.plausibility import MAX_EPOCH, MAX_OFFSET, MOST_SUCCESSORS, EpochsExhaustedError
-from pykraft.quorum.reconfig import MAX_WAIT_MS, MAX_WAITING
-from pykraft.quorum.roles import ElectionState, Follower, Leader, Prospective, Unattached
-from pykraft.quorum.state import MOST_AHEAD
-from pykraft.quorum.voters import ReplicaKey, Voter
+from pykraft.quorum.core.plausibility import MAX_EPOCH, MAX_OFFSET, MOST_SUCCESSORS, EpochsExhaustedError
+from pykraft.quorum.core.reconfig import MAX_WAIT_MS, MAX_WAITING
+from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Prospective, Unattached
+from pykraft.quorum.core.state import MOST_AHEAD
+from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.runtime.rpc import RpcAddress, RpcHandler
 
 EPOCH = 5

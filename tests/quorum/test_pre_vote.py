@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.effects import LeaderChanged, PersistElectionState, Send
-from pykraft.quorum.events import RequestFailed, ResponseReceived, ShutdownRequested, TimerFired
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.effects import LeaderChanged, PersistElectionState, Send
+from pykraft.quorum.core.events import RequestFailed, ResponseReceived, ShutdownRequested, TimerFired
+from pykraft.quorum.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchResponse,
     VoteRequest,
 )
-from pykraft.quorum.roles import (
+from pykraft.quorum.core.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -24,7 +24,7 @@ from pykraft.quorum.roles import (
     Resigned,
     Unattached,
 )
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 def _pre_vote(b, candidate=3, epoch=5, last_epoch=0, last_offset=0, **changed):

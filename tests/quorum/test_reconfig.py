@@ -8,10 +8,10 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.quorum.config import QuorumConfig
-from pykraft.quorum.effects import AppendVoters, Reply, Send, TruncateTo, VotersChanged
-from pykraft.quorum.events import RequestFailed, ResponseReceived, TimerFired
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import AppendVoters, Reply, Send, TruncateTo, VotersChanged
+from pykraft.quorum.core.events import RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.core.messages import (
     AddRaftVoterRequest,
     BatchSpan,
     BeginQuorumEpochRequest,
@@ -25,9 +25,17 @@ from pykraft.quorum.messages import (
     VoterChangeResponse,
     VoteRequest,
 )
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Prospective, Resigned, Unattached
-from pykraft.quorum.voter_history import VoterHistory
-from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.roles import (
+    Candidate,
+    ElectionState,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from pykraft.quorum.core.voter_history import VoterHistory
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 OTHER_DISK = Uuid(b"other disk......")

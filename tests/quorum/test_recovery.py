@@ -10,18 +10,31 @@ from types import SimpleNamespace
 
 import pytest
 
+from pykraft.jepsen_like.sim.quorum.invariant_history import History, InvariantViolation
+from pykraft.jepsen_like.sim.quorum.recovery_invariants import RecoveringIsNotCounted
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.effects import EndRecovery, InstallSnapshot, Reply, ReplyWithRecords, Send, TruncateTo
-from pykraft.quorum.events import LogFlushed, RequestFailed, ResponseReceived, SnapshotChecked, TimerFired
-from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
-from pykraft.quorum.invariant_history import History, InvariantViolation
-from pykraft.quorum.log_shape import SnapshotId
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.effects import (
+    EndRecovery,
+    InstallSnapshot,
+    Reply,
+    ReplyWithRecords,
+    Send,
+    TruncateTo,
+)
+from pykraft.quorum.core.events import (
+    LogFlushed,
+    RequestFailed,
+    ResponseReceived,
+    SnapshotChecked,
+    TimerFired,
+)
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.messages import (
     BatchSpan,
     EndQuorumEpochRequest,
     FetchRequest,
@@ -29,12 +42,12 @@ from pykraft.quorum.messages import (
     FetchSnapshotResponse,
     VoteRequest,
 )
-from pykraft.quorum.recovery import Recovery
-from pykraft.quorum.recovery_invariants import RecoveringIsNotCounted
-from pykraft.quorum.roles import ElectionState, Follower, Leader, Unattached
+from pykraft.quorum.core.recovery import Recovery
+from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Unattached
+from pykraft.quorum.core.voters import ReplicaKey, VoterSet
+from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
-from pykraft.quorum.voters import ReplicaKey, VoterSet
 from pykraft.runtime.clock import SystemClock
 
 from .conftest import DIRECTORY, fetch_snapshot

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.quorum import messages as m
 from pykraft.quorum import rpc
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core import messages as m
+from pykraft.quorum.core.voters import ReplicaKey
 
 keys = st.builds(
     ReplicaKey,

@@ -9,7 +9,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum import rpc
-from pykraft.quorum.effects import (
+from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
     AdvanceLogStart,
     AppendSnapshotChunk,
@@ -19,7 +19,7 @@ from pykraft.quorum.effects import (
     ReplyWithSnapshot,
     Send,
 )
-from pykraft.quorum.events import (
+from pykraft.quorum.core.events import (
     LogFlushed,
     Proposed,
     RequestFailed,
@@ -29,16 +29,16 @@ from pykraft.quorum.events import (
     SnapshotTaken,
     TimerFired,
 )
-from pykraft.quorum.log_shape import BEGINNING, LogShape, SnapshotId
-from pykraft.quorum.messages import (
+from pykraft.quorum.core.log_shape import BEGINNING, LogShape, SnapshotId
+from pykraft.quorum.core.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
-from pykraft.quorum.roles import ElectionState, Follower
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.roles import ElectionState, Follower
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 ID = SnapshotId(40, 3)

@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.retention import choose_log_start
 from pykraft.quorum.snapshots import (
     BATCH_RECORDS,
@@ -21,7 +22,6 @@ from pykraft.quorum.snapshots import (
     SnapshotStore,
     snapshot_name,
 )
-from pykraft.quorum.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 DIRECTORY = "/data/__cluster_metadata-0"

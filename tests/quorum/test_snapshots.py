@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.driver import SnapshotId
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
-from pykraft.quorum.roles import ElectionState
 from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateError, QuorumStateStore
 

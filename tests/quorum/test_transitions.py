@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pykraft.quorum import transitions
-from pykraft.quorum.roles import (
+from pykraft.quorum.core import transitions
+from pykraft.quorum.core.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -16,7 +16,7 @@ from pykraft.quorum.roles import (
     Resigned,
     Unattached,
 )
-from pykraft.quorum.transitions import TRANSITIONS, EpochRule
+from pykraft.quorum.core.transitions import TRANSITIONS, EpochRule
 
 ROLES = (Unattached, Prospective, Candidate, Leader, Follower, Resigned)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.quorum.effects import AppendLeaderChange, FlushLog, PersistElectionState, Reply, Send
-from pykraft.quorum.events import RequestFailed, ResponseReceived, TimerFired
-from pykraft.quorum.messages import VoteRequest
-from pykraft.quorum.roles import Candidate, ElectionState, Follower, Leader, Resigned, Unattached
-from pykraft.quorum.voters import ReplicaKey
+from pykraft.quorum.core.effects import AppendLeaderChange, FlushLog, PersistElectionState, Reply, Send
+from pykraft.quorum.core.events import RequestFailed, ResponseReceived, TimerFired
+from pykraft.quorum.core.messages import VoteRequest
+from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Leader, Resigned, Unattached
+from pykraft.quorum.core.voters import ReplicaKey
 
 
 def _request(b, candidate=2, epoch=5, last_epoch=0, last_offset=0, **changed):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.quorum.voter_history import VoterHistory
-from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voter_history import VoterHistory
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 KEYS = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 6)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.quorum.voters import NO_VOTERS, ReplicaKey, Voter
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter
 from pykraft.runtime.rpc import RpcAddress
 
 from .conftest import FAST

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from pykraft.jepsen_like.sim import determinism
-from pykraft.jepsen_like.sim.cluster import run_schedule
-from pykraft.jepsen_like.sim.cluster_faults import CALM, CALM_RACE, CALM_STUTTER, plan_faults
+from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STUTTER, plan_faults
+from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster_starvation import STALE_FENCED, Starvation
-from pykraft.jepsen_like.sim.cluster_voters import VoterWatch
-from pykraft.metadata_log.invariants import InvariantViolation
-from pykraft.quorum.log_shape import LogShape, SnapshotId
-from pykraft.quorum.roles import ElectionState, Unattached
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.cluster.starvation import STALE_FENCED, Starvation
+from pykraft.jepsen_like.sim.cluster.voters import VoterWatch
+from pykraft.quorum.core.log_shape import LogShape, SnapshotId
+from pykraft.quorum.core.roles import ElectionState, Unattached
 
 SESSION_MS = 9000
 

@@ -9,7 +9,7 @@ import pytest
 from pykraft.jepsen_like.sim import __main__ as command
 from pykraft.jepsen_like.sim import determinism
 from pykraft.jepsen_like.sim.minimise import minimise
-from pykraft.jepsen_like.sim.quorum import RING
+from pykraft.jepsen_like.sim.quorum.ring import RING
 from pykraft.jepsen_like.sim.rings import RINGS
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 

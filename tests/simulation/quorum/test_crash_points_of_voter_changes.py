@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum import demand_progress
-from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
-from pykraft.jepsen_like.sim.quorum_directed import reach
-from pykraft.jepsen_like.sim.quorum_replica import SimReplica
-from pykraft.quorum.effects import Effect
-from pykraft.quorum.invariant_history import ReplicaView
-from pykraft.quorum.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from pykraft.quorum.voters import Voter
+from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.directed import reach
+from pykraft.jepsen_like.sim.quorum.invariant_history import ReplicaView
+from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+from pykraft.jepsen_like.sim.quorum.ring import demand_progress
+from pykraft.quorum.core.effects import Effect
+from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from pykraft.quorum.core.voters import Voter
 
 ASK_AGAIN_MS = 250
 TRIES = 30

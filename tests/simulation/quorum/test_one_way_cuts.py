@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum_cluster import ClusterOptions, SimCluster
-from pykraft.jepsen_like.sim.quorum_directed import elect
+from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.directed import elect
 
 PAIRS = list(itertools.permutations((1, 2, 3), 2))
 SETTLED_MS = 3_000

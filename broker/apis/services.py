@@ -1,0 +1,117 @@
+"""What a request handler may reach: the parts of one broker or controller, gathered for those in ``apis``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
+from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.properties import ConfigKey
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperty:
+    """One property of the running broker, as DescribeConfigs shows it. ``value`` None: not set."""
+
+    key: ConfigKey
+    value: str | None
+    is_default: bool
+
+
+class MetadataView(Protocol):
+    """Who this node is and the newest image it answers from."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class ControllerPort(Protocol):
+    """The way to the active controller."""
+
+    async def forward(
+        self,
+        api_key: int,
+        api_version: int,
+        body: bytes,
+        *,
+        principal: str,
+        client_id: str,
+        client_address: str,
+        listener: str,
+        timeout_ms: int,
+    ) -> bytes:
+        """What it answers to a client's request; bodies are encoded as in ``api_version``."""
+        ...
+
+
+class Loggers(Protocol):
+    """Who logs what on this node, in Kafka's words for levels."""
+
+    def levels(self) -> Mapping[str, str]: ...
+
+    def set_level(self, name: str, level: str | None) -> None: ...
+
+
+class NodeServices(Protocol):
+    """What brokers and controllers have in common, for handlers that serve on both."""
+
+    @property
+    def metadata(self) -> MetadataView: ...
+
+    @property
+    def controller(self) -> ControllerPort: ...
+
+    @property
+    def server_properties(self) -> Mapping[str, ServerProperty]: ...
+
+    @property
+    def kraft_version(self) -> Callable[[], int]: ...
+
+    @property
+    def loggers(self) -> Loggers: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerServices:
+    """The parts of a running controller that its clients' requests need."""
+
+    metadata: MetadataView
+    controller: ControllerPort
+    server_properties: Mapping[str, ServerProperty]
+    kraft_version: Callable[[], int]
+    loggers: Loggers
+    leader_id: Callable[[], int | None]
+    """The active controller as far as this one knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """The parts of a running broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    metadata: MetadataCache
+    lifecycle: BrokerLifecycle
+    controller: ControllerChannel
+    replicas: ReplicaManager
+    groups: GroupCoordinatorService
+    producer_ids: ProducerIdAllocator
+    server_properties: Mapping[str, ServerProperty]
+    loggers: Loggers
+    kraft_version: Callable[[], int]
+    """The quorum's own feature level: 1 where the voters stand in the log (KIP-853)."""

@@ -1,0 +1,1 @@
+"""The logs behind the replicas: opened, checkpointed, scrubbed, set aside; producers' state."""

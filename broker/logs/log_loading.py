@@ -1,0 +1,192 @@
+"""Opening the logs of one log directory: what its files say of them, and which of them cannot be used.
+
+Runs in an executor before anybody uses the logs. What is damaged is set aside and named; it costs that log
+only.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from pykraft.broker.logs import offline_logs
+from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
+from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
+from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import (
+    DAMAGE_ERRORS,
+    METADATA_LOG_DIRECTORY,
+    CorruptCheckpointError,
+    CorruptLogError,
+)
+from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, Log, LogConfig
+from pykraft.runtime.disk import Disk, UnreadableError
+
+logger = logging.getLogger(__name__)
+
+_CHECKPOINTS = (
+    checkpoint.RECOVERY_POINT_CHECKPOINT,
+    checkpoint.LOG_START_OFFSET_CHECKPOINT,
+    checkpoint.REPLICATION_OFFSET_CHECKPOINT,
+)
+
+
+@dataclass(slots=True, eq=False)
+class OpenLog:
+    """One partition's log with what was learnt when it was opened."""
+
+    log: Log
+    topic_id: Uuid
+    log_dir: str
+    producers: ProducerState
+    high_watermark: int
+    snapshots: SnapshotWriter | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.log.topic_partition
+
+
+@dataclass(slots=True)
+class LoadedDir:
+    """What stood in a log directory. ``broker_epoch``: of an orderly stop, else None."""
+
+    logs: list[OpenLog] = field(default_factory=list)
+    broker_epoch: int | None = None
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+
+
+def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
+    """Open all partition logs below one directory. Blocks."""
+    disk.make_dirs(log_dir)
+    loaded = LoadedDir(broker_epoch=checkpoint.read_clean_shutdown(disk, log_dir))
+    for name in _CHECKPOINTS:
+        path = f"{log_dir}/{name}"
+        loaded.checkpoints[path] = _read_checkpoint(disk, path)
+    recovery_points, log_starts, high_watermarks = loaded.checkpoints.values()
+    compacted = _read_checkpoint(disk, f"{log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}")
+    is_clean = loaded.broker_epoch is not None
+    known = _KnownOffsets(recovery_points, log_starts, high_watermarks, compacted, is_clean)
+    if known.is_clean:
+        checkpoint.remove_clean_shutdown(disk, log_dir)
+    loaded.offline = offline_logs.find_set_aside(disk, log_dir)
+    for name in disk.list(log_dir):
+        path = f"{log_dir}/{name}"
+        if not disk.is_dir(path):
+            continue
+        if name.endswith(DELETED_DIRECTORY_SUFFIX):
+            disk.remove_tree(path)
+            continue
+        topic, _, number = name.rpartition("-")
+        if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
+            continue
+        key = (topic, int(number))
+        try:
+            opened = _open_log(disk, log_dir, key, config, known, now_ms)
+        except (*DAMAGE_ERRORS, CorruptCheckpointError) as error:
+            offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
+            offline_logs.set_aside(disk, offline)
+            logger.error("%s-%d is damaged (%s) and stands in %s", *key, error, offline.directory)
+            loaded.offline[key] = offline
+        else:
+            if opened is not None:
+                loaded.logs.append(opened)
+    there = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
+    for key in known.with_records() - there:
+        logger.error("%s-%d is damaged: nothing is left of its directory in %s", *key, log_dir)
+        loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is gone", is_set_aside=True)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownOffsets:
+    """What the checkpoints of a log directory say of its logs."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+    compacted: dict[TopicPartition, int]
+    is_clean: bool
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """Up to where the log must be there. After an orderly stop all of it was flushed, the committed
+        part too.
+        """
+        flushed = self.recovery_points.get(key, 0)
+        return max(flushed, self.high_watermarks.get(key, 0)) if self.is_clean else flushed
+
+    def log_start(self, key: TopicPartition) -> int | None:
+        """None if it is not known, or nonsense: no log starts behind its end."""
+        start, end = self.log_starts.get(key), self.recovery_points.get(key)
+        return None if self.is_clean and start is not None and end is not None and start > end else start
+
+    def with_records(self) -> set[TopicPartition]:
+        """The logs that were not empty."""
+        return {
+            key
+            for offsets in (self.recovery_points, self.high_watermarks)
+            for key, offset in offsets.items()
+            if offset > 0
+        }
+
+
+def _open_log(
+    disk: Disk, log_dir: str, key: TopicPartition, config: LogConfig, known: _KnownOffsets, now_ms: int
+) -> OpenLog | None:
+    """One log; None if its creation had been cut short."""
+    path = f"{log_dir}/{key[0]}-{key[1]}"
+    topic_id = _read_topic_id(disk, path, known.recovery_point(key))
+    if topic_id is None:
+        return None
+    log = Log.open(
+        disk,
+        path,
+        config,
+        now_ms=now_ms,
+        recovery_point=known.recovery_point(key),
+        log_start_offset=known.log_start(key),
+        compacted_offset=known.compacted.get(key, 0),
+        clean=known.is_clean,
+    )
+    for rebuilt in log.recovery_report.rebuilt:
+        logger.warning("%s did not fit the batches of its log; rebuilt from them", rebuilt)
+    for cut in log.recovery_report.truncations:
+        logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
+    return _opened(log, topic_id, log_dir, known.high_watermarks.get(key, 0))
+
+
+def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
+    """Of a partition directory. None if its creation was cut short, and it was removed."""
+    try:
+        return checkpoint.read_partition_metadata(disk, path)
+    except FileNotFoundError:
+        if recovery_point > 0 or any(file.endswith(".log") for file in disk.list(path)):
+            raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
+        disk.remove_tree(path)  # the id is written before the log
+        return None
+
+
+def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """A checkpoint that cannot be read says nothing: more is recovered then, and nothing is trusted."""
+    try:
+        return checkpoint.read_offset_checkpoint(disk, path)
+    except (CorruptCheckpointError, UnreadableError) as error:
+        logger.error("%s; it is written anew", error)
+        return {}
+
+
+def create_log(
+    disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uuid, now_ms: int
+) -> OpenLog:
+    """A new partition directory, its topic id first: a log without one is damage. Blocks."""
+    disk.make_dirs(path)
+    checkpoint.write_partition_metadata(disk, path, topic_id)
+    return _opened(Log.open(disk, path, config, now_ms=now_ms), topic_id, log_dir, 0)
+
+
+def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> OpenLog:
+    producers = load_producers(log.disk, log)
+    return OpenLog(log, topic_id, log_dir, producers, min(high_watermark, log.log_end_offset))

@@ -1,0 +1,515 @@
+"""The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, deleted.
+
+Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
+values that nobody else touches meanwhile; the logs themselves are used on the event loop only. An error of a
+log is final. What tells of that log only (``DAMAGE_ERRORS``) takes it offline; any other halts the node
+(``on_fault``), because what a failed flush was to save may be lost even if a later one succeeds. Decides when
+and where, never what is in a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from pykraft.broker.logs import offline_logs
+from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
+from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
+from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
+from pykraft.broker.logs.producer_state import ProducerEntry
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import DAMAGE_ERRORS
+from pykraft.log_store.log import (
+    CorruptLogError,
+    FlushJob,
+    LogConfig,
+    rename_directory,
+    renamed_directory,
+)
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk, DiskUsage
+
+logger = logging.getLogger(__name__)
+
+STRAY_SUFFIX = "-stray"
+T = TypeVar("T")
+OnFault = Callable[[str, BaseException], None]
+
+
+class LogManager:
+    """Owns the logs of ``log_dirs``.
+
+    ``logs`` maps (topic, partition) to those that are open, ``offline`` to those that are damaged and that
+    nothing has taken the place of. ``on_damage`` is told when a log turns out to be damaged in a flush.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_dirs: Sequence[str],
+        default_config: LogConfig,
+        clock: Clock,
+        on_fault: OnFault,
+        *,
+        executor: Executor | None = None,
+    ) -> None:
+        self._disk = disk
+        self._dirs = tuple(log_dirs)
+        self._default_config = default_config
+        self._clock = clock
+        self._on_fault = on_fault
+        self._executor = executor
+        self.logs: dict[TopicPartition, OpenLog] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.on_damage: Callable[[TopicPartition, Exception], None] | None = None
+        #: What the checkpoint files say, by path: what a start after a crash would trust.
+        self._stored: dict[str, dict[TopicPartition, int]] = {}
+        #: Held while a file is written in the executor, so that an older version never comes last.
+        self._writing = asyncio.Lock()
+        self._flushing: set[TopicPartition] = set()
+        self._setting_aside: dict[TopicPartition, asyncio.Task[None]] = {}
+        #: Producer snapshots to be written: where, and of what.
+        self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
+        self._snapshot_task: asyncio.Task[None] | None = None
+        #: The log whose snapshot is being written: its directory must keep its name.
+        self._snapshot_key: TopicPartition | None = None
+        #: The broker epoch of the last orderly stop, None after an unclean one.
+        self.previous_broker_epoch: int | None = None
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run a blocking job on values of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+
+    # -- start and stop --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open every log there is. Damaged ones are set aside, and stand in ``offline``."""
+        epochs: list[int | None] = []
+        for log_dir in self._dirs:
+            now_ms = self._clock.wall_ms()
+            job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
+            loaded = await self.run(job)
+            epochs.append(loaded.broker_epoch)
+            self._stored.update(loaded.checkpoints)
+            for opened in loaded.logs:
+                other = self.logs.get(opened.topic_partition)
+                if other is not None:
+                    # One of them is out of date, and nothing here tells which.
+                    raise CorruptLogError(opened.log.directory, 0, f"{other.log.directory} is there as well")
+                self._adopt(opened)
+            self.offline.update(loaded.offline)
+        for key in self.offline.keys() & self.logs.keys():
+            del self.offline[key]  # it has begun anew
+        known = {epoch for epoch in epochs if epoch is not None}
+        if len(known) == 1 and None not in epochs:
+            self.previous_broker_epoch = known.pop()
+
+    async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Flush and close every log, write the checkpoints, and last the marker of an orderly stop."""
+        if self._snapshot_task is not None:
+            await self._snapshot_task
+        for key in sorted(self.logs):
+            await self._close(key, self.logs[key])
+        for key in sorted(self.offline):
+            await self.set_aside_damaged(key)  # or the next start would find it closed in order
+        await self.write_checkpoints(high_watermarks)
+        for log_dir in self._dirs:
+            marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
+            await self._guarded(log_dir, marker)
+        self.logs.clear()
+
+    async def _close(self, key: TopicPartition, opened: OpenLog) -> None:
+        log, producers = opened.log, opened.producers
+        if log.log_end_offset > log.log_start_offset and not producers.is_behind:
+            await self._write_snapshot(key, opened, log.log_end_offset, producers.capture())
+        try:
+            await self.run(log.close)
+        except DAMAGE_ERRORS as error:
+            log.abandon()
+            if key in self.logs:
+                self.take_offline(key, error)
+            await self.set_aside_damaged(key)
+        except OSError as error:
+            self._on_fault(log.directory, error)
+            raise
+
+    def abandon(self) -> None:
+        """Release all files without writing anything (after a fault)."""
+        if self._snapshot_task is not None:
+            self._snapshot_task.cancel()
+        for one in self.logs.values():
+            one.log.abandon()
+
+    async def _guarded(self, what: str, job: Callable[[], T]) -> T:
+        try:
+            return await self.run(job)
+        except OSError as error:
+            self._on_fault(what, error)
+            raise
+
+    # -- logs come and go ------------------------------------------------------------------------------
+
+    async def open_or_create(self, wanted: Sequence[tuple[str, int, Uuid, LogConfig]]) -> list[OpenLog]:
+        """The logs of these partitions, created where missing.
+
+        A directory of an earlier topic of the same name is deleted first: its id tells it apart.
+        """
+        result: list[OpenLog] = []
+        for topic, index, topic_id, config in wanted:
+            key = (topic, index)
+            existing = self.logs.get(key)
+            if existing is not None and existing.topic_id != topic_id:
+                await self.delete([key])
+                existing = None
+            if existing is None:
+                log_dir = self._emptiest_dir()
+                await self._forget(log_dir, [key])
+                path = f"{log_dir}/{topic}-{index}"
+                now_ms = self._clock.wall_ms()
+                job = partial(create_log, self._disk, log_dir, path, config, topic_id, now_ms)
+                existing = await self._guarded(path, job)
+                self.offline.pop(key, None)
+                self._adopt(existing)
+            existing.log.config = config
+            result.append(existing)
+        return result
+
+    async def delete(self, keys: Iterable[TopicPartition]) -> None:
+        """Remove logs for good. Answers on their way keep the files they need."""
+        for key, opened in await self._take_out(keys):
+            await self._until_unused(key)
+            await self._guarded(opened.log.directory, opened.log.delete)
+
+    async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
+        """Logs that will be gone: first of all the files forget them, or a start would miss them."""
+        taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
+        for key, _ in taken:
+            self._snapshots.pop(key, None)  # a namesake may come
+        for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
+            await self._forget(log_dir, [key for key, opened in taken if opened.log_dir == log_dir])
+        return taken
+
+    async def _until_unused(self, key: TopicPartition) -> None:
+        while key in self._flushing or key == self._snapshot_key:
+            await asyncio.sleep(0.001)
+
+    def take_offline(self, key: TopicPartition, error: Exception) -> None:
+        """A log is damaged: nobody may use it any more. :meth:`set_aside_damaged` comes next."""
+        opened = self.logs.pop(key)
+        self._snapshots.pop(key, None)
+        self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
+
+    async def set_aside_damaged(self, key: TopicPartition) -> None:
+        """Give the directory of a log that is offline another name. Answers on their way keep their files."""
+        offline = self.offline[key]
+        if not offline.is_set_aside:
+            task = self._setting_aside.get(key)
+            if task is None:
+                work = self._set_aside_damaged(key, offline)
+                task = self._setting_aside[key] = asyncio.get_running_loop().create_task(work)
+            await asyncio.shield(task)  # who asked may be stopped; a second one must not do it beside this
+
+    async def _set_aside_damaged(self, key: TopicPartition, offline: OfflineLog) -> None:
+        try:
+            await self._until_unused(key)
+            await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
+        finally:
+            del self._setting_aside[key]
+        logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
+
+    async def offline_size_bytes(self, offline: OfflineLog) -> int:
+        """Of a directory that was set aside. :class:`OSError` if it cannot be looked at; not final."""
+        if offline.directory is None:
+            return 0
+        return await self.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
+
+    def find_file(self, path: str) -> tuple[TopicPartition, OpenLog] | None:
+        """The log that has this segment file, None if none has it any more."""
+        topic, _, index = path.split("/")[-2].rpartition("-")
+        opened = self.logs.get((topic, int(index)))
+        return None if opened is None or not opened.log.has_file(path) else (opened.topic_partition, opened)
+
+    async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
+        """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
+        for _, opened in await self._take_out(keys):
+            logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
+            await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
+
+    async def usage(self, log_dir: str) -> DiskUsage:
+        """Of the volume that holds a log directory. :class:`OSError` if it cannot be asked; not final."""
+        return await self.run(partial(self._disk.usage, log_dir))
+
+    def _emptiest_dir(self) -> str:
+        counts = dict.fromkeys(self._dirs, 0)
+        for opened in self.logs.values():
+            counts[opened.log_dir] += 1
+        return min(self._dirs, key=lambda log_dir: counts[log_dir])
+
+    # -- durability ------------------------------------------------------------------------------------
+
+    async def flush(self, key: TopicPartition) -> None:
+        """Make what a log holds now durable, while it goes on growing."""
+        opened = self.logs.get(key)
+        if opened is None or key in self._flushing:
+            return
+        self._flushing.add(key)
+        try:
+            try:
+                job: FlushJob = opened.log.prepare_flush()
+                await self.run(job.run)
+            except DAMAGE_ERRORS as error:
+                self.report_damage(key, opened, error)
+                return
+            except OSError as error:
+                self._on_fault(opened.log.directory, error)
+                raise
+            opened.log.complete_flush(job)
+        finally:
+            self._flushing.discard(key)
+
+    def report_damage(self, key: TopicPartition, opened: OpenLog, error: Exception) -> None:
+        """The files of a log are not what they should be. It may have been taken out of use meanwhile."""
+        if self.logs.get(key) is not opened:
+            return
+        if self.on_damage is None:
+            self._on_fault(opened.log.directory, error)
+        else:
+            self.on_damage(key, error)
+
+    def _adopt(self, opened: OpenLog) -> None:
+        """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
+        log = opened.log
+        self.logs[opened.topic_partition] = opened
+        opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self.run)
+        log.before_truncation = partial(self._before_truncation, opened)
+        log.on_roll = partial(self._rolled, opened)
+
+    def _before_truncation(self, opened: OpenLog, end_offset: int) -> None:
+        assert opened.snapshots is not None
+        opened.snapshots.remove_above(end_offset)
+        pending = self._snapshots.get(opened.topic_partition)
+        if pending is not None and pending[0] > end_offset:
+            del self._snapshots[opened.topic_partition]  # it would tell of what is cut off
+        self._lower_checkpoints(opened, end_offset)
+
+    # -- what is known of producers --------------------------------------------------------------------
+
+    def _rolled(self, opened: OpenLog, base_offset: int) -> None:
+        """A segment begins: remember what is known up to there."""
+        if not opened.producers.is_behind:
+            self._snapshots[opened.topic_partition] = (base_offset, opened.producers.capture())
+            self.write_snapshots_soon()
+
+    def write_snapshots_soon(self) -> None:
+        """Begin to write the snapshots that are due, unless they are being written."""
+        if self._snapshot_task is None:
+            self._snapshot_task = asyncio.get_running_loop().create_task(self.write_snapshots())
+            self._snapshot_task.add_done_callback(self._snapshots_written)
+
+    def _snapshots_written(self, task: asyncio.Task[None]) -> None:
+        self._snapshot_task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault("producer snapshots", error)
+
+    async def write_snapshots(self) -> None:
+        """Write those that are due."""
+        while self._snapshots:
+            key, (offset, captured) = self._snapshots.popitem()
+            opened = self.logs.get(key)
+            if opened is not None:
+                await self._write_snapshot(key, opened, offset, captured)
+
+    async def pause(self) -> None:
+        """Let others have the event loop."""
+        await asyncio.sleep(0)
+
+    async def _write_snapshot(
+        self, key: TopicPartition, opened: OpenLog, offset: int, captured: dict[int, ProducerEntry]
+    ) -> None:
+        assert opened.snapshots is not None
+        self._snapshot_key = key
+        try:
+            await opened.snapshots.write(offset, captured, opened.producers.complete)
+        except DAMAGE_ERRORS as error:
+            self.report_damage(key, opened, error)
+        except OSError as error:
+            if self.logs.get(key) is opened:  # else its directory has been renamed or removed
+                self._on_fault(opened.log.directory, error)
+        finally:
+            self._snapshot_key = None
+
+    async def rebuild_producers(self, key: TopicPartition) -> None:
+        """Read again what is known of the producers of a log that was cut."""
+        opened = self.logs.get(key)
+        if opened is not None:
+            try:
+                await rebuild_producers(self._disk, opened.log, opened.producers, self.run, self.pause)
+            except DAMAGE_ERRORS as error:
+                self.report_damage(key, opened, error)
+
+    def expire_producers(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
+        """Forget producers that are silent, and note that those of deleted segments are forgotten."""
+        opened = self.logs.get(key)
+        if opened is None:
+            return
+        was_complete = opened.producers.complete
+        opened.producers.expire(now_ms, max_idle_ms)
+        if opened.log.log_start_offset > 0:
+            opened.producers.complete = False
+        if was_complete and not opened.producers.complete:
+            assert opened.snapshots is not None
+            opened.snapshots.forget_some()
+
+    def _lower_checkpoints(self, opened: OpenLog, end_offset: int) -> None:
+        """No checkpoint may promise more of a log than it will hold.
+
+        Written at once and first: a start after a crash would take what was cut for damage, or trust bytes
+        that were appended since and never flushed.
+        """
+        key, log_dir = opened.topic_partition, opened.log_dir
+        if self.logs.get(key) is not opened:
+            return
+        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
+        if stored.get(key, 0) > end_offset:
+            points = {**self._recovery_points(log_dir), key: end_offset}
+            self._store_now(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", points)
+        path = f"{log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}"
+        if self._stored.get(path, {}).get(key, -1) >= end_offset:
+            self._store_now(path, {k: start for k, start in self._stored[path].items() if k != key})
+
+    def _in_dir(self, log_dir: str) -> dict[TopicPartition, OpenLog]:
+        return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
+
+    def _recovery_points(self, log_dir: str) -> dict[TopicPartition, int]:
+        """Damaged logs that still have their names keep theirs: a start would take a hole for a lost tail."""
+        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
+        damaged = {
+            key: stored[key]
+            for key, offline in self.offline.items()
+            if key in stored and offline.log_dir == log_dir and not offline.is_set_aside
+        }
+        return {**damaged, **{key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}}
+
+    def _store_recovery_points(self, log_dir: str) -> None:
+        """Not in the executor: a truncation must not be overtaken by an older, higher point."""
+        path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
+        self._store_now(path, self._recovery_points(log_dir))
+
+    def _store_now(self, path: str, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            checkpoint.write_offset_checkpoint(self._disk, path, offsets)
+        except OSError as error:
+            self._on_fault(path, error)
+            raise
+        self._stored[path] = offsets
+
+    async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Recovery points, log starts and high watermarks of every directory."""
+        await self.write_high_watermarks(high_watermarks)
+        for log_dir in self._dirs:
+            self._store_recovery_points(log_dir)
+            await self._write_log_starts(log_dir)
+
+    async def _write_log_starts(self, log_dir: str) -> None:
+        """Of every log, those that begin at 0 too: so a start can tell whether the oldest segments are
+        gone.
+        """
+        here = self._in_dir(log_dir)
+        starts = {key: one.log.log_start_offset for key, one in here.items()}
+        await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts, here)
+
+    async def store_log_starts(self, keys: Iterable[TopicPartition]) -> None:
+        """Of these logs at least; before :meth:`delete_retired_segments`."""
+        for log_dir in {self.logs[key].log_dir: None for key in keys if key in self.logs}:
+            await self._write_log_starts(log_dir)
+
+    def delete_retired_segments(self, key: TopicPartition) -> None:
+        """Delete what lies below the stored log start."""
+        opened = self.logs.get(key)
+        if opened is not None:
+            stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
+            if opened.log.delete_retired_segments(stored.get(key, 0)):
+                assert opened.snapshots is not None
+                try:
+                    opened.snapshots.remove_unneeded()
+                except DAMAGE_ERRORS as error:
+                    self.report_damage(key, opened, error)
+
+    async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:
+            offsets = {key: offset for key, offset in high_watermarks.items() if key in here}
+            await self._write(log_dir, checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets, here)
+
+    async def _write(
+        self,
+        log_dir: str,
+        name: str,
+        offsets: dict[TopicPartition, int],
+        meant: Mapping[TopicPartition, OpenLog],
+    ) -> None:
+        """Replace a file. ``meant`` are the logs that ``offsets`` are of."""
+        async with self._writing:
+            # Deleted, and perhaps created anew under the same name, while this waited: not what is meant.
+            offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
+            await self._replace(log_dir, name, offsets)
+
+    async def _replace(self, log_dir: str, name: str, offsets: dict[TopicPartition, int]) -> None:
+        path = f"{log_dir}/{name}"
+        if name == checkpoint.LOG_START_OFFSET_CHECKPOINT:
+            await self._replace_log_starts(log_dir, path, offsets)
+            return
+        await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
+        self._stored[path] = offsets
+
+    async def _replace_log_starts(self, log_dir: str, path: str, offsets: dict[TopicPartition, int]) -> None:
+        """It gets its name on the event loop, where logs are cut: :meth:`_lower_checkpoints` must not be
+        overtaken by an older start. Logs that were cut meanwhile are left to the next time.
+        """
+        prepared, is_current = f"{path}.new", False
+        while not is_current:
+            cuts = self._truncation_counts(offsets)
+            write = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
+            await self._guarded(path, write)
+            now = self._truncation_counts(offsets)
+            is_current = now == cuts
+            offsets = {key: start for key, start in offsets.items() if now.get(key) == cuts.get(key)}
+        try:
+            self._disk.rename(prepared, path)
+            self._disk.flush_dir(log_dir)
+        except OSError as error:
+            self._on_fault(path, error)
+            raise
+        self._stored[path] = offsets
+
+    def _truncation_counts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.logs[key].log.truncation_count for key in keys if key in self.logs}
+
+    async def _forget(self, log_dir: str, keys: Iterable[TopicPartition]) -> None:
+        """Take what the files still say of logs that are not there any more out of them.
+
+        They go by name: after a crash a new log would be believed as durable, as committed and as far deleted
+        as the old one was; and one that is gone on purpose would be missed.
+        """
+        keys = frozenset(keys)
+        if keys & self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}).keys():
+            self._store_recovery_points(log_dir)
+        for name in (checkpoint.LOG_START_OFFSET_CHECKPOINT, checkpoint.REPLICATION_OFFSET_CHECKPOINT):
+            path = f"{log_dir}/{name}"
+            async with self._writing:
+                stored = self._stored.get(path, {})
+                if keys & stored.keys():
+                    here = self._in_dir(log_dir)
+                    kept = {k: offset for k, offset in stored.items() if k in here}
+                    await self._replace(log_dir, name, kept)
+
+
+def _set_aside(disk: Disk, opened: OpenLog) -> None:
+    opened.log.close()
+    target = renamed_directory(opened.log.directory, f".{opened.topic_id.hex()}{STRAY_SUFFIX}")
+    rename_directory(disk, opened.log.directory, target)

@@ -1,0 +1,243 @@
+"""Registers the broker, sends its heartbeats and sees it out: the clockwork around :class:`BrokerLifecycle`.
+
+A heartbeat the controller refuses with STALE_BROKER_EPOCH means another incarnation took this id, or the
+registration was removed: the broker stops serving at once and tries to register anew. One that is not
+answered is soon sent again, because the lease runs down. So is one whose answer leaves a lease that would not
+reach far beyond the next: a new controller grants none, or one that was long behind a short one, before a
+later heartbeat says that the broker follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
+from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.image import BrokerRegistration
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_FAST_HEARTBEAT_MS = 20
+"""The pause between heartbeats while the broker waits for a change of its standing."""
+
+_HASTE_HEARTBEAT_MS = 100
+"""The longest pause while another broker is leaving: it waits until all others report that they know."""
+
+_RETRY_MS = 100
+"""The pause after a heartbeat that failed or left no lease, and between attempts to register."""
+
+_NO_CONTROLLER_MS = 5000
+"""For how long a broker that wants to go waits without a word from any controller: longer than an election
+takes. The last node of a cluster that is being stopped has no quorum left to tell."""
+
+
+class LifecycleDriver:
+    """Runs one broker's :meth:`register`, then its heartbeats (:meth:`run`) until it is told to stop.
+
+    ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
+    controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
+    ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed, if any.
+    ``dead_incarnation_secrets``: of earlier processes of this broker that certainly ended; they need not be
+    waited for.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        lifecycle: BrokerLifecycle,
+        channel: ControllerChannel,
+        clock: Clock,
+        *,
+        incarnation_id: Uuid,
+        endpoints: Callable[[], tuple[Endpoint, ...]],
+        log_dir_ids: tuple[Uuid, ...],
+        metadata_offset: Callable[[], int],
+        features: dict[str, tuple[int, int]],
+        stopped_in_order_at_epoch: int | None = None,
+        dead_incarnation_secrets: tuple[bytes, ...] = (),
+    ) -> None:
+        self._config = config
+        self._lifecycle = lifecycle
+        self._channel = channel
+        self._clock = clock
+        self._incarnation_id = incarnation_id
+        self._endpoints = endpoints
+        self._log_dir_ids = log_dir_ids
+        self._metadata_offset = metadata_offset
+        self._features = features
+        self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
+        self._dead_incarnation_secrets = dead_incarnation_secrets
+        self._somebody_leaves = False
+        self._failed = False
+        self._answered_ms = 0
+        self._was_fenced = True
+        self._poke = asyncio.Event()
+        self.caught_up = asyncio.Event()
+        self.running = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Heartbeat until the controller lets the broker go."""
+        while self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
+            await self._heartbeat()
+            if self._lifecycle.state is not BrokerState.STARTING:
+                self.caught_up.set()
+            if self._lifecycle.state is BrokerState.RUNNING:
+                self.running.set()
+            await self._pause()
+        self.stopped.set()
+
+    def handle_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+        """The brokers of the cluster, as of a newer image."""
+        self._somebody_leaves = any(
+            broker.in_controlled_shutdown and not broker.fenced and broker.id != self._config.node_id
+            for broker in brokers.values()
+        )
+        if self._somebody_leaves:
+            self._poke.set()
+
+    async def shut_down(self, timeout_ms: int) -> None:
+        """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over.
+
+        Gives up earlier when no controller has answered for some seconds.
+        """
+        began_ms = self._clock.monotonic_ms()
+        self._lifecycle.begin_controlled_shutdown()
+        self._poke.set()
+        while not self.stopped.is_set():
+            heard_ms = max(began_ms, self._answered_ms)
+            until_ms = min(began_ms + timeout_ms, heard_ms + _NO_CONTROLLER_MS)
+            if until_ms <= (now_ms := self._clock.monotonic_ms()):
+                logger.warning("gave up the controlled shutdown after %d ms", now_ms - began_ms)
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((until_ms - now_ms) / 1000):
+                    await self.stopped.wait()
+
+    async def register(self) -> None:
+        """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time."""
+        request = pb.RegisterBrokerRequest(
+            cluster_id=self._config.cluster_id,
+            broker_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
+            endpoints=endpoint_messages(self._endpoints()),
+            features=[
+                pb.Feature(name=name, min_level=low, max_level=high)
+                for name, (low, high) in sorted(self._features.items())
+            ],
+            rack=self._config.rack,
+            log_dirs=list(self._log_dir_ids),
+            previous_broker_epoch=self._previous_broker_epoch(),
+            dead_incarnation_secrets=list(self._dead_incarnation_secrets),
+        )
+        deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
+        told = False
+        while True:
+            try:
+                response = await self._channel.call(
+                    "RegisterBroker",
+                    request,
+                    pb.RegisterBrokerResponse.FromString,
+                    max(deadline_ms - self._clock.monotonic_ms(), 1),
+                )
+            except KafkaError as error:
+                # The session of a predecessor, not known to be dead, lives at the controller: it may lapse.
+                retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+                if not retry or self._clock.monotonic_ms() >= deadline_ms:
+                    raise
+                if not told:
+                    logger.warning("waiting for the session of a predecessor to lapse: %s", error.message)
+                    told = True
+                await asyncio.sleep(_RETRY_MS / 1000)
+                continue
+            self._lifecycle.handle_registered(response.broker_epoch)
+            logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
+            return
+
+    def _previous_broker_epoch(self) -> int:
+        """The epoch whose logs are all here: this process's own, else the last orderly stop's, or -1."""
+        if self._lifecycle.epoch >= 0:
+            return self._lifecycle.epoch
+        return -1 if self._stopped_in_order_at_epoch is None else self._stopped_in_order_at_epoch
+
+    async def _heartbeat(self) -> None:
+        self._log_standing()  # the metadata log may have fenced it meanwhile
+        beat = self._lifecycle.next_heartbeat(self._metadata_offset())
+        sent_ms = self._clock.monotonic_ms()
+        try:
+            response = await self._channel.call(
+                "BrokerHeartbeat",
+                pb.BrokerHeartbeatRequest(
+                    broker_id=self._config.node_id,
+                    broker_epoch=beat.broker_epoch,
+                    current_metadata_offset=beat.current_metadata_offset,
+                    want_fence=beat.want_fence,
+                    want_shut_down=beat.want_shut_down,
+                ),
+                pb.BrokerHeartbeatResponse.FromString,
+                # One attempt: the answer to a later one would be dated by this one's start.
+                timeout_ms=self._config.heartbeat_interval_ms,
+                attempt_timeout_ms=self._config.heartbeat_interval_ms,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:
+                logger.error("the controller no longer knows epoch %d of this broker", beat.broker_epoch)
+                self._lifecycle.handle_stale_epoch()
+                if self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
+                    await self.register()
+            else:
+                logger.warning("heartbeat failed: %s", error)
+                self._failed = True
+            return
+        self._failed = False
+        self._answered_ms = self._clock.monotonic_ms()
+        self._lifecycle.handle_heartbeat_answer(
+            sent_ms,
+            is_caught_up=response.is_caught_up,
+            is_fenced=response.is_fenced,
+            should_shut_down=response.should_shut_down,
+            lease_ms=response.lease_ms,
+        )
+        self._log_standing()
+
+    def _log_standing(self) -> None:
+        if self._lifecycle.is_fenced is not self._was_fenced:
+            self._was_fenced = self._lifecycle.is_fenced
+            if not self._was_fenced:
+                logger.info("broker %d is unfenced, epoch %d", self._config.node_id, self._lifecycle.epoch)
+            elif self._lifecycle.state in (
+                BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+                BrokerState.SHUTTING_DOWN,
+            ):
+                logger.info("broker %d has handed over and is fenced", self._config.node_id)
+            else:
+                logger.error("this broker has been fenced: it serves no client until it is unfenced")
+
+    async def _pause(self) -> None:
+        """Until the next heartbeat is due, or at once when a shutdown is asked for."""
+        waiting = (
+            self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        )
+        pause_ms = _FAST_HEARTBEAT_MS if waiting else self._config.heartbeat_interval_ms
+        if not waiting:
+            left_ms = self._lifecycle.lease_left_ms(self._clock.monotonic_ms())
+            pause_ms = min(pause_ms, max(left_ms // 2, _RETRY_MS))
+        if self._somebody_leaves:
+            pause_ms = min(_HASTE_HEARTBEAT_MS, pause_ms)
+        if self._failed:
+            pause_ms = min(_RETRY_MS, self._config.heartbeat_interval_ms)
+        self._poke.clear()
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._poke.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,105 @@
+"""What a broker does with its logs from time to time: checkpoints, flushes, retention, lagging followers.
+
+Each job runs by itself at its own interval and in small steps, so that the event loop is never held for long.
+Decides when; what may be deleted or believed is decided by the log and the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.log_store.interface import STORAGE_ERRORS
+from pykraft.metadata_log.broker_configs import PRODUCER_ID_EXPIRATION_MS, dynamic_broker_values
+
+FLUSH_CHECK_MS = 1000
+
+
+class LogMaintenance:
+    """The periodic work of one broker. ``start`` it after the replica manager."""
+
+    def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
+        self._replicas = replicas
+        self._logs = logs
+        self._config = replicas.config
+        self._last_flush_ms: dict[TopicPartition, int] = {}
+
+    def start(self) -> None:
+        config = self._config
+        for interval_ms, job in (
+            (config.high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
+            (config.flush_offset_checkpoint_interval_ms, self._checkpoint),
+            (config.retention_check_interval_ms, self.delete_old_segments),
+            (FLUSH_CHECK_MS, self.flush_due),
+            (max(1, config.replica_lag_time_max_ms // 2), self._check_lag),
+        ):
+            self._replicas.spawn(self._repeat(interval_ms, job))
+        if config.log_scrub_bytes_per_second > 0:
+            self._replicas.spawn(self._replicas.scrubber.run())
+
+    async def _repeat(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._replicas.sleep(interval_ms)
+            await job()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Of every replica here."""
+        return {(p.topic, p.index): p.high_watermark for p in self._replicas.partitions()}
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        await self._logs.write_high_watermarks(self.high_watermarks())
+
+    async def _checkpoint(self) -> None:
+        """Finished segments are made durable, so that a start after a crash need not check them again."""
+        for partition in list(self._replicas.partitions()):
+            if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
+                await self._logs.flush((partition.topic, partition.index))
+        await self._logs.write_checkpoints(self.high_watermarks())
+
+    async def delete_old_segments(self) -> None:
+        """Retention by time and size, never beyond the high watermark; and producers that went silent."""
+        clock = self._replicas.clock
+        retired: list[TopicPartition] = []
+        for partition in list(self._replicas.partitions()):
+            if self._replicas.find(partition.topic, partition.index) is not partition:
+                continue  # gone since; what stands in its directory now may be another log
+            try:
+                if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
+                    retired.append((partition.topic, partition.index))
+            except STORAGE_ERRORS as error:
+                self._replicas.storage_failed(partition, error)
+                continue
+            key = (partition.topic, partition.index)
+            self._logs.expire_producers(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
+            await self._replicas.sleep(0)
+        await self._logs.store_log_starts(retired)
+        for key in retired:
+            self._logs.delete_retired_segments(key)
+            await self._replicas.sleep(0)
+
+    def _producer_id_expiration_ms(self) -> int:
+        values = dynamic_broker_values(self._replicas.metadata.image, self._replicas.node_id)
+        text = values.get(PRODUCER_ID_EXPIRATION_MS.name)
+        return self._config.producer_id_expiration_ms if text is None else int(text)
+
+    async def flush_due(self) -> None:
+        """``flush.messages`` and ``flush.ms``, for the topics that set them."""
+        now_ms = self._replicas.clock.monotonic_ms()
+        for partition in list(self._replicas.partitions()):
+            log, key = partition.log, (partition.topic, partition.index)
+            config = log.config
+            unflushed = log.log_end_offset - log.recovery_point
+            if unflushed == 0 or (config.flush_messages is None and config.flush_ms is None):
+                self._last_flush_ms[key] = now_ms
+                continue
+            waited_ms = now_ms - self._last_flush_ms.setdefault(key, now_ms)
+            if (config.flush_messages is not None and unflushed >= config.flush_messages) or (
+                config.flush_ms is not None and waited_ms >= config.flush_ms
+            ):
+                await self._logs.flush(key)
+                self._last_flush_ms[key] = now_ms
+
+    async def _check_lag(self) -> None:
+        self._replicas.check_lag()

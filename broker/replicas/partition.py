@@ -1,0 +1,493 @@
+"""One replica of one partition: its log, its role and, while it leads, its followers and high watermark.
+
+A leader appends and counts an entry as committed once the whole maximal ISR has it (and, where eligible
+leader replicas are kept, once that ISR is large enough: KIP-966); a follower appends what the leader has and
+truncates where the leader's history differs (KIP-101, KIP-279, KIP-320). Leader epochs decide who may be
+believed; the partition epoch decides which ISR is the newest. Decides everything about one replica and does
+nothing but call its log: no sockets, no clocks, no tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from pykraft.broker.logs import producer_state
+from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.replicas.follower_batches import find_new_batches
+from pykraft.broker.replicas.isr import (
+    FollowerProgress,
+    IsrProposal,
+    IsrState,
+    high_watermark_candidate,
+    lagging_members,
+    without,
+)
+from pykraft.broker.replicas.purgatory import OffsetQueue, OffsetWaiter
+from pykraft.broker.replicas.validate import LOG_APPEND_TIME
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.records import (
+    BatchHeader,
+    assign_offset,
+    read_header,
+    set_log_append_time,
+)
+from pykraft.log_store.interface import EpochEnd, LogSlice
+from pykraft.log_store.log import Log
+from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
+
+NO_EPOCH = -1
+
+
+class PartitionEvents(Protocol):
+    """Whoever waits for this partition. Called on every change, synchronously."""
+
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        """What is known of its producers has to be read from the log anew."""
+        ...
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went. ``next_offset`` is what the high watermark must reach for acks=all."""
+
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+class FetchWaiter(Protocol):
+    """Waits until this partition has more to read."""
+
+    def wake(self) -> None: ...
+
+
+class Partition:
+    """See the module. Attributes are for reading."""
+
+    __slots__ = (
+        "_events",
+        "_has_enough",
+        "_may_commit",
+        "_node_id",
+        "_others",
+        "committed_waiters",
+        "consumer_waiters",
+        "followers",
+        "high_watermark",
+        "index",
+        "isr",
+        "isr_refusals",
+        "isr_retry_ms",
+        "leader_epoch",
+        "leader_epoch_start",
+        "leader_id",
+        "log",
+        "min_isr",
+        "producers",
+        "replica_waiters",
+        "replicas",
+        "strict_min_isr",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        node_id: int,
+        log: Log,
+        events: PartitionEvents,
+        *,
+        producers: ProducerState | None = None,
+        high_watermark: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self._node_id = node_id
+        self.log = log
+        self._events = events
+        self.producers = producers if producers is not None else _replay_producers(log)
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.min_isr = log.config.min_insync_replicas
+        self.strict_min_isr = False
+        self.leader_id: int | None = None
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr = IsrState((), NO_EPOCH)
+        self.isr_retry_ms = 0
+        self.isr_refusals = 0
+        self.followers: dict[int, FollowerProgress] = {}
+        self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
+        self._has_enough = False  # as many are in sync as min.insync.replicas asks for
+        self._may_commit = False
+        self.committed_waiters = OffsetQueue()
+        self.consumer_waiters: dict[FetchWaiter, None] = {}
+        self.replica_waiters: dict[FetchWaiter, None] = {}
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self._node_id
+
+    # -- role ------------------------------------------------------------------------------------------
+
+    def apply(self, registration: PartitionRegistration, now_ms: int) -> bool:
+        """Take the controller's newest word; whether leader or leader epoch changed.
+
+        An older word than the one known (an AlterPartition answer may overtake the metadata log) is ignored.
+        """
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        if registration.partition_epoch < self.isr.partition_epoch:
+            return False
+        leader = registration.leader if registration.has_leader else None
+        changed = registration.leader_epoch > self.leader_epoch or leader != self.leader_id
+        self.replicas = registration.replicas
+        if changed:
+            self.leader_epoch = registration.leader_epoch
+            self.leader_id = leader
+            self.isr = IsrState(registration.isr, registration.partition_epoch, elr=registration.elr)
+            self.isr_retry_ms = self.isr_refusals = 0
+            if self.is_leader:
+                self._become_leader(now_ms)
+            else:
+                self._become_follower()
+        else:
+            self.isr = self.isr.with_committed(
+                registration.isr, registration.partition_epoch, registration.elr
+            )
+            for replica in registration.replicas:
+                if self.is_leader and replica not in self.followers and replica != self._node_id:
+                    self.followers[replica] = FollowerProgress(
+                        now_ms if replica in self.isr.committed else None
+                    )
+        self._isr_changed()
+        return changed
+
+    def set_min_isr(self, min_isr: int, *, strict: bool) -> None:
+        """How many must be in sync: for acks=all, and if ``strict`` for anything to be committed at all."""
+        if (min_isr, strict) != (self.min_isr, self.strict_min_isr):
+            self.min_isr, self.strict_min_isr = min_isr, strict
+            self._isr_changed()
+
+    def _become_leader(self, now_ms: int) -> None:
+        assert self.log.latest_epoch <= self.leader_epoch, f"{self}: the log is from a later epoch"
+        self.leader_epoch_start = self.log.log_end_offset
+        self.log.assign_epoch(self.leader_epoch, self.leader_epoch_start)
+        self.followers = {
+            replica: FollowerProgress(now_ms if replica in self.isr.committed else None)
+            for replica in self.replicas
+            if replica != self._node_id
+        }
+
+    def _become_follower(self) -> None:
+        self.followers = {}
+        self._forget_empty_epochs()
+        self.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _forget_empty_epochs(self) -> None:
+        """Epochs in which this replica led and wrote nothing are no history that a leader could confirm."""
+        log = self.log
+        log.epoch_cache.truncate_from_end(log.log_end_offset)
+        log.assign_epoch(NO_EPOCH, 0)  # assigns nothing, but lets the log see its newest epoch again
+
+    def refuse_waiters(self, code: ErrorCode) -> None:
+        """Nobody will learn here any more whether their batch was committed."""
+        for waiter in self.committed_waiters.pop_all():
+            waiter.offset_refused(code)
+        for fetch in [*self.consumer_waiters, *self.replica_waiters]:
+            fetch.wake()
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """:class:`KafkaError` unless this replica leads, in the epoch that the caller means (KIP-320)."""
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
+        if self.leader_id != self._node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is led by {self.leader_id}")
+
+    # -- leader: write ---------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: memoryview, header: BatchHeader, now_ms: int, *, all_acks: bool
+    ) -> AppendInfo:
+        """Append one valid batch; offset and epoch are written into ``records`` in place.
+
+        A duplicate of an idempotent producer is not appended and answered with the original's offsets.
+        ``now_ms`` is the wall clock.
+        """
+        if all_acks and not self._has_enough:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self} has {len(self.isr.committed)} in sync, required are {self._required_in_sync}",
+            )
+        if header.producer_id >= 0:
+            original = self.producers.check(header)
+            if original is not None:
+                return AppendInfo(original.base_offset, original.next_offset, -1, True)
+        log = self.log
+        base_offset = log.log_end_offset
+        append_time_ms = -1
+        if log.config.message_timestamp_type == LOG_APPEND_TIME:
+            append_time_ms = now_ms
+            set_log_append_time(records, 0, now_ms)
+        assign_offset(records, 0, base_offset, self.leader_epoch)
+        header = read_header(records)
+        log.append(records, (header,), now_ms=now_ms)
+        if header.producer_id >= 0:
+            self.producers.replay(header)
+        if self._others or not self._may_commit:
+            self._events.log_grew(self)
+        else:
+            self._move_high_watermark(log.log_end_offset)
+            if self.followers:
+                self._events.log_grew(self)
+        return AppendInfo(base_offset, log.log_end_offset, append_time_ms, False)
+
+    def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
+        """Tell ``waiter`` once everything below ``offset`` is committed, or will never be known to be."""
+        self.committed_waiters.add(offset, waiter)
+
+    # -- leader: replicate -----------------------------------------------------------------------------
+
+    def check_follower(self, replica_id: int, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where a follower's log leaves this one; None if it does not.
+
+        Comes before :meth:`handle_follower_fetch`: what a diverging follower asks for acknowledges nothing.
+        """
+        if replica_id not in self.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica_id} is no replica of {self}")
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        return self.diverging_epoch(fetch_offset, last_fetched_epoch)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where a log that ends at ``fetch_offset`` in that epoch leaves this one; None if it does not."""
+        end = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if end.end_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} does not know leader epoch {last_fetched_epoch}"
+            )
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def handle_follower_fetch(
+        self, replica_id: int, fetch_offset: int, broker_epoch: int, now_ms: int
+    ) -> None:
+        """A follower asks for ``fetch_offset``: it has everything before. ``now_ms`` is monotonic."""
+        log = self.log
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{fetch_offset} is outside of [{log.log_start_offset}, {log.log_end_offset}]",
+            )
+        follower = self.followers[replica_id]
+        if broker_epoch < follower.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
+            )
+        moved = fetch_offset != follower.log_end_offset
+        follower.handle_fetch(fetch_offset, log.log_end_offset, now_ms, broker_epoch)
+        if moved:
+            self._recount()
+
+    def wants_other_isr(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
+        """Whether :meth:`next_proposal` would make one."""
+        return self._find_new_isr(now_ms, max_lag_ms, is_eligible) is not None
+
+    def next_proposal(
+        self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
+    ) -> IsrProposal | None:
+        """The ISR to ask the controller for, if it should change and nothing is in flight; then this is.
+
+        ``is_eligible(replica, broker epoch)``: registered in that incarnation and able to be in sync.
+        """
+        new_isr = self._find_new_isr(now_ms, max_lag_ms, is_eligible)
+        if new_isr is None:
+            return None
+        epochs = {
+            replica: follower.broker_epoch
+            for replica, follower in self.followers.items()
+            if replica in new_isr
+        }
+        proposal = IsrProposal(self.leader_epoch, self.isr.partition_epoch, new_isr, epochs)
+        self.isr = self.isr.with_pending(proposal)
+        self._isr_changed()
+        return proposal
+
+    def _find_new_isr(
+        self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
+    ) -> tuple[int, ...] | None:
+        isr = self.isr
+        if not self.is_leader or isr.pending is not None or now_ms < self.isr_retry_ms:
+            return None
+        removed = lagging_members(
+            isr, self._node_id, self.log.log_end_offset, self.followers, now_ms, max_lag_ms
+        )
+        added = tuple(
+            replica
+            for replica in self.replicas
+            if replica not in isr.committed and self._is_caught_up(replica, is_eligible)
+        )
+        new_isr = without(isr.committed, removed) + added
+        if new_isr != isr.committed:
+            return new_isr
+        if not isr.maybe_added or len(isr.committed) == 1:
+            return None
+        # An addition nobody answered holds the high watermark back until the partition epoch moves. The same
+        # members in another order make it move, and a late copy of that attempt void.
+        return (*isr.committed[1:], isr.committed[0])
+
+    def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:
+        """To the high watermark, and into this leader's epoch: behind its start history may still differ."""
+        follower = self.followers.get(replica)
+        return (
+            follower is not None
+            and follower.log_end_offset >= max(self.high_watermark, self.leader_epoch_start)
+            and is_eligible(replica, follower.broker_epoch)
+        )
+
+    def handle_isr_accepted(
+        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
+    ) -> None:
+        """The controller committed a proposal."""
+        if proposal.leader_epoch == self.leader_epoch and self.is_leader:
+            self.isr = self.isr.answered(proposal, isr, partition_epoch, elr)
+            self.isr_refusals = 0
+            self._isr_changed()
+
+    def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
+        """The controller refused; nothing is proposed before ``retry_ms`` (monotonic).
+
+        ``outcome_known``: the proposal was certainly not applied.
+        """
+        if self.isr.pending is proposal:
+            self.isr = self.isr.rejected() if outcome_known else self.isr.unanswered()
+            self.isr_retry_ms = retry_ms
+            self.isr_refusals += 1
+            self._isr_changed()
+
+    def handle_isr_unanswered(self, proposal: IsrProposal) -> None:
+        """Nobody knows what became of the proposal."""
+        if self.isr.pending is proposal:
+            self.isr = self.isr.unanswered()
+            self._isr_changed()
+
+    @property
+    def _required_in_sync(self) -> int:
+        return required_in_sync(self.min_isr, self.replicas)
+
+    def _isr_changed(self) -> None:
+        self._others = tuple(sorted(self.isr.maximal - {self._node_id}))
+        self._has_enough = len(self.isr.committed) >= self._required_in_sync
+        self._may_commit = not self.isr.elr and (self._has_enough or not self.strict_min_isr)
+        if self.is_leader:
+            self._recount()
+
+    def _recount(self) -> None:
+        if not self._may_commit:
+            return
+        candidate = high_watermark_candidate(self.isr, self._node_id, self.log.log_end_offset, self.followers)
+        if candidate > self.high_watermark:
+            self._move_high_watermark(candidate)
+
+    def _move_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        if self.committed_waiters:
+            for waiter in self.committed_waiters.pop_reached(offset):
+                if self._has_enough:
+                    waiter.offset_committed()
+                else:
+                    waiter.offset_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self._events.high_watermark_moved(self)
+
+    # -- leader: read ----------------------------------------------------------------------------------
+
+    def read_committed(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
+        """What a consumer may see from ``offset`` on."""
+        return self.log.read(offset, max_bytes, end_offset=self.high_watermark, at_least_one=at_least_one)
+
+    def read_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
+        """What a follower may copy from ``offset`` on: everything."""
+        return self.log.read(offset, max_bytes, at_least_one=at_least_one)
+
+    # -- follower --------------------------------------------------------------------------------------
+
+    def append_as_follower(self, data: memoryview, now_ms: int) -> int:
+        """Append the whole batches in ``data`` that are new; returns how many bytes.
+
+        Offsets and epochs are the leader's. A batch that fails its checksum, or is of an epoch that cannot
+        come next, is refused (CORRUPT_MESSAGE) and nothing of ``data`` is kept.
+        """
+        log = self.log
+        log_end = log.log_end_offset
+        headers, start, end = find_new_batches(
+            data,
+            log_end,
+            log.latest_epoch,
+            self.leader_epoch,
+            may_have_gaps=log.may_have_gap_at(log_end),
+        )
+        if not headers:
+            return 0
+        log.append(data[start:end], headers, now_ms=now_ms)
+        for header in headers:
+            self.producers.replay(header)
+        return end - start
+
+    def follow(self, leader_high_watermark: int, leader_log_start: int) -> None:
+        """Take the leader's high watermark and log start, as far as this log reaches."""
+        log = self.log
+        if leader_log_start > log.log_start_offset:
+            log.advance_log_start(min(leader_log_start, log.log_end_offset))
+        reached = max(min(leader_high_watermark, log.log_end_offset), log.log_start_offset)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self._events.high_watermark_moved(self)
+
+    def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
+        """Cut the log where the leader's differs (its end of ``diverging_epoch``); returns the new end.
+
+        If this log does not know that epoch, the end of the last one before it is the best known common
+        point, and the next fetch goes on from there (KIP-279).
+        """
+        own = self.log.end_offset_for_epoch(diverging_epoch)
+        cut = end_offset if own.end_offset < 0 else min(end_offset, own.end_offset)
+        self.truncate_to(min(cut, self.log.log_end_offset))
+        return self.log.log_end_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the tail from ``offset`` on, and with it what was known of its producers."""
+        if self.log.truncate_to(max(offset, self.log.log_start_offset)):
+            self._truncated()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader no longer has what would come next."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+        self.producers.adopt(ProducerState(complete=offset == 0))
+
+    def _truncated(self) -> None:
+        if self.producers.is_behind or not self.producers.truncate_to(self.log.log_end_offset):
+            self.producers.fall_behind()
+            self._events.producers_lost(self)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+
+def _replay_producers(log: Log) -> ProducerState:
+    return producer_state.rebuild(
+        log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
+    )

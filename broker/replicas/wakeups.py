@@ -1,0 +1,155 @@
+"""Waking whoever waits, but never from within the change that woke them.
+
+Fetches that wait for data and listeners of high watermarks are collected while a request is handled and run
+when it is done, or in the next turn of the loop if no request caused them; many causes, one evaluation. A
+turn that has had enough leaves the rest to later ones. Deadlines share one timer. Decides when; what a
+woken fetch does is its own business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.ports import HighWatermarkListener
+from pykraft.broker.replicas.purgatory import Deadlines, Waiting
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.turns import EndlessTurn, Turns
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+
+_LANE = "wakeups"
+
+
+class Wakeable(Protocol):
+    """A fetch that waits for data."""
+
+    def evaluate(self) -> None: ...
+
+
+class Wakeups:
+    """The wake-ups of one broker. ``attach`` it to the loop before anybody waits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop: AbstractEventLoop | None = None
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+        self._woken: dict[Wakeable, None] = {}
+        self._moved: dict[Partition, None] = {}
+        self._in_request = False
+        self._is_scheduled = False
+        self._runs_later = False
+        self._expires_later = False
+        self._turns: Turns = EndlessTurn()
+        self._listeners: dict[str, list[HighWatermarkListener]] = {}
+        self.deadlines = Deadlines()
+
+    def attach(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def share(self, turns: Turns) -> None:
+        """From now on, work for clients within what a turn of the loop allows."""
+        self._turns = turns
+
+    def close(self) -> None:
+        """No deadline fires any more; what was woken is still run by :meth:`run`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add_listener(self, callback: HighWatermarkListener, topic: str) -> None:
+        self._listeners.setdefault(topic, []).append(callback)
+
+    def begin_request(self) -> None:
+        """Wake-ups wait until :meth:`end_request`."""
+        self._in_request = True
+
+    def end_request(self) -> None:
+        self._in_request = False
+        if self._woken or self._moved:
+            self.run()
+
+    def wake(self, waiting: Wakeable) -> None:
+        """Evaluate ``waiting`` soon."""
+        self._woken[waiting] = None
+        self._schedule()
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Tell the listeners of its topic soon."""
+        if partition.topic in self._listeners:
+            self._moved[partition] = None
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._in_request and not self._is_scheduled and self._loop is not None:
+            self._is_scheduled = True
+            self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Tell listeners of moved high watermarks and evaluate what was woken.
+
+        Evaluates as many as this turn has room for; with the rest it goes on in the next.
+        """
+        self._is_scheduled = False
+        while self._moved or self._woken:
+            try:
+                if self._moved:
+                    self._tell_listeners()
+                elif self._turns.has_room():
+                    waiting = next(iter(self._woken))
+                    del self._woken[waiting]
+                    waiting.evaluate()
+                else:
+                    self._run_later()
+                    return
+            except BaseException:
+                self._schedule()
+                raise
+
+    def _run_later(self) -> None:
+        """Once: many requests may end in one turn that has no room."""
+        self._is_scheduled = True
+        if not self._runs_later:
+            self._runs_later = True
+            self._turns.defer(self._run_deferred, _LANE)
+
+    def _run_deferred(self) -> None:
+        self._runs_later = False
+        self.run()
+
+    def _tell_listeners(self) -> None:
+        partition = next(iter(self._moved))
+        del self._moved[partition]
+        for listener in self._listeners[partition.topic]:
+            listener(partition.topic, partition.index, partition.high_watermark)
+
+    def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
+        """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
+        self.deadlines.add(operation, deadline_ms)
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        due_ms = self.deadlines.next_ms
+        if due_ms is None or self._expires_later or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_ms = due_ms
+        delay_ms = max(0, due_ms - self._clock.monotonic_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._expires_later = False
+        try:
+            is_done = self.deadlines.expire(self._clock.monotonic_ms(), self._turns.has_room)
+        except BaseException:
+            self._arm_timer()
+            raise
+        if is_done:
+            self._arm_timer()
+        else:
+            self._expires_later = True
+            self._turns.defer(self._expire, _LANE)

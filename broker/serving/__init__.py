@@ -1,0 +1,1 @@
+"""Connections of clients: listeners, and requests in and answers out."""

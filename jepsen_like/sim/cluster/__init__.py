@@ -1,0 +1,1 @@
+"""Ring 2: whole clusters in virtual time."""

@@ -1,0 +1,239 @@
+"""What administrators of a simulated cluster ask for: other voters, elections, moves, settings, levels.
+
+Each asks through any broker, as an unmodified admin client would, goes by what it was told or what the broker
+knows, which may be old, and hands what is answered to the checks.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from pykraft.jepsen_like.sim.cluster.leadership import UNCLEAN_TOPICS
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from pykraft.kafka_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
+from pykraft.kafka_protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from pykraft.kafka_protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from pykraft.metadata_log.controller.elect_leaders import ElectionType
+from pykraft.metadata_log.controller.elections import iter_partitions
+from pykraft.metadata_log.controller.features_control import UpgradeType
+from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.metadata_log.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    LATEST_METADATA_VERSION,
+    METADATA_VERSION,
+)
+from pykraft.metadata_log.records import ConfigResourceType
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.broker import SimBroker
+    from pykraft.jepsen_like.sim.cluster.clients import Clients, Operation
+    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+
+TOPICS = tuple(f"t{number}" for number in range(8))
+_LEVELS = (
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 0),
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),
+    (METADATA_VERSION, LATEST_METADATA_VERSION - 3),
+    (METADATA_VERSION, LATEST_METADATA_VERSION),
+)
+
+
+class Admins:
+    """``operations``: what they do, with the weight of each. They share the clients' way to a controller."""
+
+    def __init__(self, world: World, clients: Clients) -> None:
+        self._world = world
+        self._clients = clients
+        self._rng = random.Random(f"admins {world.seed}")
+        self._next_value = 0
+        self.operations: tuple[tuple[int, Operation], ...] = (
+            (3, self._alter_config),
+            (2, self._elect_leaders),
+            (4, self._reassign),
+            (1, self._update_features),
+            (1 if world.options.voters_in_log else 0, self.change_voters),
+        )
+
+    # --- the voters -------------------------------------------------------------------------------------
+
+    async def change_voters(self, node: SimNode, broker: SimBroker) -> None:
+        """Take off who is gone, else put on who is missing or take off somebody."""
+        if self._world.voters_stay:
+            return
+        voters = await self.describe_voters(broker)
+        nodes, rng = self._world.nodes, self._rng
+        gone = [id for id, directory_id in voters.items() if nodes[id].directory_id != directory_id]
+        absent = [one.id for one in self._world.controllers if one.id not in voters]
+        if gone or (not absent or rng.random() < 0.4):
+            victim = rng.choice(gone or sorted(voters))
+            await self._remove_voter(broker, victim, voters[victim])
+        else:
+            await self._add_voter(broker, nodes[rng.choice(absent)])
+
+    async def describe_voters(self, broker: SimBroker) -> dict[int, Uuid]:
+        """As the active controller tells it."""
+        partition = DescribeQuorumRequestPartitionData(partition_index=0)
+        topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
+        request = DescribeQuorumRequest(topics=[topic])
+        response = await self._clients.forward(
+            broker, ApiKey.DESCRIBE_QUORUM, 2, request, DescribeQuorumResponse
+        )
+        told = response.topics[0].partitions[0].current_voters
+        return {replica.replica_id: replica.replica_directory_id for replica in told}
+
+    async def _add_voter(self, broker: SimBroker, voter: SimNode) -> None:
+        request = AddRaftVoterRequest(
+            cluster_id=self._world.cluster_id,
+            timeout_ms=self._rng.choice((500, 5000)),
+            voter_id=voter.id,
+            voter_directory_id=voter.directory_id,
+            listeners=[Listener(name="CONTROLLER", host=voter.address.host, port=voter.address.port)],
+            ack_when_committed=self._rng.random() < 0.8,
+        )
+        await self._clients.forward(broker, ApiKey.ADD_RAFT_VOTER, 1, request, AddRaftVoterResponse)
+        self._clients.note("add voter", str(voter.id), 0)
+
+    async def _remove_voter(self, broker: SimBroker, voter_id: int, directory_id: Uuid) -> None:
+        request = RemoveRaftVoterRequest(
+            cluster_id=self._world.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
+        )
+        await self._clients.forward(broker, ApiKey.REMOVE_RAFT_VOTER, 0, request, RemoveRaftVoterResponse)
+        self._clients.note("remove voter", str(voter_id), 0)
+
+    # --- partitions -------------------------------------------------------------------------------------
+
+    async def _elect_leaders(self, node: SimNode, broker: SimBroker) -> None:
+        preferred = self._rng.random() < 0.6
+        kind = ElectionType.PREFERRED if preferred else ElectionType.UNCLEAN
+        names = TOPICS if preferred or self._world.options.unclean else UNCLEAN_TOPICS
+        image = broker.loader.image
+        asked = [TopicPartitions(topic=name, partitions=[0, 1]) for name in self._rng.sample(names, 2)]
+        if not preferred:
+            asked += [
+                TopicPartitions(topic=topic.name, partitions=[index])
+                for topic, index, partition in iter_partitions(image)
+                if topic.name in names and index > 1 and not partition.has_leader
+            ]
+        everything = preferred and self._rng.random() < 0.3
+        request = ElectLeadersRequest(
+            election_type=int(kind), topic_partitions=None if everything else asked, timeout_ms=5000
+        )
+        response = await self._clients.forward(broker, ApiKey.ELECT_LEADERS, 2, request, ElectLeadersResponse)
+        for topic in response.replica_election_results:
+            for answer in topic.partition_result:
+                self._clients.note(f"elect {kind.name}", topic.topic, answer.error_code)
+
+    async def _reassign(self, node: SimNode, broker: SimBroker) -> None:
+        image, rng = broker.loader.image, self._rng
+        name = rng.choice(TOPICS)
+        topic = image.topic(name)
+        if topic is None:
+            return
+        index = rng.randrange(len(topic.partitions))
+        brokers = [one.id for one in self._world.brokers]
+        target: list[int] | None = rng.sample(brokers, rng.randrange(1, len(brokers) + 1))
+        if topic.partitions[index].is_reassigning and rng.random() < 0.4:
+            target = None
+        asked = ReassignablePartition(partition_index=index, replicas=target)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=5000, topics=[ReassignableTopic(name=name, partitions=[asked])]
+        )
+        response = await self._clients.forward(
+            broker,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            1,
+            request,
+            AlterPartitionReassignmentsResponse,
+        )
+        answer = response.responses[0].partitions[0]
+        self._clients.note("cancel" if target is None else "reassign", name, answer.error_code)
+        if answer.error_code == ErrorCode.NONE and target is not None:
+            self._world.checker.target_accepted(name, index, tuple(target))
+
+    # --- settings ---------------------------------------------------------------------------------------
+
+    async def _alter_config(self, node: SimNode, broker: SimBroker) -> None:
+        kind, name, key, value = self._draw_config()
+        config = AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
+        resource = AlterConfigsResource(resource_type=int(kind), resource_name=name, configs=[config])
+        response = await self._clients.forward(
+            broker,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            IncrementalAlterConfigsRequest(resources=[resource]),
+            IncrementalAlterConfigsResponse,
+        )
+        for result in response.responses:
+            self._clients.note(f"alter {key}", name, result.error_code)
+            if result.error_code == ErrorCode.NONE and value is not None:
+                self._world.checker.config_altered(int(kind), name, key, value)
+
+    def _draw_config(self) -> tuple[ConfigResourceType, str, str, str | None]:
+        rng = self._rng
+        self._next_value += 1
+        required = rng.choice((None, "1", "2", "2", "3"))
+        broker = str(rng.choice(self._world.brokers).id)
+        return rng.choice(
+            (
+                (ConfigResourceType.TOPIC, rng.choice(TOPICS), "min.insync.replicas", required),
+                (ConfigResourceType.BROKER, "", "min.insync.replicas", required),
+                (ConfigResourceType.BROKER, broker, "max.connections", str(1_000_000 + self._next_value)),
+                (
+                    ConfigResourceType.TOPIC,
+                    rng.choice(UNCLEAN_TOPICS),
+                    "unclean.leader.election.enable",
+                    rng.choice((None, "true")),
+                ),
+            )
+        )
+
+    async def _update_features(self, node: SimNode, broker: SimBroker) -> None:
+        name, level = self._rng.choice(_LEVELS)
+        kind = UpgradeType.UPGRADE
+        if level < broker.loader.image.features.get(name, 0):
+            kind = self._rng.choice((UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE))
+        update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=int(kind))
+        request = UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
+        response = await self._clients.forward(
+            broker, ApiKey.UPDATE_FEATURES, 1, request, UpdateFeaturesResponse
+        )
+        self._clients.note(f"level {level} of", name, response.error_code)
+        if response.error_code == ErrorCode.NONE:
+            self._world.checker.feature_updated(name, level)

@@ -1,0 +1,385 @@
+"""What must hold of whole nodes, by name; run by the simulation after every commit, answer and client.
+
+The log as first delivered anywhere is the truth: every other delivery, image, answer and lease is measured by
+it. :mod:`.model` tells what it comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykraft.broker.membership.lifecycle import BrokerState
+from pykraft.jepsen_like.sim.cluster.image_invariants import (
+    InvariantViolation,
+    check_image,
+    check_settled,
+    check_step,
+)
+from pykraft.jepsen_like.sim.cluster.leadership import (
+    FormerLeaders,
+    find_abandoned,
+    find_forgotten_loss,
+    find_hasty_end,
+    find_unclean_leader,
+)
+from pykraft.jepsen_like.sim.cluster.model import Model, check_blocks_disjoint
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log import records as r
+from pykraft.metadata_log.codec import decode_record
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.broker import SimBroker
+    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.metadata_log.controller.requests import PartitionIsrResult
+    from pykraft.quorum.core.log_shape import SnapshotId
+    from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
+
+ONE_LOG = "commits are delivered once, in order, and the same everywhere"
+ONE_ACTIVE = "at most one active controller in an epoch"
+SNAPSHOT_OF_COMMITTED = "a snapshot holds what is committed"
+IMAGE_EQUALITY = "image equality at equal offsets"
+FOLD = "an image is what its records say"
+NO_TRACE = "what is not committed leaves no trace on a standby"
+NO_ANSWER_BEFORE_COMMIT = "no answer before commit"
+NEVER_LOST = "acknowledged metadata is never lost"
+REGISTRATION_OFFSET = "a broker epoch is the offset of its registration"
+BLOCKS_DISJOINT = "producer id blocks are disjoint"
+STALE_REFUSED = "a broker epoch that is not the newest is refused"
+FENCED_SERVES_NOBODY = "no client is served by a broker that knows it is fenced"
+LEASE = "no unreplicated write is taken while another leader may exist"
+BELATED = "what was moved away is written to as leader for less than a session"
+LOSSES = "nobody counts on what a broker may have lost"
+KNOWN_STATE = "an ISR is changed by who knows the partition's present state"
+CLEAN_LEADER = "a leader comes from those who hold every committed record"
+HOLDER_STAYS = "who holds every committed record goes only when somebody else does"
+MOVE_ENDS = "a move ends when all have come"
+CAUGHT_UP = "a broker is unfenced when it knows its own registration"
+NEWEST_PROCESS = "a replica is let into the ISR as the process its leader means"
+DELTAS = "deltas lead from image to image"
+
+_LEAVING = (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN)
+_NO_WORD = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+
+
+class _Committed(NamedTuple):
+    last_offset: int
+    epoch: int
+    values: tuple[bytes, ...]
+
+
+class ClusterChecker:
+    """Raises :class:`InvariantViolation`; the process in which that happens halts, and so does the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.model = Model()
+        self.committed: dict[int, _Committed] = {}
+        self.epoch_at: list[int] = []
+        self.acknowledged = 0
+        self.refused = 0
+        self.served = 0
+        self.taken_writes = 0
+        self.fences = 0
+        self.snapshots_loaded = 0
+        self.active: dict[int, int] = {}
+        self._next: dict[int, int] = {}
+        self._images: dict[int, MetadataImage] = {}
+        self._newest = EMPTY_IMAGE
+        self._blocks: list[tuple[int, int]] = []
+        self._lost_logs: dict[int, int] = {}
+        self._former_leaders = FormerLeaders()
+
+    def fail(self, name: str, detail: str) -> None:
+        violation = InvariantViolation(name, detail)
+        self._world.failed(violation)
+        raise violation
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive, of what is known to be committed."""
+        return len(self.epoch_at)
+
+    # --- commits ----------------------------------------------------------------------------------------
+
+    def started(self, node: SimNode) -> None:
+        self._next[node.id] = 0
+
+    def delivered(self, node: SimNode, batches: Sequence[CommittedBatch]) -> None:
+        for batch in batches:
+            if batch.base_offset != self._next[node.id]:
+                self.fail(ONE_LOG, f"{node.id} is handed {batch.base_offset}, not {self._next[node.id]}")
+            self._next[node.id] = batch.last_offset + 1
+            held = _Committed(batch.last_offset, batch.epoch, batch.values)
+            known = self.committed.get(batch.base_offset)
+            if known is None:
+                if batch.base_offset != self.end_offset:
+                    self.fail(
+                        ONE_LOG,
+                        f"{node.id} is handed a batch at {batch.base_offset}, which is inside another",
+                    )
+                self._commit(batch.base_offset, held)
+            elif known != held:
+                self.fail(
+                    ONE_LOG, f"{node.id} is handed {held} at {batch.base_offset}, elsewhere it is {known}"
+                )
+        self._world.note(f"commit {node.id} {self._next[node.id]}")
+
+    def snapshot_delivered(self, node: SimNode, snapshot_id: SnapshotId) -> None:
+        end_offset = snapshot_id.end_offset
+        if not 0 < end_offset <= self.end_offset or self.epoch_at[end_offset - 1] != snapshot_id.epoch:
+            self.fail(SNAPSHOT_OF_COMMITTED, f"{node.id} is handed {snapshot_id}")
+        if end_offset <= self._next[node.id]:
+            self.fail(
+                ONE_LOG, f"{node.id} is handed {snapshot_id}, and has had {self._next[node.id]} already"
+            )
+        self.snapshots_loaded += 1
+        self._next[node.id] = end_offset
+        self._world.note(f"snapshot {node.id} {end_offset}")
+
+    def _commit(self, base_offset: int, batch: _Committed) -> None:
+        self.committed[base_offset] = batch
+        self.epoch_at += [batch.epoch] * (batch.last_offset + 1 - base_offset)
+        self.model.offset = batch.last_offset
+        for index, value in enumerate(batch.values):
+            record = decode_record(value)
+            self._check_leases(record)
+            self._check_partition(record)
+            self._check_caught_up(record)
+            self._former_leaders.note(self.model, record, self._world.loop.now_s)
+            self.model.apply(record, base_offset + index)
+            self._check_unfenced(record)
+
+    def _check_partition(self, record: r.Record) -> None:
+        everywhere = self._world.options.unclean
+        unclean = find_unclean_leader(self.model, record, unclean_everywhere=everywhere)
+        if unclean is not None:
+            self.fail(CLEAN_LEADER, unclean)
+        abandoned = find_abandoned(self.model, record)
+        if abandoned is not None:
+            self.fail(HOLDER_STAYS, abandoned)
+        hasty = find_hasty_end(self.model, record)
+        if hasty is not None:
+            self.fail(MOVE_ENDS, hasty)
+
+    def _check_caught_up(self, record: r.Record) -> None:
+        match record:
+            case r.BrokerRegistrationChangeRecord(broker_id, epoch, False):
+                node, changed_at = (
+                    self._world.nodes[broker_id],
+                    self.model.brokers[broker_id].last_change_offset,
+                )
+                present = node.alive and node.broker is not None and node.broker.lifecycle.epoch == epoch
+                if present and node.loader is not None and node.loader.offset < changed_at:
+                    detail = (
+                        f"broker {broker_id} is unfenced at {node.loader.offset}, changed at {changed_at}"
+                    )
+                    self.fail(CAUGHT_UP, detail)
+                if present and node.loader is not None:
+                    self._check_takes_itself_for_leader(node, node.loader.image)
+
+    def _check_takes_itself_for_leader(self, node: SimNode, image: MetadataImage) -> None:
+        """Else it would lead, in an epoch of before it lost records, followers that know no better."""
+        for topic_id, topic in image.topics_by_id.items():
+            known = self.model.topics.get(topic_id)
+            for index, partition in enumerate(topic.partitions if known is not None else ()):
+                if partition.leader == node.id != known.partitions[index].leader:  # type: ignore[union-attr]
+                    detail = f"broker {node.id} is unfenced, and takes itself for leader of"
+                    self.fail(CAUGHT_UP, f"{detail} {topic.name}-{index} at {image.offset}")
+
+    def _check_unfenced(self, record: r.Record) -> None:
+        match record:
+            case r.BrokerRegistrationChangeRecord(broker_id, _, False) if self._lost_logs[broker_id]:
+                counted = find_forgotten_loss(self.model, broker_id, self._lost_logs[broker_id])
+                if counted is not None:
+                    self.fail(LOSSES, f"broker {broker_id} is unfenced, and still counted on in {counted}")
+
+    def _check_leases(self, record: r.Record) -> None:
+        """A lease promises that no controller has fenced the broker: it must have ended, unless it asked."""
+        match record:
+            case r.BrokerRegistrationChangeRecord(broker_id, epoch, True):
+                self.fences += 1
+                self._check_lease(broker_id, f"its epoch {epoch} is fenced")
+            case r.RegisterBrokerRecord(broker_id, incarnation_id) if record.broker_epoch == r.OWN_OFFSET:
+                self._lost_logs[broker_id] = record.logs_lost
+                node = self._world.nodes[broker_id]
+                if node.broker is not None and node.broker.incarnation_id != incarnation_id:
+                    self._check_lease(broker_id, "another process has registered")
+                elif node.disk_is_new and record.log_dirs == (node.directory_id,):
+                    node.disk_is_new = False
+                    if record.logs_lost != r.LogsLost.ALL:
+                        self.fail(LOSSES, f"broker {broker_id} has a new disk, and registers as {record}")
+
+    def _check_lease(self, broker_id: int, what: str) -> None:
+        node = self._world.nodes[broker_id]
+        if not node.alive or node.broker is None:
+            return
+        lifecycle = node.broker.lifecycle
+        if lifecycle.state not in _LEAVING and lifecycle.lease_valid(node.clock.monotonic_ms()):
+            self.fail(LEASE, f"broker {broker_id} holds a lease of epoch {lifecycle.epoch}, and {what}")
+
+    def leader_announced(self, node: SimNode, leader: LeaderAndEpoch) -> None:
+        self._world.note(f"leader {node.id} {leader.leader_id} {leader.epoch}")
+        if leader.leader_id == node.id:
+            other = self.active.setdefault(leader.epoch, node.id)
+            if other != node.id:
+                self.fail(ONE_ACTIVE, f"{node.id} and {other} are active in epoch {leader.epoch}")
+
+    # --- images -----------------------------------------------------------------------------------------
+
+    def folded(self, node: SimNode) -> None:
+        """The product has taken in what was delivered, or a change of leader."""
+        delivered = self._next[node.id] - 1
+        images = node.images()
+        for image in images:
+            self._image(node, image, delivered)
+        controller = node.controller
+        if controller is not None and not controller.active and controller.image is not images[0]:
+            self.fail(NO_TRACE, f"{node.id} holds an image of {controller.image.offset}, not {delivered}")
+        if controller is not None and controller.is_settled:
+            check_settled(controller.committed_image)
+        if node.broker is not None:
+            self._check_deltas(node.broker, images[0])
+
+    def _check_deltas(self, broker: SimBroker, image: MetadataImage) -> None:
+        if not broker.mirror.agrees_with(image):
+            self.fail(DELTAS, f"{broker.incarnation_id.hex()} at {image.offset}")
+
+    def _image(self, node: SimNode, image: MetadataImage, delivered: int) -> None:
+        if image.offset != delivered:
+            self.fail(FOLD, f"{node.id} holds an image of {image.offset}, was handed up to {delivered}")
+        known = self._images.get(delivered)
+        if known is None:
+            self._images[delivered] = image
+            if delivered > self._newest.offset:
+                check_image(image)
+                check_step(self._newest, image)
+                self._newest = image
+            if delivered == self.model.offset:
+                difference = self.model.differs_from(image)
+                if difference is not None:
+                    self.fail(FOLD, f"{node.id} at {delivered}: {difference}")
+        elif known is not image and known != image:
+            self.fail(IMAGE_EQUALITY, f"{node.id} at {delivered} holds {image}, elsewhere it is {known}")
+
+    # --- answers ----------------------------------------------------------------------------------------
+
+    def answered(self, node: SimNode, rests_on: int, epoch: int | None, error: ErrorCode | None) -> None:
+        """A controller answers what it decided at offset ``rests_on``, records of its own included."""
+        if error in _NO_WORD or epoch is None:
+            return
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.refused += 1
+        if rests_on >= self.end_offset:
+            detail = f"{node.id} answers what rests on {rests_on}, committed is {self.end_offset - 1}"
+            self.fail(NO_ANSWER_BEFORE_COMMIT, detail)
+        if rests_on >= 0 and self.epoch_at[rests_on] > epoch:
+            detail = (
+                f"{node.id} decided on {rests_on} in epoch {epoch}; epoch {self.epoch_at[rests_on]} wrote it"
+            )
+            self.fail(NO_ANSWER_BEFORE_COMMIT, detail)
+
+    def topic_created(self, topic_id: Uuid, name: str) -> None:
+        if self.model.ever_topics.get(topic_id) != name:
+            self.fail(NEVER_LOST, f"topic {name} {topic_id.hex()} was created, and is not in the log")
+
+    def topic_deleted(self, topic_id: Uuid, name: str | None) -> None:
+        if topic_id not in self.model.ever_deleted:
+            self.fail(NEVER_LOST, f"topic {name} {topic_id.hex()} was deleted, and the log does not say so")
+
+    def partitions_created(self, name: str, count: int) -> None:
+        if self.model.ever_counts.get(name, 0) < count:
+            self.fail(NEVER_LOST, f"topic {name} was given {count} partitions, and the log does not say so")
+
+    def config_altered(self, resource_type: int, name: str, key: str, value: str | None) -> None:
+        if (resource_type, name, key, value) not in self.model.ever_configs:
+            self.fail(NEVER_LOST, f"{key} of {name} was set to {value}, and the log does not say so")
+
+    def target_accepted(self, name: str, index: int, target: tuple[int, ...]) -> None:
+        if (name, index, target) not in self.model.ever_targets:
+            self.fail(NEVER_LOST, f"{name}-{index} was to move to {target}, and the log does not say so")
+
+    def feature_updated(self, name: str, level: int) -> None:
+        if (name, level) not in self.model.ever_features and level:
+            self.fail(NEVER_LOST, f"{name} was set to {level}, and the log does not say so")
+
+    def isr_answered(
+        self,
+        topic_id: Uuid,
+        index: int,
+        known: PartitionRegistration,
+        proposed: dict[int, int],
+        answer: PartitionIsrResult,
+    ) -> None:
+        """``known``: the partition as its leader knew it; ``proposed``: members and their broker epochs."""
+        key = (topic_id, index, answer.partition_epoch)
+        isr = self.model.ever_isrs.get(key)
+        if isr != answer.isr:
+            self.fail(NEVER_LOST, f"{topic_id.hex()}-{index}: {answer} is answered, the log says {isr}")
+        if not 0 <= answer.partition_epoch - known.partition_epoch <= 1:
+            self.fail(KNOWN_STATE, f"{topic_id.hex()}-{index}: {answer} is answered to who knew {known}")
+        joined = self.model.ever_joined[key]
+        if any(joined[broker_id] != epoch for broker_id, epoch in proposed.items() if broker_id in joined):
+            self.fail(NEWEST_PROCESS, f"{topic_id.hex()}-{index}: {proposed} was proposed, {joined} joined")
+
+    def block_allocated(self, start: int, length: int) -> None:
+        if start + length > self.model.next_producer_id:
+            self.fail(NEVER_LOST, f"producer ids {start} to {start + length - 1} were given away, unlogged")
+        if not check_blocks_disjoint(self._blocks, start, length):
+            self.fail(BLOCKS_DISJOINT, f"producer ids {start} to {start + length - 1} were given away twice")
+        self._blocks.append((start, length))
+
+    def stale_accepted(self, broker_id: int, epoch: int, what: str) -> None:
+        self.fail(STALE_REFUSED, f"{what} of broker {broker_id} with epoch {epoch} was accepted")
+
+    # --- clients of brokers -----------------------------------------------------------------------------
+
+    def client_met(self, node: SimNode, broker: SimBroker) -> None:
+        """A client turns to a broker, wants to be served, and writes without waiting for the replicas."""
+        lifecycle, door = broker.lifecycle, broker.door
+        if lifecycle.is_registered:
+            registered = self.model.registrations.get(lifecycle.epoch)
+            if registered != (node.id, broker.incarnation_id):
+                detail = f"broker {node.id} has epoch {lifecycle.epoch}, registered there is {registered}"
+                self.fail(REGISTRATION_OFFSET, detail)
+        if not door.serves():
+            return
+        if not lifecycle.is_registered:
+            detail = f"broker {node.id} was told that its epoch {lifecycle.epoch} is not the newest"
+            self.fail(FENCED_SERVES_NOBODY, detail)
+        self.served += 1
+        image = broker.loader.image
+        known = image.brokers.get(node.id)
+        if known is None or known.fenced or known.epoch != lifecycle.epoch:
+            self.fail(FENCED_SERVES_NOBODY, f"broker {node.id}, epoch {lifecycle.epoch}, knows of {known}")
+        if not door.takes_unreplicated_writes():
+            return
+        self.taken_writes += 1
+        truth = self.model.brokers.get(node.id)
+        replaced = truth is None or truth.fenced or truth.epoch != lifecycle.epoch
+        if replaced and lifecycle.state not in _LEAVING:
+            self.fail(
+                LEASE, f"broker {node.id}, epoch {lifecycle.epoch}, takes a write; the log says {truth}"
+            )
+
+        session_s = self._world.options.session_ms / 1000
+        belated = self._former_leaders.find_belated(node.id, image, self._world.loop.now_s - session_s)
+        if belated is not None:
+            self.fail(BELATED, f"broker {node.id} takes a write for {belated} than a session")
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def everything_agrees(self) -> None:
+        """All nodes live and have applied everything."""
+        for node in self._world.nodes.values():
+            images = node.images()
+            if node.broker is not None:
+                self._check_deltas(node.broker, images[0])
+            for image in images:
+                difference = self.model.differs_from(image)
+                if image.offset == self.model.offset and difference is not None:
+                    self.fail(FOLD, f"{node.id} at {image.offset}: {difference}")

@@ -1,0 +1,381 @@
+"""What goes wrong with whole nodes, and when: planned from the seed, each fault with a chance of its own.
+
+Leaving a fault out changes nothing about the others, so a failing schedule can be made smaller. Storms and
+calm alternate; a schedule favours some kinds of faults, so that they meet each other often. What must not be
+disturbed (:mod:`.lease_race`) has its time in the plan, kept or left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pykraft.jepsen_like.sim.cluster.lease_race import (
+    MAX_CLOCK_ERROR,
+    POLL_MS,
+    LeaseRace,
+    is_settled,
+    plan_calm_race,
+    race_ms,
+    racers,
+)
+from pykraft.jepsen_like.sim.cluster.silence import Stutter, plan_calm_stutter, stutter_ms
+from pykraft.jepsen_like.sim.cluster.starvation import STARVED_SESSIONS, Starvation
+from pykraft.jepsen_like.sim.schedule import Schedule
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+
+CALM_RACE = "undisturbed lease race"
+CALM_STUTTER = "undisturbed stutter"
+CALM = (CALM_RACE, CALM_STUTTER)
+"""Drawn apart from the others, which they put off."""
+
+KINDS = (
+    "kill",
+    "kill",
+    "power loss",
+    "power loss",
+    "power loss of all",
+    "disk fault",
+    "death in a disk call",
+    "death in a disk call",
+    "pause",
+    "pause",
+    "isolation",
+    "cut out",
+    "cut in",
+    "flapping cut",
+    "bad network",
+    "clock rate",
+    "lease race",
+    "starvation",
+    "wall clock jump",
+    "graceful restart",
+    "disk loss",
+)
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` strikes at ``at_ms`` and lasts ``for_ms``. ``number`` is its place in the plan."""
+
+    number: int
+    at_ms: int
+    for_ms: int
+    kind: str
+
+
+def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
+    """A shorter duration gives the beginning of what a longer one gives."""
+    rng = random.Random(f"faults {seed}")
+    favoured = rng.sample(sorted(set(KINDS)), 4)
+    gap_ms = rng.choice((400, 1200, 3000))
+    at_ms = rng.randrange(500, 4000)
+    calm_at_ms = at_ms + rng.randrange(3000, 15_000)
+    faults: list[Fault] = []
+    race, stutter = plan_calm_race(seed), plan_calm_stutter(seed)
+    calm_kind, calm = (CALM_RACE, race) if race is not None else (CALM_STUTTER, stutter)
+    while at_ms < duration_ms:
+        if calm is not None and at_ms >= calm.at_ms:
+            faults.append(Fault(len(faults), calm.at_ms, calm.until_ms - calm.at_ms, calm_kind))
+            at_ms += calm.until_ms - calm.at_ms
+            calm_at_ms += calm.until_ms - calm.at_ms
+            calm = None
+            continue
+        kind = rng.choice(favoured) if rng.random() < 0.6 else rng.choice(KINDS)
+        for_ms = rng.choice((50, 300, 1000, 2500, 6000, 11_000))
+        faults.append(Fault(len(faults), at_ms, for_ms, kind))
+        at_ms += 1 + int(2 * gap_ms * rng.random())
+        if at_ms > calm_at_ms:
+            at_ms += rng.randrange(2000, 9000)
+            calm_at_ms = at_ms + rng.randrange(3000, 15_000)
+    return tuple(faults)
+
+
+class ClusterNemesis:
+    """Carries out the plan of one schedule, and takes everything back in the end.
+
+    ``change_voters`` has an admin ask for another voter set, and is called while other faults begin.
+    """
+
+    def __init__(self, world: World, schedule: Schedule, change_voters: Undo) -> None:
+        self._world = world
+        self._change_voters = change_voters
+        self._active = True
+        self._undo: dict[int, Undo] = {}
+        self._cuts: dict[int, set[tuple[int, int]]] = {}
+        self._bad_network: dict[int, tuple[float, float, float]] = {}
+        self.plan = plan_faults(schedule.seed, schedule.duration_ms)
+        for fault in self.plan:
+            if schedule.keeps(fault.number):
+                begin = self._calm_down if fault.kind in CALM else self._strike
+                world.later(fault.at_ms, begin, fault)
+
+    def heal(self) -> None:
+        """No more faults; what is dead is started, what is cut is joined, what is paused goes on."""
+        self._active = False
+        self._mend()
+
+    def _mend(self) -> None:
+        for number in sorted(self._undo):
+            self._undo[number]()
+        self._undo.clear()
+        self._world.links.become_perfect()
+        for node in self._world.nodes.values():
+            node.disk.live_on()
+            self._world.later(0, node.start)
+
+    def _calm_down(self, fault: Fault) -> None:
+        """Nothing else is to go on while this does."""
+        if self._active:
+            self._mend()
+            self._world.voters_stay = True
+            self._world.later(fault.for_ms, self._let_change)
+            self._when_settled(fault, fault.for_ms - self._lasts_ms(fault))
+
+    def _when_settled(self, fault: Fault, left_ms: int) -> None:
+        if is_settled(self._world) or left_ms <= 0:
+            self._strike(fault)
+        else:
+            self._world.later(POLL_MS, self._when_settled, fault, left_ms - POLL_MS)
+
+    def _let_change(self) -> None:
+        self._world.voters_stay = False
+
+    def _strike(self, fault: Fault) -> None:
+        if not self._active:
+            return
+        world = self._world
+        rng = random.Random(f"fault {world.seed} {fault.number}")
+        victim = self._choose_for(fault.kind, rng)
+        undo = self._carry_out(fault, rng, victim)
+        if undo is None:
+            return
+        world.struck[fault.kind] = world.struck.get(fault.kind, 0) + 1
+        world.note(f"fault {fault.number} {fault.kind} {victim.id} for {fault.for_ms}")
+        self._undo[fault.number] = undo
+        if rng.random() < world.options.fault_change_chance and not world.voters_stay:
+            world.struck["voter change"] = world.struck.get("voter change", 0) + 1
+            world.later(rng.randrange(200), self._change_voters)
+        world.later(self._lasts_ms(fault), self._end, fault.number)
+
+    def _lasts_ms(self, fault: Fault) -> int:
+        if "lease race" in fault.kind:
+            return race_ms(self._world.options)
+        if fault.kind == CALM_STUTTER:
+            return stutter_ms(self._world.options)
+        if fault.kind == "starvation":
+            return STARVED_SESSIONS * self._world.options.session_ms
+        return fault.for_ms
+
+    def _end(self, number: int) -> None:
+        undo = self._undo.pop(number, None)
+        if undo is not None:
+            undo()
+
+    def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
+        if kind == "disk loss":
+            return self._choose_disk(rng)
+        if kind == CALM_STUTTER:
+            able = [node for node in self._world.brokers if self._can_be_done_without(node)]
+            return rng.choice(able or self._world.brokers)
+        followers = [node for node in self._world.brokers if not node.is_controller]
+        return rng.choice(followers) if kind == "starvation" and followers else self._choose(rng)
+
+    def _can_be_done_without(self, node: SimNode) -> bool:
+        """Whether the other controllers go on under the same leader."""
+        return node not in self._world.active and self._world.voter_watch.may_lose_disk(node)
+
+    def _choose(self, rng: random.Random) -> SimNode:
+        world = self._world
+        active = world.active
+        chance = rng.random()
+        if active and chance < 0.4:
+            return rng.choice(active)
+        if chance < 0.7:
+            return rng.choice(world.brokers)
+        return rng.choice(list(world.nodes.values()))
+
+    def _choose_disk(self, rng: random.Random) -> SimNode:
+        """Mostly a controller's, if there is one that can be done without."""
+        nodes = list(self._world.nodes.values())
+        able = [node for node in nodes if self._world.voter_watch.may_lose_disk(node)]
+        controllers = [node for node in able if node.is_controller]
+        return rng.choice(controllers if controllers and rng.random() < 0.8 else able or nodes)
+
+    def _carry_out(self, fault: Fault, rng: random.Random, victim: SimNode) -> Undo | None:
+        ids = list(self._world.nodes)
+        others = rng.sample(ids, rng.randrange(1, len(ids) + 1))
+        match fault.kind:
+            case "kill" | "power loss" if victim.alive:
+                victim.kill(power_loss=fault.kind == "power loss")
+                return victim.start
+            case "power loss of all":
+                return self._power_loss_of_all(rng)
+            case "disk fault" if victim.alive:
+                return self._fail_disk(rng, victim)
+            case "death in a disk call" if victim.alive:
+                number = rng.choice((1, 2, 3, 5, 10))
+                part = rng.choice(("", "", ".log", "quorum-state", ".checkpoint"))
+                victim.disk.die_in_call(number, part, power_loss=rng.random() < 0.6)
+                return victim.disk.live_on
+            case "pause" if victim.runs:
+                return self._pause(victim)
+            case "isolation":
+                return self._cut(fault, [(victim.id, id) for id in ids] + [(id, victim.id) for id in ids])
+            case "cut out":
+                return self._cut(fault, [(victim.id, id) for id in others])
+            case "cut in":
+                return self._cut(fault, [(id, victim.id) for id in others])
+            case "flapping cut":
+                return self._flap(fault, rng, [(victim.id, id) for id in others])
+            case "bad network":
+                chances = (rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1, 0.3)))
+                return self._spoil(fault, chances)
+            case "clock rate":
+                return self._skew(rng, victim)
+            case kind if "lease race" in kind:
+                return self._race(fault, rng)
+            case "starvation" if not victim.is_controller:
+                return Starvation(self._world, victim).end
+            case "undisturbed stutter" if victim.alive and self._can_be_done_without(victim):
+                return Stutter(self._world, rng, victim).end
+            case "wall clock jump":
+                victim.clock.jump_wall(rng.choice((-3_600_000, -5000, 5000, 3_600_000)))
+                return _nothing
+            case "graceful restart" if victim.runs:
+                return self._restart(victim)
+            case "disk loss" if self._world.voter_watch.may_lose_disk(victim):
+                self._world.voter_watch.lose_disk(victim, rng, fault.for_ms)
+                return _nothing
+        return None
+
+    def _power_loss_of_all(self, rng: random.Random) -> Undo:
+        nodes = list(self._world.nodes.values())
+        for node in nodes:
+            node.kill(power_loss=True)
+
+        def undo() -> None:
+            for node in nodes:
+                self._world.later(rng.randrange(500), node.start)
+
+        return undo
+
+    def _fail_disk(self, rng: random.Random, victim: SimNode) -> Undo:
+        operation, number = rng.choice(
+            (
+                ("flush", errno.EIO),
+                ("append", errno.ENOSPC),
+                ("append", errno.EIO),
+                ("write_atomic", errno.EIO),
+            )
+        )
+        victim.disk.inject(operation, number)
+        return _nothing
+
+    def _pause(self, victim: SimNode) -> Undo:
+        process = victim.process
+        assert process is not None
+        process.pause()
+
+        def undo() -> None:
+            process.resume(self._world.loop)
+
+        return undo
+
+    def _cut(self, fault: Fault, pairs: list[tuple[int, int]]) -> Undo:
+        self._cuts[fault.number] = {(a, b) for a, b in pairs if a != b}
+        self._join_cuts()
+
+        def undo() -> None:
+            self._cuts.pop(fault.number, None)
+            self._join_cuts()
+
+        return undo
+
+    def _join_cuts(self) -> None:
+        self._world.links.cuts = set().union(*self._cuts.values())
+
+    def _flap(self, fault: Fault, rng: random.Random, pairs: list[tuple[int, int]]) -> Undo:
+        flapping = True
+
+        def turn() -> None:
+            if not flapping:
+                return
+            if fault.number in self._cuts:
+                del self._cuts[fault.number]
+                self._join_cuts()
+            else:
+                self._cut(fault, pairs)
+            self._world.later(rng.choice((20, 200, 900)), turn)
+
+        def undo() -> None:
+            nonlocal flapping
+            flapping = False
+            self._cuts.pop(fault.number, None)
+            self._join_cuts()
+
+        turn()
+        return undo
+
+    def _spoil(self, fault: Fault, chances: tuple[float, float, float]) -> Undo:
+        self._bad_network[fault.number] = chances
+        self._mix_networks()
+
+        def undo() -> None:
+            self._bad_network.pop(fault.number, None)
+            self._mix_networks()
+
+        return undo
+
+    def _mix_networks(self) -> None:
+        links, worst = self._world.links, [(0.0, 0.0, 0.0), *self._bad_network.values()]
+        links.drop, links.duplicate, links.straggle = (max(column) for column in zip(*worst, strict=True))
+
+    def _skew(self, rng: random.Random, victim: SimNode) -> Undo:
+        victim.set_clock_error(MAX_CLOCK_ERROR * rng.choice((-1.0, -0.5, 0.5, 1.0)))
+
+        def undo() -> None:
+            victim.set_clock_error(0.0)
+
+        return undo
+
+    def _race(self, fault: Fault, rng: random.Random) -> Undo | None:
+        world = self._world
+        able = racers(world)
+        if not able:
+            return None
+        victim = rng.choice(able)
+        may_pause = fault.kind != CALM_RACE and world.active
+        paused = rng.choice(world.active) if may_pause and rng.random() < 0.5 else None
+        pairs = [(victim.id, id) for id in world.nodes]
+        world.note(f"lease race of {victim.id}")
+        race = LeaseRace(world, rng, victim, paused, lambda: self._cut(fault, pairs))
+
+        def undo() -> None:
+            race.end()
+            self._cuts.pop(fault.number, None)
+            self._join_cuts()
+
+        return undo
+
+    def _restart(self, victim: SimNode) -> Undo:
+        process = victim.process
+        victim.stop()
+
+        def undo() -> None:
+            if victim.process is process:
+                victim.kill(power_loss=False)  # nothing, if it has ended by now
+                victim.start()
+
+        return undo
+
+
+def _nothing() -> None:
+    """Such a fault ends by itself."""

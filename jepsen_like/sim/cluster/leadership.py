@@ -1,0 +1,135 @@
+"""Who may lead a partition, and who may be counted on: judged from the log alone, record by record.
+
+A plain second opinion on :mod:`pykraft.metadata_log.controller.elections`: it says what must never be chosen,
+not what is best. Each check tells what is wrong, or None.
+"""
+
+from __future__ import annotations
+
+from pykraft.jepsen_like.sim.cluster.model import Model, ModelPartition
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log import records as r
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.metadata_log.image import MetadataImage
+
+UNCLEAN_TOPICS = ("t6", "t7")
+"""Of these, clients allow and ask for unclean elections; of others only a whole schedule does."""
+
+
+def find_unclean_leader(model: Model, record: r.Record, *, unclean_everywhere: bool) -> str | None:
+    """A leader comes from the ISR or the eligible replicas; the last known leader only if nobody else may."""
+    match record:
+        case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
+            topic = model.topics[topic_id]
+            old = topic.partitions[index]
+            # A move that ends may lead to whom the old leader says is in sync.
+            proposed = model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
+            if (
+                leader in (*old.isr, *old.elr, *proposed)
+                or unclean_everywhere
+                or topic.name in UNCLEAN_TOPICS
+            ):
+                return None
+            if old.last_known_elr == (leader,) and not _sound_holders(model, old):
+                return None
+            return f"{leader} leads {topic.name}-{index}, which was {old}"
+    return None
+
+
+def find_abandoned(model: Model, record: r.Record) -> str | None:
+    """While somebody holds every committed record, somebody in the ISR or eligible does."""
+    match record:
+        case r.PartitionChangeRecord(index, topic_id):
+            topic = model.topics[topic_id]
+            old = topic.partitions[index]
+            isr = old.isr if record.isr is None else record.isr
+            elr = old.elr
+            if record.eligible_leader_replicas is not None:
+                elr = record.eligible_leader_replicas
+            holders = _sound_holders(model, old)
+            if holders and not isr and not elr:
+                return f"{holders} held {topic.name}-{index}, nobody does after {record}"
+            replicas = old.replicas if record.replicas is None else record.replicas
+            if not set(replicas).issuperset((*isr, *elr)):
+                return f"{topic.name}-{index} has replicas {replicas} and is held by {isr}, {elr}"
+    return None
+
+
+def find_hasty_end(model: Model, record: r.Record) -> str | None:
+    """A move ends when all that it adds and that stay are in the ISR."""
+    match record:
+        case r.PartitionChangeRecord(index, topic_id, adding_replicas=()):
+            topic = model.topics[topic_id]
+            old = topic.partitions[index]
+            isr = old.isr if record.isr is None else record.isr
+            replicas = old.replicas if record.replicas is None else record.replicas
+            if not set(isr).issuperset(id for id in old.adding if id in replicas):
+                return f"{record} ends the move of {topic.name}-{index}, which was {old}"
+    return None
+
+
+def _sound_holders(model: Model, partition: ModelPartition) -> list[int]:
+    """Of the ISR and the eligible replicas those that have lost nothing that they counted for."""
+    return [
+        id
+        for id in (*partition.isr, *partition.elr)
+        if id in model.brokers and partition.joined.get(id) == model.brokers[id].epoch
+    ]
+
+
+def find_forgotten_loss(model: Model, broker_id: int, lost: int) -> str | None:
+    """A partition that counts on records which the broker, unfenced now, may have lost since it joined.
+
+    Who lost only the end of its logs may stay in the ISR if nobody in it is any better: then they are equals
+    from now on. Where eligible replicas are kept there is no such mercy.
+    """
+    epoch = model.brokers[broker_id].epoch
+    mercy = lost == r.LogsLost.TAIL and not model.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
+    for topic in model.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            if partition.joined.get(broker_id, epoch) == epoch:
+                continue
+            better = [id for id in partition.isr if partition.joined[id] == model.brokers[id].epoch]
+            if better or broker_id in partition.elr or not mercy:
+                return f"{topic.name}-{index} {partition}"
+            partition.joined = {id: model.brokers[id].epoch for id in partition.joined}
+    return None
+
+
+def find_unrest(model: Model) -> str | None:
+    """A partition that has not come to rest although every broker serves, and leaders let everybody in."""
+    for topic in model.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            led = partition.leader != r.NO_LEADER
+            if led and (partition.adding or partition.removing or partition.elr):
+                return f"{topic.name}-{index} {partition}"
+            if led and set(partition.isr) != set(partition.replicas):
+                return f"{topic.name}-{index} {partition}"
+            if not led and (partition.isr or partition.elr):
+                return f"{topic.name}-{index} {partition}"
+    return None
+
+
+class FormerLeaders:
+    """Since when, in true seconds, brokers have not led what they led before."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[int, dict[tuple[Uuid, int], float]] = {}
+
+    def note(self, model: Model, record: r.Record, now_s: float) -> None:
+        """``record`` is about to be applied to ``model``."""
+        if not isinstance(record, r.PartitionChangeRecord) or record.leader is None:
+            return
+        key = record.topic_id, record.partition_id
+        before = model.topics[record.topic_id].partitions[record.partition_id].leader
+        if before != record.leader:
+            self._since_s.setdefault(before, {}).setdefault(key, now_s)
+        self._since_s.get(record.leader, {}).pop(key, None)
+
+    def find_belated(self, broker_id: int, image: MetadataImage, before_s: float) -> str | None:
+        """What ``image`` lets the broker lead although it has not led it since before ``before_s``."""
+        for (topic_id, index), since_s in self._since_s.get(broker_id, {}).items():
+            topic = image.topic_by_id(topic_id)
+            if since_s < before_s and topic is not None and topic.partitions[index].leader == broker_id:
+                return f"{topic.name}-{index}, which it has not led for {before_s - since_s:.3f} s more"
+        return None

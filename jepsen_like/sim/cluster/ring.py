@@ -1,0 +1,162 @@
+"""Whole nodes under seeded faults in virtual time: ``python -m pykraft.jepsen_like.sim --ring cluster``.
+
+One schedule: a cluster of the product's controllers and brokers starts, clients ask, faults strike; then
+everything is healed, and within :func:`progress_within_ms` there must be one active controller, every broker
+unfenced, a topic created and seen by all, and all images the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from pykraft.jepsen_like.sim.cluster.clients import Clients
+from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.cluster.leadership import find_unrest
+from pykraft.jepsen_like.sim.cluster.options import WorldOptions
+from pykraft.jepsen_like.sim.cluster.silence import DeathWatch
+from pykraft.jepsen_like.sim.cluster.world import World
+from pykraft.jepsen_like.sim.processes import ProcessKilledError, ProcessLoop
+from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+
+LAST_TOPIC = "the-last-topic"
+
+
+def progress_within_ms(options: WorldOptions) -> int:
+    """A session must lapse before a broker's next process is let in; the rest is elections and retries."""
+    return 2 * options.session_ms + 12_000
+
+
+def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
+    """Raises whatever the invariants, or the assertions of the product, raise."""
+    loop = ProcessLoop()
+    world = World(schedule.seed, loop, log)
+    try:
+        return loop.run_until_complete(_run(world, schedule))
+    finally:
+        _bury(world)
+        loop.close()
+
+
+async def _run(world: World, schedule: Schedule) -> Outcome:
+    world.loop.set_exception_handler(lambda _, context: _on_error(world, context))
+    for node in world.nodes.values():
+        world.later(node.rng.randrange(300), node.start)
+    clients = Clients(world)
+    if "client" not in schedule.without:
+        clients.start()
+    nemesis = ClusterNemesis(world, schedule, clients.change_voters)
+    DeathWatch(world)
+    await _let_pass(world, schedule.duration_ms, lambda: False)
+    fences_during_faults = world.checker.fences
+    clients.stop()
+    nemesis.heal()
+    await _demand_progress(world, clients)
+    world.checker.everything_agrees()
+    checker = world.checker
+    return Outcome(
+        seed=schedule.seed,
+        events=world.events,
+        virtual_ms=int(world.loop.now_s * 1000),
+        trace=world.trace.hexdigest()[:16],
+        faults=dict(world.struck),
+        counts={
+            "commits": checker.end_offset,
+            "active controllers": len(checker.active),
+            "answers": checker.acknowledged,
+            "refusals": checker.refused,
+            "changes confirmed to clients": clients.confirmed,
+            "fences": checker.fences,
+            "fences during faults": fences_during_faults,
+            "snapshots loaded": checker.snapshots_loaded,
+            "clients served": checker.served,
+            "unreplicated writes taken": checker.taken_writes,
+            "voter changes": world.voter_watch.changes,
+        },
+        planned=len(nemesis.plan),
+    )
+
+
+async def _demand_progress(world: World, clients: Clients) -> None:
+    limit_ms = progress_within_ms(world.options)
+    began_s = world.loop.now_s
+
+    def left_ms() -> float:
+        return limit_ms - (world.loop.now_s - began_s) * 1000
+
+    def serves() -> bool:
+        return len(world.active) == 1 and all(
+            node.runs and node.broker is not None and node.broker.is_serving for node in world.brokers
+        )
+
+    def created() -> bool:
+        return all(
+            LAST_TOPIC in image.topic_ids and image.offset == world.checker.end_offset - 1
+            for node in world.nodes.values()
+            for image in node.images()
+        )
+
+    if not await _let_pass(world, left_ms(), serves):
+        raise _stuck(world, "not every broker serves", limit_ms)
+    world.mending = True
+    if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
+        raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
+    world.quiet = True
+    done = False
+    while not done and left_ms() > 0:
+        clients.ask(world.brokers[0], lambda node, broker: clients.create(node, broker, LAST_TOPIC))
+        done = await _let_pass(world, min(left_ms(), 2000), created)
+    if not done:
+        raise _stuck(world, "a new topic does not reach every node", limit_ms)
+    if not await _let_pass(world, left_ms(), lambda: world.voter_watch.agree):
+        raise _stuck(world, f"voters do not agree: {world.voter_watch.told}", limit_ms)
+
+
+def _stuck(world: World, what: str, limit_ms: int) -> InvariantViolation:
+    parts = []
+    for node in world.nodes.values():
+        standing = "" if node.broker is None else f" {node.broker.lifecycle.state.name}"
+        fenced = node.broker is not None and node.broker.lifecycle.is_fenced
+        active = node.controller is not None and node.controller.active
+        dead = not node.alive
+        parts.append(f"{node.id}{standing}{' fenced' * fenced}{' active' * active}{' dead' * dead}")
+    return InvariantViolation("progress", f"{what} {limit_ms} ms after healing: {', '.join(parts)}")
+
+
+async def _let_pass(world: World, for_ms: float, until: Callable[[], bool]) -> bool:
+    end_s = world.loop.now_s + for_ms / 1000
+    while not until():
+        await asyncio.sleep(0.02)
+        if world.error is not None:
+            raise world.error
+        if world.loop.now_s >= end_s:
+            return False
+    return True
+
+
+def _on_error(world: World, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if not isinstance(error, ProcessKilledError):
+        world.failed(error or RuntimeError(context["message"]))
+
+
+def _bury(world: World) -> None:
+    """What the dead left behind is dropped without a word: nobody waits for their tasks."""
+    world.loop.set_exception_handler(lambda _, context: None)
+    for process in world.processes:
+        for task in process.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()
+
+
+RING = Ring(
+    name="cluster",
+    run=run_schedule,
+    share=0.1,
+    parts=("client",),
+    planned=lambda seed, duration_ms: len(plan_faults(seed, duration_ms)),
+)

@@ -1,0 +1,225 @@
+"""The voters of a simulated cluster: what is checked of them, and when one of them may lose its disk.
+
+A voter whose disk is replaced must leave a majority that remembers. Where the voters stand in the log that is
+a matter of who asks for what: nobody takes a living voter away while the set still counts on a disk that is
+gone. Here the admins keep that rule (:meth:`VoterWatch.admits`), as they would with their eyes open. Where
+voters are named by id alone the new disk *is* the voter; it stays away until the others need not its memory.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from pykraft.jepsen_like.sim.cluster.checks import NO_ANSWER_BEFORE_COMMIT
+from pykraft.jepsen_like.sim.quorum.invariant_history import History
+from pykraft.jepsen_like.sim.quorum.invariants import ElectionSafety
+from pykraft.jepsen_like.sim.quorum.voter_invariants import (
+    MajoritiesIntersect,
+    OneVoterChange,
+    VotersFollowTheLog,
+)
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from pykraft.kafka_protocol.schema import Message
+from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters, Effect
+from pykraft.quorum.core.roles import Leader
+from pykraft.quorum.core.state import CoreState
+from pykraft.quorum.core.voters import ReplicaKey, VoterSet
+from pykraft.quorum.driver import QuorumNode
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+
+_RETURN_POLL_MS = 500
+_PATIENCE_POLLS = 6
+
+
+class WatchedQuorum(QuorumNode):
+    """The product's node; the checks see who leads and who votes as soon as it is appended."""
+
+    node: SimNode
+
+    def _run(self, effect: Effect) -> None:
+        super()._run(effect)
+        if isinstance(effect, AppendVoters | AppendLeaderChange):
+            self.node.world.voter_watch.appended(self.node, effect)
+
+    @property
+    def core_state(self) -> CoreState | None:
+        """None before it has read its disk."""
+        return None if self._core is None else self._core.state
+
+
+class _View:
+    """As much of a replica as those invariants look at that are about voters."""
+
+    def __init__(self, node: SimNode, state: CoreState) -> None:
+        self.id = node.id
+        self.core_state = state
+
+    @property
+    def voters_in_log(self) -> VoterSet:
+        return self.core_state.history.current
+
+
+class VoterWatch:
+    """All that is known of voters across the nodes of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._history = History()
+        self._election = ElectionSafety()
+        self._changes = (OneVoterChange(), MajoritiesIntersect())
+        self._follows = VotersFollowTheLog()
+        self.changes = 0
+
+    # --- what must hold ---------------------------------------------------------------------------------
+
+    def appended(self, node: SimNode, effect: AppendVoters | AppendLeaderChange) -> None:
+        """A leader has just carried out the effect."""
+        state = self._state(node)
+        assert state is not None
+        view, history = _View(node, state), self._history
+        if isinstance(effect, AppendLeaderChange):
+            history.epoch_starts[effect.epoch] = effect.offset
+            self._election.observe(view, effect, history)  # type: ignore[arg-type]
+            return
+        for invariant in self._changes:
+            invariant.observe(view, effect, history)  # type: ignore[arg-type]
+        self._follows.after_step(view, history)  # type: ignore[arg-type]
+        self.changes += 1
+        self._world.note(f"voters {node.id} {effect.base_offset} {sorted(effect.voters.ids)}")
+
+    def answered(self, node: SimNode, request: Message) -> None:
+        """The leader says that the voters were changed; it may have taken that back by now, not before."""
+        state = self._state(node)
+        assert state is not None
+        match request:
+            case AddRaftVoterRequest() if request.ack_when_committed:
+                there = True
+            case RemoveRaftVoterRequest():
+                there = False
+            case _:
+                return
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        since = -1
+        for offset, voters in reversed(state.history.records):
+            if any(voter.key == key for voter in voters) is not there:
+                break
+            since = offset
+        if since >= state.high_watermark:
+            detail = f"{node.id} says so of the voters at {since}, committed is {state.high_watermark - 1}"
+            self._world.checker.fail(NO_ANSWER_BEFORE_COMMIT, detail)
+
+    @property
+    def agree(self) -> bool:
+        """Whether every node tells the same of voters that all exist; and, if they join, that all have."""
+        sets = {self._state(node).voters for node in self._world.nodes.values()}  # type: ignore[union-attr]
+        if len(sets) != 1:
+            return False
+        described = [
+            node.quorum.describe(node.clock.wall_ms()) for node in self._world.nodes.values() if node.quorum
+        ]
+        told = {tuple(sorted(replica.key.id for replica in one.voters)) for one in described}
+        (voters,) = sets
+        if told != {voters.ids}:
+            return False
+        if not self._world.options.auto_join:
+            return True
+        return [voter.key for voter in voters] == [node.key for node in self._world.controllers]
+
+    @property
+    def told(self) -> str:
+        """Who takes whom for voters, for whoever looks for the reason."""
+        states = {node.id: self._state(node) for node in self._world.nodes.values()}
+        return str({id: "-" if state is None else state.voters for id, state in states.items()})
+
+    def _state(self, node: SimNode) -> CoreState | None:
+        return None if node.quorum is None else node.quorum.core_state
+
+    # --- what admins take care of -----------------------------------------------------------------------
+
+    def admits(self, request: Message) -> bool:
+        """Whether an admin who sees the disks would still ask for this when it reaches the leader."""
+        nodes = self._world.nodes
+        match request:
+            case RemoveRaftVoterRequest():
+                gone = nodes[request.voter_id].directory_id != request.voter_directory_id
+                return gone or not self._some_disk_is_lost()
+            case AddRaftVoterRequest():
+                return nodes[request.voter_id].directory_id == request.voter_directory_id
+        return True
+
+    def _some_disk_is_lost(self) -> bool:
+        states = [self._state(node) for node in self._world.nodes.values()]
+        return any(not self._is_held(v.key) for state in states if state for v in state.voters)
+
+    def _is_held(self, key: ReplicaKey) -> bool:
+        return self._world.nodes[key.id].key == key
+
+    # --- disks that are lost ----------------------------------------------------------------------------
+
+    def may_lose_disk(self, victim: SimNode) -> bool:
+        """Whether all others can do without what the victim remembers, now and after any change under way."""
+        world = self._world
+        if not victim.may_start or victim.log is None:
+            return False
+        if not victim.is_controller:
+            return True
+        sets, others = set(), [node for node in world.controllers if node is not victim]
+        for node in others if not victim.alive else world.controllers:
+            state = self._state(node)
+            if not node.alive or state is None or not node.may_start:
+                return False
+            if isinstance(state.role, Leader) and state.role.changes:
+                return False
+            if state.history.records and state.history.records[-1][0] >= world.checker.end_offset:
+                return False
+            sets.add(state.voters)
+        if len(sets) != 1 or not world.checker.end_offset:
+            return False
+        (voters,) = sets
+        if not world.options.voters_in_log:
+            return len(voters) > 2 and self._state(victim) is not None
+        kept = [v for v in voters if self._is_held(v.key) and v.key.id != victim.id]
+        return len(kept) >= max(voters.majority, len(voters) - 1)
+
+    def lose_disk(self, victim: SimNode, rng: random.Random, back_after_ms: int) -> None:
+        """The machine gets an empty disk under a new directory id."""
+        world, state = self._world, self._state(victim)
+        epoch = 0 if state is None else state.election.epoch
+        victim.kill(power_loss=True)
+        victim.replace_disk(Uuid(rng.randbytes(16)))
+        if victim.is_controller and not world.options.voters_in_log:
+            victim.may_start = False
+            world.later(back_after_ms, self._return_when_safe, victim, epoch, 1)
+        else:
+            world.later(back_after_ms, victim.start)
+
+    def _holds_all_committed(self, state: CoreState) -> bool:
+        """Its log may be as long, and part from what is committed: then it may yet be cut."""
+        end_offset, log = self._world.checker.end_offset, state.log
+        if log.flushed_offset < end_offset:
+            return False
+        return log.epoch_of(end_offset - 1) == self._world.checker.epoch_at[end_offset - 1]
+
+    def _return_when_safe(self, victim: SimNode, lost_epoch: int, polls: int) -> None:
+        """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
+        world = self._world
+        others = [node for node in world.controllers if node is not victim]
+        states = [self._state(node) if node.alive else None for node in others]
+        if all(
+            state is not None and state.election.epoch > lost_epoch and self._holds_all_committed(state)
+            for state in states
+        ):
+            victim.may_start = True
+            victim.start()
+            return
+        for node, state in zip(others, states, strict=True):
+            leads = state is not None and isinstance(state.role, Leader)
+            if leads and state.election.epoch <= lost_epoch and polls % _PATIENCE_POLLS == 0:  # type: ignore[union-attr]
+                node.kill(power_loss=False)
+                node.start()
+        world.later(_RETURN_POLL_MS, self._return_when_safe, victim, lost_epoch, polls + 1)

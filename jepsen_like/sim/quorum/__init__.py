@@ -1,0 +1,1 @@
+"""Ring 1: Raft cores, and whole quorum nodes, with every invariant after every event."""

@@ -1,0 +1,347 @@
+"""A simulated quorum: replicas, the links between them, a client, and the invariants after every event.
+
+Everything random comes from the seed. The world offers faults as methods; which are used, and when, is
+:mod:`.nemesis`'s business. Message objects are passed as they are: they are immutable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykraft.jepsen_like.sim.links import Links
+from pykraft.jepsen_like.sim.quorum.invariant_history import History, StoredBatch
+from pykraft.jepsen_like.sim.quorum.invariants import Checker
+from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+from pykraft.jepsen_like.sim.scheduler import Scheduler
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import CheckSnapshot, Effect, Send
+from pykraft.quorum.core.events import Event, Proposed, RequestReceived, ResponseReceived
+from pykraft.quorum.core.messages import Request, Response, VoterChangeRequest
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
+
+CONFIG = QuorumConfig(
+    election_timeout_ms=100,
+    fetch_timeout_ms=200,
+    election_backoff_max_ms=100,
+    request_timeout_ms=150,
+    retry_backoff_ms=10,
+    fetch_max_wait_ms=60,
+    fetch_snapshot_max_bytes=20_000,
+)
+REFUSED_AFTER_MS = 2
+STRANGER = -1  # whoever else reaches the listener
+ADMIN = 0  # whoever asks for a change of the voters; no replica has this id
+SLOW_FLUSH_MS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The shape of one schedule's world; every field is drawn from the seed.
+
+    ``static_voters``: they are named by id alone and never change. ``voters_in_log``: the first leader writes
+    them into the log, and they may change. ``auto_join``: controllers that are no voters ask to be.
+    """
+
+    voters: int = 3
+    observers: int = 0
+    max_delay_ms: int = 5
+    max_flush_ms: int = 4
+    max_fetch_batches: int = 1000
+    proposal_gap_ms: int = 10
+    static_voters: bool = False
+    voters_in_log: bool = False
+    auto_join: bool = False
+    snapshot_piece_bytes: int | None = None
+
+
+class SimCluster:
+    """``events`` counts the events stepped into cores; ``trace`` is a hash over all of them."""
+
+    def __init__(self, seed: int, options: ClusterOptions, config: QuorumConfig = CONFIG) -> None:
+        self.seed = seed
+        self.options = options
+        if options.snapshot_piece_bytes is not None:
+            config = replace(config, fetch_snapshot_max_bytes=options.snapshot_piece_bytes)
+        self.config = config
+        self.rng = random.Random(seed)
+        self.scheduler = Scheduler()
+        self.links = Links(random.Random(seed + 1), max_delay_ms=options.max_delay_ms)
+        keys = [
+            ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, options.voters + options.observers + 1)
+        ]
+        named = [ReplicaKey(key.id) if options.static_voters else key for key in keys[: options.voters]]
+        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
+        self.configs = {key.id: self._config_of(key.id) for key in keys}
+        self.checker = Checker(History())
+        self.replicas = {key.id: SimReplica(self, key) for key in keys}
+        self.checker.history.replicas = list(self.replicas.values())
+        self.kill_chance: dict[type[Effect], float] = {}
+        self.on_vote_granted: Callable[[SimReplica], None] | None = None
+        self.on_elected: Callable[[SimReplica], None] | None = None
+        self.on_killed: Callable[[SimReplica, Effect], None] | None = None
+        self.max_fetch_batches = options.max_fetch_batches
+        self.hold_answers_of: set[int] = set()
+        self.hold_flushes_of: set[int] = set()
+        self.hold_checks_of: set[int] = set()
+        self.held_checks: list[tuple[SimReplica, int, CheckSnapshot]] = []
+        self.held_flushes: list[tuple[SimReplica, int, int, int]] = []
+        self.held: list[tuple[SimReplica, int, int, Response]] = []
+        self.voter_changes: Counter[str] = Counter()
+        self.has_stranger = False
+        self.events = 0
+        self.elections = 0
+        self.leader_changes_after_commit = 0
+        self.trace = hashlib.blake2b(digest_size=16)
+        self.log: list[str] | None = None
+        self._next_token = 0
+        self._next_value = 0
+
+    def _config_of(self, node_id: int) -> QuorumConfig:
+        """Only what began as a voter is a controller, and joins by itself."""
+        if not self.options.voters_in_log:
+            return self.config
+        count = self.options.voters + self.options.observers
+        return replace(
+            self.config,
+            auto_join=self.options.auto_join and node_id <= self.options.voters,
+            bootstrap_servers=tuple(RpcAddress("sim", id) for id in range(1, count + 1)),
+        )
+
+    # --- stepping -----------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        for replica in self.replicas.values():
+            if not replica.alive:
+                replica.start()
+
+    def note_step(self, replica: SimReplica, event: Event) -> None:
+        self.events += 1
+        state = replica.core.state
+        line = (
+            f"{self.scheduler.now_ms} {replica.id} {type(event).__name__} {type(state.role).__name__}"
+            f" {state.epoch} {state.log.end_offset} {state.log.flushed_offset} {state.high_watermark}"
+        )
+        self.trace.update(line.encode())
+        if self.log is not None:
+            self.log.append(f"{line} {event}")
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
+        """Run until the condition holds (checked after each event) or the virtual time is up."""
+        scheduler = self.scheduler
+        while not condition():
+            if not scheduler.run_next(limit_ms):
+                return False
+        return True
+
+    def postpone(self, replica: SimReplica, callback: Callable[..., None], *args: Any) -> bool:
+        """A paused process takes nothing in; what arrives waits."""
+        if replica.paused_until_ms <= self.scheduler.now_ms:
+            return False
+        self.scheduler.at(replica.paused_until_ms, callback, *args)
+        return True
+
+    def start_flush(self, replica: SimReplica, end_offset: int, generation: int) -> None:
+        if replica.id in self.hold_flushes_of:
+            self.held_flushes.append((replica, replica.incarnation, end_offset, generation))
+            return
+        longest_ms = self.options.max_flush_ms
+        if replica.slow_disk_until_ms > self.scheduler.now_ms:
+            longest_ms = max(longest_ms, SLOW_FLUSH_MS)
+        delay_ms = 1 + replica.rng.randrange(longest_ms)
+        self.scheduler.after(delay_ms, replica.finish_flush, replica.incarnation, end_offset, generation)
+
+    def start_check(self, replica: SimReplica, effect: CheckSnapshot) -> None:
+        if replica.id in self.hold_checks_of:
+            self.held_checks.append((replica, replica.incarnation, effect))
+            return
+        delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
+        self.scheduler.after(delay_ms, replica.snapshots.finish_check, replica.incarnation, effect)
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def send_request(self, sender: SimReplica, effect: Send) -> None:
+        receiver = self.replicas[effect.address.port]
+        scheduler = self.scheduler
+        deadline = (sender.request_failed, sender.incarnation, effect.correlation_id)
+        delays = self.links.deliveries(sender.id, receiver.id)
+        if delays and not receiver.alive and (receiver.id, sender.id) not in self.links.cuts:
+            scheduler.after(REFUSED_AFTER_MS, *deadline)
+            return
+        scheduler.after(effect.timeout_ms, *deadline)
+        for delay_ms in delays:
+            scheduler.after(
+                delay_ms,
+                self._request_arrives,
+                sender.id,
+                sender.incarnation,
+                effect.correlation_id,
+                effect.request,
+                receiver,
+            )
+
+    def hear_stranger(self, request: Request, receiver: SimReplica) -> None:
+        """It arrives at once, and the answer interests nobody."""
+        self._request_arrives(STRANGER, 0, 0, request, receiver)
+
+    def _request_arrives(
+        self, sender_id: int, incarnation: int, correlation_id: int, request: Request, receiver: SimReplica
+    ) -> None:
+        if not receiver.alive:
+            return
+        if self.postpone(
+            receiver, self._request_arrives, sender_id, incarnation, correlation_id, request, receiver
+        ):
+            return
+        self._next_token += 1
+        token = self._next_token
+        receiver.requests[token] = (sender_id, incarnation, correlation_id, request)
+        receiver.step(RequestReceived(token, request))
+
+    def send_response(self, sender: SimReplica, token: int, response: Response) -> None:
+        assert token not in sender.answered, "a request was answered twice"
+        sender.answered.add(token)
+        to, incarnation, correlation_id, _ = sender.requests[token]
+        if to == STRANGER:
+            return
+        if to == ADMIN:
+            self.voter_changes[response.error.name] += 1
+            return
+        receiver = self.replicas[to]
+        if sender.id in self.hold_answers_of:
+            self.held.append((receiver, incarnation, correlation_id, response))
+            return
+        for delay_ms in self.links.deliveries(sender.id, to):
+            self.scheduler.after(
+                delay_ms, self._response_arrives, receiver, incarnation, correlation_id, response
+            )
+
+    def _response_arrives(
+        self, receiver: SimReplica, incarnation: int, correlation_id: int, response: Response
+    ) -> None:
+        """Copies and late ones are handed over too; those for an earlier incarnation have no connection."""
+        if incarnation != receiver.incarnation or not receiver.alive:
+            return
+        if self.postpone(receiver, self._response_arrives, receiver, incarnation, correlation_id, response):
+            return
+        receiver.outstanding.discard(correlation_id)
+        receiver.step(ResponseReceived(correlation_id, response))
+
+    def release_flushes(self) -> None:
+        """The flushes that were held are finished now."""
+        self.hold_flushes_of.clear()
+        held, self.held_flushes = self.held_flushes, []
+        for replica, *flush in held:
+            replica.finish_flush(*flush)
+
+    def release_checks(self) -> None:
+        """The snapshots that were being read back have been read."""
+        self.hold_checks_of.clear()
+        held, self.held_checks = self.held_checks, []
+        for replica, incarnation, effect in held:
+            replica.snapshots.finish_check(incarnation, effect)
+
+    def release_answers(self) -> None:
+        """What was held arrives now, late."""
+        self.hold_answers_of.clear()
+        held, self.held = self.held, []
+        for answer in held:
+            self._response_arrives(*answer)
+
+    # --- faults -------------------------------------------------------------------------------------------
+
+    def killed(self, replica: SimReplica, effect: Effect) -> None:
+        """It died right after ``effect``, before the next one."""
+        replica.crash()
+        if self.on_killed is not None:
+            self.on_killed(replica, effect)
+
+    def pause(self, replica: SimReplica, duration_ms: int) -> None:
+        replica.paused_until_ms = self.scheduler.now_ms + duration_ms
+
+    def leader(self) -> SimReplica | None:
+        """The leader of the highest epoch, if it is alive."""
+        leading = [replica for replica in self.replicas.values() if replica.leads]
+        return max(leading, key=lambda replica: replica.core.state.epoch, default=None)
+
+    def leader_elected(self, replica: SimReplica) -> None:
+        self.elections += 1
+        history = self.checker.history
+        if history.acknowledged:
+            self.leader_changes_after_commit += 1
+        if self.on_elected is not None:
+            self.on_elected(replica)
+
+    def vote_granted(self, replica: SimReplica) -> None:
+        if self.on_vote_granted is not None:
+            self.on_vote_granted(replica)
+
+    def holds_all_committed(self, replica: SimReplica) -> bool:
+        """On its disk."""
+        committed = self.checker.history.committed
+        if not committed:
+            return True
+        index = len(committed) - 1
+        return (
+            replica.durable_end_offset >= committed[index].end_offset
+            and len(replica.batches) > index
+            and replica.batches[index] == committed[index]
+        )
+
+    # --- the admin ----------------------------------------------------------------------------------------
+
+    def ask_for_change(self, leader: SimReplica, request: VoterChangeRequest) -> None:
+        """An admin asks whoever leads (or believes it does); the answer is counted in ``voter_changes``."""
+        self._next_token += 1
+        leader.requests[self._next_token] = (ADMIN, 0, 0, request)
+        leader.step(RequestReceived(self._next_token, request))
+
+    def address_of(self, replica: SimReplica) -> RpcAddress:
+        return RpcAddress("sim", replica.id)
+
+    def voter_sets(self) -> list[VoterSet]:
+        """Every set that counts somewhere: in the log of a replica, dead or alive."""
+        return [r.voters_in_log for r in self.replicas.values() if len(r.voters_in_log)]
+
+    def holds_vote_of(self, key: ReplicaKey) -> bool:
+        """Whether the disk that votes under ``key`` is still there."""
+        replica = self.replicas[key.id]
+        return replica.may_start and key.matches(replica.key)
+
+    def remembers(self, key: ReplicaKey) -> bool:
+        """Whether that disk still holds all that it had flushed."""
+        return self.holds_vote_of(key) and not self.replicas[key.id].has_lost_records
+
+    # --- the client ---------------------------------------------------------------------------------------
+
+    def propose(self, replica: SimReplica, records: int = 1) -> object:
+        """Propose one fresh value to a replica that leads (or believes it does)."""
+        core = replica.core
+        epoch, offset = core.state.epoch, core.state.log.end_offset
+        assert core.may_propose(epoch)
+        self._next_value += 1
+        value = self._next_value
+        replica.proposals.append((offset, epoch, value))
+        replica.step(Proposed(epoch, records, value))
+        return value
+
+    def start_client(self) -> None:
+        """The client goes on for ever: now and then it proposes to somebody who leads."""
+        self.scheduler.after(1 + self.rng.randrange(2 * self.options.proposal_gap_ms), self._client_turn)
+
+    def _client_turn(self) -> None:
+        leading = [
+            r for r in self.replicas.values() if r.leads and r.paused_until_ms <= self.scheduler.now_ms
+        ]
+        if leading:
+            self.propose(self.rng.choice(leading), 1 + self.rng.randrange(3))
+        self.start_client()
+
+    def acknowledge(self, batch: StoredBatch) -> None:
+        self.checker.history.acknowledged[batch.value] = batch

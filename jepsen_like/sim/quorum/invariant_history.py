@@ -1,0 +1,130 @@
+"""What invariants are made of: what they may see of a replica, and what has been seen of the whole cluster.
+
+The invariants themselves stand in :mod:`.invariants`, :mod:`.voter_invariants` and
+:mod:`.durability_invariants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pykraft.quorum.core.effects import Effect
+from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.state import CoreState
+from pykraft.quorum.core.voters import ReplicaKey, VoterSet
+
+
+class InvariantViolation(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it stands in a replica's log; ``value`` identifies its content."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    value: object
+
+
+class ReplicaView(Protocol):
+    """What the invariants see of one replica. ``durable_*`` is what a power loss now would leave."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def key(self) -> ReplicaKey: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def voters_in_log(self) -> VoterSet:
+        """The newest voter set of its log (committed or not), or what it was told before the log began."""
+        ...
+
+    @property
+    def core_state(self) -> CoreState: ...
+    @property
+    def durable_election(self) -> ElectionState: ...
+    @property
+    def durable_end_offset(self) -> int: ...
+    @property
+    def batches(self) -> Sequence[StoredBatch]:
+        """From the first one on: what a snapshot stands for in front of what the log still holds."""
+        ...
+
+    def batch_index(self, offset: int) -> int:
+        """Index of the batch that begins at ``offset`` (the number of batches if it is the log end)."""
+        ...
+
+    def candidate_of(self, token: int) -> ReplicaKey:
+        """Who asked for the vote that is answered under ``token``."""
+        ...
+
+
+class History:
+    """Everything that was once true of the cluster and must stay so."""
+
+    def __init__(self) -> None:
+        self.commit_voters: VoterSet | None = None
+        self.replicas: list[ReplicaView] = []
+        self.leaders: dict[int, int] = {}
+        self.votes: dict[tuple[int, int], int] = {}
+        self.epochs: dict[int, int] = {}
+        self.high_watermarks: dict[int, tuple[int, int]] = {}
+        self.known_batches: dict[tuple[int, int], tuple[StoredBatch, StoredBatch | None]] = {}
+        self.epoch_starts: dict[int, int] = {}
+        self.committed: list[StoredBatch] = []
+        self.commit_epochs: list[int] = []
+        self.acknowledged: dict[object, StoredBatch] = {}
+        self.lost_end_offsets: list[int] = []
+        self.lost_votes: set[tuple[int, int]] = set()
+        self.lost_batches: dict[int, list[StoredBatch]] = {}
+        """By replica: what it had flushed, and a damaged disk took, until it has recovered."""
+        self.losses: dict[int, int] = {}
+        """How often such a replica had found so by its last start."""
+
+    def replica(self, node_id: int) -> ReplicaView:
+        return next(replica for replica in self.replicas if replica.id == node_id)
+
+    def forget(self, node_id: int) -> None:
+        """Its disk was replaced: under the old id comes somebody else, and one copy of everything is gone."""
+        self.lost_end_offsets.append(self.replica(node_id).durable_end_offset)
+        self.lost_batches.pop(node_id, None)
+        self.losses.pop(node_id, None)
+        self.epochs.pop(node_id, None)
+        self.high_watermarks.pop(node_id, None)
+        self.lost_votes.update(key for key in self.votes if key[0] == node_id)
+        self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node_id}
+
+    def damage(self, node_id: int, flushed_offset: int, batches: Sequence[StoredBatch]) -> None:
+        """It had flushed up to ``flushed_offset``, and can no longer read these batches at the end."""
+        self.lost_end_offsets.append(flushed_offset)
+        self.lost_batches[node_id] = list(batches)
+        self.losses.pop(node_id, None)  # it does not know yet
+
+    @property
+    def committed_end_offset(self) -> int:
+        return self.committed[-1].end_offset if self.committed else 0
+
+
+def keys_of(voters: VoterSet) -> set[ReplicaKey]:
+    return {voter.key for voter in voters}
+
+
+class Invariant:
+    """``watches``: effect types shown to :meth:`observe` right after they have been carried out."""
+
+    name = ""
+    watches: tuple[type[Effect], ...] = ()
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None: ...
+
+    def after_step(self, replica: ReplicaView, history: History) -> None: ...
+
+    def fail(self, detail: str) -> None:
+        raise InvariantViolation(self.name, detail)

@@ -1,0 +1,72 @@
+"""What a voter that has lost records must not do, and what it must hold when it says that it has recovered.
+
+That it has lost something is known from the world that took it, not from what the replica believes. See
+:mod:`.invariants`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from pykraft.jepsen_like.sim.quorum.invariant_history import History, Invariant, ReplicaView
+from pykraft.quorum.core.effects import AppendLeaderChange, Effect, EndRecovery, Reply, Send
+from pykraft.quorum.core.messages import VoteRequest, VoteResponse
+from pykraft.quorum.core.roles import Leader
+
+
+class LosersDoNotElect(Invariant):
+    """Who has lost records that it had flushed neither votes, nor asks for votes, nor leads."""
+
+    name = "who has lost records takes no part in elections"
+    watches = (Reply, Send, AppendLeaderChange)
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
+        if replica.id not in history.lost_batches:
+            return
+        match effect:
+            case Reply(_, VoteResponse(vote_granted=True)):
+                self.fail(f"{replica.id} grants a vote")
+            case Send(_, _, VoteRequest()):
+                self.fail(f"{replica.id} asks for votes")
+            case AppendLeaderChange():
+                self.fail(f"{replica.id} leads")
+
+
+class RecoveredHoldsCommitted(Invariant):
+    """Who says that it has recovered holds all of what it had lost that was committed."""
+
+    name = "who has recovered holds what was committed"
+    watches = (EndRecovery,)
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
+        self.check(replica, history)
+
+    def check(self, replica: ReplicaView, history: History) -> None:
+        """Also called when a start finds that a recovery was over."""
+        committed, held = history.committed, replica.batches
+        for batch in history.lost_batches.pop(replica.id, ()):
+            index = bisect_left(committed, batch.base_offset, key=lambda it: it.base_offset)
+            if committed[index : index + 1] == [batch] and (
+                list(held[index : index + 1]) != [batch] or replica.durable_end_offset < batch.end_offset
+            ):
+                self.fail(f"{replica.id} says so, and lacks the committed {batch}")
+
+
+class RecoveringIsNotCounted(Invariant):
+    """A leader that has heard of a voter's loss counts nothing for it until it has recovered."""
+
+    name = "who is recovering does not count"
+
+    def after_step(self, replica: ReplicaView, history: History) -> None:
+        role = replica.core_state.role
+        if not isinstance(role, Leader):
+            return
+        for node_id in history.lost_batches:
+            progress = role.progress.get(node_id)
+            if (
+                progress is not None
+                and progress.key.matches(history.replica(node_id).key)  # and not the disk it had before
+                and progress.end_offset
+                and progress.losses == history.losses.get(node_id)
+            ):
+                self.fail(f"{replica.id} counts {progress.end_offset} for {node_id}")

@@ -1,0 +1,76 @@
+"""What must hold while the voters change (KIP-853; Raft thesis §4). See :mod:`.invariants`."""
+
+from __future__ import annotations
+
+from pykraft.jepsen_like.sim.quorum.invariant_history import History, Invariant, ReplicaView, keys_of
+from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters, Effect
+from pykraft.quorum.core.roles import Leader
+
+
+class ElectedByMajority(Invariant):
+    """Whoever leads was given the votes of a majority of its newest voter set, in this epoch."""
+
+    name = "elected by a majority"
+    watches = (AppendLeaderChange,)
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
+        assert isinstance(effect, AppendLeaderChange)
+        voters = replica.voters_in_log
+        granted = 0
+        for key in effect.granting_voters:
+            vote = (key.id, effect.epoch)
+            granted += voters.is_voter(key)
+            own = key.id == replica.id and replica.durable_election.voted == key  # perhaps nobody to ask
+            if not own and history.votes.get(vote) != replica.id and vote not in history.lost_votes:
+                self.fail(f"{replica.id} leads epoch {effect.epoch} by a vote that {key.id} never gave it")
+        if granted < voters.majority:
+            self.fail(f"{replica.id} leads epoch {effect.epoch} by {granted} votes of {voters}")
+
+
+class OneVoterChange(Invariant):
+    """At most one change of the voters is uncommitted, and none before a record of the leader's own epoch is.
+
+    Looked at in the leader's log, when it appends a set of other voters.
+    """
+
+    name = "one uncommitted voter change"
+    watches = (AppendVoters,)
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
+        assert isinstance(effect, AppendVoters)
+        state = replica.core_state
+        if keys_of(effect.voters) == keys_of(state.history.at(effect.base_offset)):
+            return
+        high_watermark = state.high_watermark
+        before = [offset for offset, _ in state.history.records if offset < effect.base_offset]
+        if before and before[-1] >= high_watermark:
+            self.fail(f"{replica.id} changes the voters, and the change at {before[-1]} is not committed")
+        if history.epoch_starts.get(effect.epoch, effect.base_offset) >= high_watermark:
+            self.fail(f"{replica.id} changes the voters before it has committed anything in its epoch")
+
+
+class MajoritiesIntersect(Invariant):
+    """Any majority of a new voter set meets any majority of the one before."""
+
+    name = "majorities intersect"
+    watches = (AppendVoters,)
+
+    def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
+        assert isinstance(effect, AppendVoters)
+        before, after = replica.core_state.history.at(effect.base_offset), effect.voters
+        everybody = keys_of(before) | keys_of(after)
+        if len(before) and before.majority + after.majority <= len(everybody):
+            self.fail(f"{replica.id} replaces {before} by {after}")
+
+
+class VotersFollowTheLog(Invariant):
+    """The voter set in force is the newest in the log; who is in none that could count does not lead."""
+
+    name = "voters follow the log"
+
+    def after_step(self, replica: ReplicaView, history: History) -> None:
+        state = replica.core_state
+        if state.voters is not replica.voters_in_log and state.voters != replica.voters_in_log:
+            self.fail(f"{replica.id} acts on {state.voters}, its log says {replica.voters_in_log}")
+        if isinstance(state.role, Leader) and not state.may_stand:
+            self.fail(f"{replica.id} leads, although its removal is committed")

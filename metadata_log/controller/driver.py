@@ -1,0 +1,521 @@
+"""Runs a :class:`ControllerCore` on the quorum: proposes records, releases answers at the high watermark.
+
+Every node with the controller role runs one. While its own replica leads it is active: a command is decided,
+its records are appended as one batch and replayed at once, and its answer is held until they are committed.
+An answer without records is held until everything it may have been decided on is committed, so nobody ever
+sees what could still be taken back. When leadership goes, the core falls back to the committed image and
+whoever still waits is told NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader`
+stands between the quorum and this driver: it takes from here what our own batches led to, and hands a standby
+what all others did, so that taking over loads nothing. What is decided is none of this file's business.
+It is long because every way in (calls, commits, timers, sweeps) ends in one append, under one epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.codec import encode_record
+from pykraft.metadata_log.controller.announcements import announce
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
+from pykraft.metadata_log.controller.forwarding import FORWARDED, QUORUM_REQUESTS, Handle, decode_forwarded
+from pykraft.metadata_log.controller.leadership import LeadershipProof
+from pykraft.metadata_log.controller.raft_voters import (
+    VoterQuorum,
+    handle_add_raft_voter,
+    handle_remove_raft_voter,
+)
+from pykraft.metadata_log.controller.request_parts import cut_request, join_answers
+from pykraft.metadata_log.controller.requests import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    RegisterControllerRequest,
+    ReportLostReplicasRequest,
+    ReportLostReplicasResponse,
+)
+from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.delta import Changes
+from pykraft.metadata_log.features import SUPPORTED_RANGES, find_unsupported
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.loader import CommittedBatch
+from pykraft.metadata_log.records import (
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    NoOpRecord,
+    PartitionChangeRecord,
+    Record,
+    RegisterControllerRecord,
+)
+from pykraft.quorum.core.voters import VoterSet
+from pykraft.quorum.listener import LeaderAndEpoch, QuorumDescription
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Registrar = Callable[[], Awaitable[None]]
+
+REGISTRATION_CHECK_MS = 500
+
+
+class QuorumPort(VoterQuorum, Protocol):
+    """What the controller needs of the quorum."""
+
+    @property
+    def leader(self) -> LeaderAndEpoch: ...
+
+    def propose(self, epoch: int, values: Sequence[bytes]) -> int:
+        """Append one batch; the offset of its last record. NOT_CONTROLLER unless leading in ``epoch``."""
+        ...
+
+    def describe(self, now_ms: int) -> QuorumDescription: ...
+
+    @property
+    def voters(self) -> VoterSet: ...
+
+
+@dataclass(slots=True)
+class _Waiter:
+    offset: int
+    released: asyncio.Future[None]
+
+
+class ControllerDriver:
+    """The controller of one node, active or standby."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: ControllerConfig,
+        cluster_id: str,
+        clock: Clock,
+        rng: Rng,
+        bootstrap_features: Mapping[str, int],
+        quorum: QuorumPort,
+        register: Registrar | None = None,
+        endpoints: tuple[Endpoint, ...] = (),
+        listener_name: str = "CONTROLLER",
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
+        """``register`` tells the active controller, wherever it is, which feature levels this one can run and
+        that clients reach it at ``endpoints``."""
+        self._node_id = node_id
+        self._config = config
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._core = ControllerCore(config, cluster_id, rng, bootstrap_features)
+        self._quorum = quorum
+        self._register = register
+        self._registration = RegisterControllerRecord(node_id, SUPPORTED_RANGES, endpoints=endpoints)
+        self._epoch: int | None = None
+        self._proof = LeadershipProof()
+        self._waiters: deque[_Waiter] = deque()
+        self._on_fatal = on_fatal or (lambda error: None)
+        self._tasks = TaskSupervisor(self._on_fatal)
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether this is the active controller, as far as it knows."""
+        return self._epoch is not None
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """Who leads the quorum, as a hint for whoever asked the wrong node."""
+        return self._quorum.leader
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, committed or not."""
+        return self._core.image
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        return self._core.committed_image
+
+    async def start(self) -> None:
+        """Begin to look for lapsed sessions, whenever active."""
+        self._tasks.start(self._watch_sessions(), "controller-sessions")
+        if self._register is not None:
+            self._tasks.start(self._stay_registered(self._register), "controller-registration")
+        if self._config.auto_leader_rebalance_enable:
+            self._tasks.start(self._watch_balance(), "controller-balance")
+        if self._config.max_idle_interval_ms > 0:
+            self._tasks.start(self._watch_idleness(self._config.max_idle_interval_ms), "controller-idleness")
+
+    async def stop(self) -> None:
+        """Stop watching; whoever waits for an answer is told NOT_CONTROLLER."""
+        await self._tasks.close()
+        self._resign()
+
+    # What the quorum tells
+
+    def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
+        """What this controller made of a batch when it appended it; None if it did not."""
+        if self._epoch is not None and batch.epoch != self._epoch:
+            # Another leader's batch is committed before we were told that we no longer lead.
+            self._resign()
+        return self._core.take_committed(batch)
+
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
+        """The batches are committed, and ``image`` is what they lead to; release answers."""
+        self._core.follow(image)
+        if batches:
+            self._proof.handle_commit(batches[-1].last_offset)
+            self._release(batches[-1].last_offset)
+
+    def handle_snapshot(self, image: MetadataImage) -> None:
+        """A snapshot took the place of the log up to ``image``: this replica began, or was far behind."""
+        self._resign()
+        self._core.follow(image)
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Take over, or stand down."""
+        if leader.leader_id == self._node_id and leader.epoch == self._epoch:
+            return
+        self._resign()
+        if leader.leader_id == self._node_id:
+            self._claim(leader.epoch)
+
+    # What brokers ask
+
+    async def register_broker(self, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
+        response = await self._run(lambda now_ms: self._core.handle_register_broker(request, now_ms))
+        logger.info("broker %d is registered with epoch %d", request.broker_id, response.broker_epoch)
+        return response
+
+    async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        response = await self._run(lambda now_ms: self._decide_heartbeat(request, now_ms))
+        if response.is_fenced:
+            return response
+        current_ms = self._core.current_ms(request.broker_id, request.broker_epoch)
+        now_ms = self._clock.monotonic_ms()
+        lease_ms = self._proof.lease_ms(self._config.session_timeout_ms, now_ms, current_ms)
+        return replace(response, lease_ms=lease_ms)
+
+    def _decide_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
+        result = self._core.handle_broker_heartbeat(request, now_ms)
+        if result.records or result.response.is_fenced:
+            return result
+        if self._proof.needs_record(self._config.lease_proof_max_age_ms, now_ms):
+            return replace(result, records=(NoOpRecord(),))
+        return result
+
+    async def register_controller(self, request: RegisterControllerRequest) -> None:
+        await self._run(lambda _now_ms: self._core.handle_register_controller(request))
+        logger.info("controller %d is registered", request.controller_id)
+        own_ms, its_ms = self._config.session_timeout_ms, request.session_timeout_ms
+        if its_ms not in (0, own_ms):
+            logger.warning(
+                "controller %d is configured with broker.session.timeout.ms=%d, the active controller %d with"
+                " %d: sessions change with the active controller",
+                request.controller_id,
+                its_ms,
+                self._node_id,
+                own_ms,
+            )
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
+
+    async def report_lost_replicas(self, request: ReportLostReplicasRequest) -> ReportLostReplicasResponse:
+        return await self._run(lambda _now_ms: self._core.handle_report_lost_replicas(request))
+
+    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        return await self._run(lambda _now_ms: self._core.handle_allocate_producer_ids(request))
+
+    async def forward(
+        self, context: RequestContext, api_key: int, api_version: int, body: bytes, timeout_ms: int
+    ) -> bytes:
+        """Answer a client's request given and answered in Kafka's encoding."""
+        self._check_active()
+        request = decode_forwarded(api_key, api_version, body)
+        if api_key in QUORUM_REQUESTS:
+            return (await self._ask_quorum(request, timeout_ms)).encode(api_version)
+        if isinstance(request, UpdateFeaturesRequest):
+            updated = await self._run(lambda _now_ms: self._update_features(request), timeout_ms)
+            return updated.encode(api_version)
+        handle = FORWARDED[api_key].handle
+        answers = await self._run_parts(
+            [
+                partial(self._handle_forwarded, handle, context, part)
+                for part in cut_request(request, self.image)
+            ],
+            timeout_ms,
+        )
+        answer: Message = join_answers(request, answers)
+        return answer.encode(api_version)
+
+    def _handle_forwarded(
+        self, handle: Handle, context: RequestContext, request: Message, now_ms: int
+    ) -> ControllerResult[Any]:
+        return handle(self._core, context, request)
+
+    async def _ask_quorum(self, request: Message, timeout_ms: int) -> Message:
+        quorum, cluster_id, name = self._quorum, self._cluster_id, self._listener_name
+        wait_ms = self._limit(timeout_ms)
+        match request:
+            case AddRaftVoterRequest():
+                return await handle_add_raft_voter(quorum, cluster_id, name, request, wait_ms)
+            case RemoveRaftVoterRequest():
+                return await handle_remove_raft_voter(quorum, cluster_id, request, wait_ms)
+        assert isinstance(request, DescribeQuorumRequest)
+        description = quorum.describe(self._clock.wall_ms())
+        return build_describe_quorum_response(request, description, quorum.voters, name)
+
+    def _update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+        voters = self._quorum.voters
+        return self._core.handle_update_features(voters.ids, voters.kraft_version, request)
+
+    # Running a command
+
+    async def _run(self, decide: Callable[[int], ControllerResult[T]], timeout_ms: int | None = None) -> T:
+        """Decide, append, replay; answer once all that the answer rests on is committed.
+
+        :class:`KafkaError`: what the command was refused with, NOT_CONTROLLER if this controller is or
+        becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still follow).
+        """
+        (response,) = await self._run_parts([decide], timeout_ms)
+        return response
+
+    async def _run_parts(
+        self, decisions: Sequence[Callable[[int], ControllerResult[T]]], timeout_ms: int | None
+    ) -> list[T]:
+        """As :meth:`_run`, for a command in parts; others get their turn between two of them.
+
+        All of them are of one reign: what an earlier part has appended may be gone with it.
+        """
+        epoch = self._epoch
+        responses: list[T] = []
+        for decide in decisions:
+            if responses:
+                await asyncio.sleep(0)
+            self._check_active(epoch)
+            try:
+                try:
+                    result = decide(self._clock.monotonic_ms())
+                except KafkaError:
+                    # A refusal too may rest on what is not committed yet.
+                    await self._until_committed(self._limit(timeout_ms))
+                    raise
+                responses.append(result.response_at(self._append(result.records)))
+            except KafkaError:
+                raise
+            except Exception as error:
+                self._on_fatal(error)
+                raise
+        await self._until_committed(self._limit(timeout_ms))
+        return responses
+
+    def _append(self, records: Sequence[Record]) -> int:
+        """Put the records into the log and replay them; the offset of the first, -1 if there are none."""
+        if not records:
+            return -1
+        assert self._epoch is not None
+        now_ms = self._clock.monotonic_ms()
+        last_offset = self._quorum.propose(self._epoch, [encode_record(record) for record in records])
+        if logger.isEnabledFor(logging.INFO):
+            for line in announce(self._core.image, records):
+                logger.log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
+        base_offset = last_offset - len(records) + 1
+        self._core.replay(records, base_offset, self._epoch, now_ms)
+        self._proof.handle_append(last_offset, now_ms)
+        self._maybe_sweep()
+        return base_offset
+
+    async def _until_committed(self, timeout_ms: int) -> None:
+        if not self._core.has_pending:
+            return
+        waiter = _Waiter(self._core.last_offset, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiter.released
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms; it may be later"
+            ) from None
+
+    def _limit(self, timeout_ms: int | None) -> int:
+        longest = self._config.request_timeout_ms
+        return longest if timeout_ms is None else max(1, min(timeout_ms, longest))
+
+    def _check_active(self, epoch: int | None = None) -> None:
+        # The quorum may know of a new epoch that this driver has not been told of yet.
+        leader = self._quorum.leader
+        if (
+            self._epoch is None
+            or epoch not in (None, self._epoch)
+            or leader.leader_id != self._node_id
+            or leader.epoch != self._epoch
+        ):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self._node_id} is not the active controller")
+
+    def _release(self, committed_offset: int) -> None:
+        while self._waiters and self._waiters[0].offset <= committed_offset:
+            released = self._waiters.popleft().released
+            if not released.done():
+                released.set_result(None)
+
+    # Coming and going
+
+    def _claim(self, epoch: int) -> None:
+        unsupported = find_unsupported(self._core.image.features)
+        if unsupported is not None:
+            self._on_fatal(KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the cluster runs {unsupported}"))
+            return
+        self._epoch = epoch
+        logger.info("node %d is the active controller of epoch %d", self._node_id, epoch)
+        longest_ms, own_ms = self._core.image.longest_session_ms, self._config.session_timeout_ms
+        if longest_ms > own_ms:
+            logger.warning(
+                "broker.session.timeout.ms was %d for an earlier active controller and is %d for this one:"
+                " brokers that are active now are fenced only after the longer time, once",
+                longest_ms,
+                own_ms,
+            )
+        self._append_own([*self._core.claim(self._clock.monotonic_ms()).records, *self._own_registration()])
+        self._maybe_sweep()
+
+    def _own_registration(self) -> list[Record]:
+        known = self._core.image.controllers.get(self._node_id)
+        return [] if known == self._registration else [self._registration]
+
+    def _append_own(self, records: Sequence[Record]) -> None:
+        """Append what nobody waits for. A leadership that is gone already ends the controller's as well."""
+        try:
+            self._append(records)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            self._resign()
+
+    def _resign(self) -> None:
+        if self._epoch is None:
+            return
+        logger.info("node %d is no longer the active controller (epoch %d)", self._node_id, self._epoch)
+        self._epoch = None
+        self._proof.clear()
+        self._core.resign()
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.released.done():
+                waiter.released.set_exception(
+                    KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost before the commit")
+                )
+
+    async def _stay_registered(self, register: Registrar) -> None:
+        """Until the log says what this controller is; while it is active, it says so itself.
+
+        Once in any case: the active controller compares what is not in the log.
+        """
+        told = False
+        while not told or self._core.committed_image.controllers.get(self._node_id) != self._registration:
+            if self._epoch is not None:
+                told = True
+            elif self._quorum.leader.leader_id is not None:
+                try:
+                    await register()
+                    told = True
+                except KafkaError as error:
+                    if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                        self._on_fatal(error)  # what this cluster's records mean is beyond this software
+                        return
+                    logger.warning("controller %d is not registered yet: %s", self._node_id, error)
+            await asyncio.sleep(REGISTRATION_CHECK_MS / 1000)
+
+    # Sessions
+
+    async def _watch_sessions(self) -> None:
+        interval_ms = self._config.fence_check_interval_ms
+        while True:
+            if await self._slept_too_long(interval_ms):
+                # Heartbeats lie unread in the sockets: they are read before anybody is judged.
+                await self._slept_too_long(self._config.late_reading_ms)
+            self._fence_lapsed(self._clock.monotonic_ms())
+
+    async def _slept_too_long(self, for_ms: int) -> bool:
+        """Sleep; whether this process stood still meanwhile. Brokers are excused for that, within bounds.
+
+        If the whole machine was suspended, their next heartbeats are as far off as before.
+        """
+        began_ms = self._clock.monotonic_ms()
+        await asyncio.sleep(for_ms / 1000)
+        now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - began_ms - for_ms
+        if late_ms <= self._config.fence_check_interval_ms:
+            return False
+        self._core.excuse(late_ms, now_ms)
+        return True
+
+    async def _watch_idleness(self, interval_ms: int) -> None:
+        offset = -1
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            if self._epoch is not None and self._core.last_offset == offset:
+                self._append_own([NoOpRecord()])
+            offset = self._core.last_offset
+
+    def _fence_lapsed(self, now_ms: int) -> None:
+        if self._epoch is None:
+            return
+        result = self._core.handle_fence_check(now_ms)
+        for record in result.records:
+            if isinstance(record, BrokerRegistrationChangeRecord):
+                stale = record.broker_id in result.response
+                why = "does not follow the metadata log" if stale else "has fallen silent"
+                logger.warning("broker %d %s and is fenced", record.broker_id, why)
+        self._append_own(result.records)
+
+    # Leaderships go back to preferred replicas
+
+    async def _watch_balance(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_ms / 1000)
+            if self._epoch is not None:
+                self._core.begin_balance()
+            while self._epoch is not None and self._core.is_balancing:
+                self._append_own(self._core.next_balance_slice().records)
+                await asyncio.sleep(0)
+
+    # What follows for partitions when brokers come and go
+
+    def _maybe_sweep(self) -> None:
+        if self._core.is_sweeping and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = self._tasks.start(self._sweep(), "controller-sweep")
+
+    async def _sweep(self) -> None:
+        """Work off one slice a turn of the loop, so that many partitions do not keep everybody waiting."""
+        moved = 0
+        while self._epoch is not None and self._core.is_sweeping:
+            changes = self._core.next_sweep_slice().records
+            moved += sum(isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes)
+            self._append_own(changes)
+            await asyncio.sleep(0)
+        if moved:
+            logger.info("%d leaderships followed their brokers", moved)

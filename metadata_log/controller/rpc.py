@@ -1,0 +1,226 @@
+"""The controller's calls on the wire: protobuf in, a command, protobuf out.
+
+A :class:`KafkaError` that escapes a command becomes the answer's error code here. Every answer names the
+leader as this node knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller import requests as r
+from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.driver import ControllerDriver
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint, FeatureRange
+from pykraft.runtime.rpc import RpcHandler, RpcServer
+
+SERVICE: Final = "/pykraft.metadata_log.Controller"
+
+Serve = Callable[[ControllerDriver, Any], Awaitable[Any]]
+
+
+def register(server: RpcServer, driver: ControllerDriver) -> None:
+    """Serve the controller's calls on a node's CONTROLLER listener."""
+    calls: tuple[tuple[str, Any, Any, Serve], ...] = (
+        ("RegisterBroker", pb.RegisterBrokerRequest, pb.RegisterBrokerResponse, _register_broker),
+        (
+            "RegisterController",
+            pb.RegisterControllerRequest,
+            pb.RegisterControllerResponse,
+            _register_controller,
+        ),
+        ("BrokerHeartbeat", pb.BrokerHeartbeatRequest, pb.BrokerHeartbeatResponse, _broker_heartbeat),
+        ("AlterPartition", pb.AlterPartitionRequest, pb.AlterPartitionResponse, _alter_partition),
+        (
+            "ReportLostReplicas",
+            pb.ReportLostReplicasRequest,
+            pb.ReportLostReplicasResponse,
+            _report_lost_replicas,
+        ),
+        (
+            "AllocateProducerIds",
+            pb.AllocateProducerIdsRequest,
+            pb.AllocateProducerIdsResponse,
+            _allocate_producer_ids,
+        ),
+        ("Forward", pb.ForwardRequest, pb.ForwardResponse, _forward),
+    )
+    for name, request_class, response_class, serve in calls:
+        server.register(f"{SERVICE}/{name}", _handler(driver, request_class, response_class, serve))
+
+
+def _handler(driver: ControllerDriver, request_class: Any, response_class: Any, serve: Serve) -> RpcHandler:
+    async def handle(payload: bytes) -> bytes:
+        try:
+            response = await serve(driver, request_class.FromString(payload))
+        except KafkaError as error:
+            response = response_class(error_code=error.code, error_message=error.message)
+        except DecodeError as error:
+            response = response_class(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+        leader = driver.leader
+        response.leader_id = -1 if leader.leader_id is None else leader.leader_id
+        response.leader_epoch = leader.epoch
+        return bytes(response.SerializeToString())
+
+    return handle
+
+
+def _uuid(value: bytes, what: str) -> Uuid:
+    if len(value) != 16:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} has {len(value)} bytes, not 16")
+    return Uuid(value)
+
+
+async def _register_broker(
+    driver: ControllerDriver, message: pb.RegisterBrokerRequest
+) -> pb.RegisterBrokerResponse:
+    request = r.RegisterBrokerRequest(
+        cluster_id=message.cluster_id,
+        broker_id=message.broker_id,
+        incarnation_id=_uuid(message.incarnation_id, "the incarnation id"),
+        endpoints=_endpoints(message.endpoints),
+        log_dirs=tuple(_uuid(directory, "a log directory id") for directory in message.log_dirs),
+        features=_features(message.features),
+        rack=message.rack if message.HasField("rack") else None,
+        previous_broker_epoch=message.previous_broker_epoch,
+        dead_incarnation_secrets=tuple(message.dead_incarnation_secrets),
+    )
+    response = await driver.register_broker(request)
+    return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
+
+
+def _endpoints(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in messages)
+
+
+def _features(messages: Iterable[pb.Feature]) -> tuple[FeatureRange, ...]:
+    return tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in messages)
+
+
+async def _register_controller(
+    driver: ControllerDriver, message: pb.RegisterControllerRequest
+) -> pb.RegisterControllerResponse:
+    await driver.register_controller(
+        r.RegisterControllerRequest(
+            message.cluster_id,
+            message.controller_id,
+            _features(message.features),
+            message.session_timeout_ms,
+            _endpoints(message.endpoints),
+        )
+    )
+    return pb.RegisterControllerResponse()
+
+
+async def _broker_heartbeat(
+    driver: ControllerDriver, message: pb.BrokerHeartbeatRequest
+) -> pb.BrokerHeartbeatResponse:
+    response = await driver.broker_heartbeat(
+        r.BrokerHeartbeatRequest(
+            broker_id=message.broker_id,
+            broker_epoch=message.broker_epoch,
+            current_metadata_offset=message.current_metadata_offset,
+            want_fence=message.want_fence,
+            want_shut_down=message.want_shut_down,
+        )
+    )
+    return pb.BrokerHeartbeatResponse(
+        is_caught_up=response.is_caught_up,
+        is_fenced=response.is_fenced,
+        should_shut_down=response.should_shut_down,
+        lease_ms=response.lease_ms,
+    )
+
+
+async def _alter_partition(
+    driver: ControllerDriver, message: pb.AlterPartitionRequest
+) -> pb.AlterPartitionResponse:
+    if sum(len(topic.partitions) for topic in message.topics) > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"more than {MAX_PARTITIONS_PER_REQUEST} partitions in one request"
+        )
+    changes = tuple(
+        r.PartitionIsrChange(
+            topic_id=_uuid(topic.topic_id, "a topic id"),
+            index=partition.index,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr=tuple(r.IsrMember(m.broker_id, m.broker_epoch) for m in partition.new_isr),
+        )
+        for topic in message.topics
+        for partition in topic.partitions
+    )
+    request = r.AlterPartitionRequest(message.broker_id, message.broker_epoch, changes)
+    response = await driver.alter_partition(request)
+    topics: dict[Uuid, pb.AlterPartitionTopicResult] = {}
+    for result in response.partitions:
+        topic = topics.setdefault(result.topic_id, pb.AlterPartitionTopicResult(topic_id=result.topic_id))
+        topic.partitions.append(
+            pb.AlterPartitionPartitionResult(
+                index=result.index,
+                error_code=result.error,
+                leader=result.leader,
+                leader_epoch=result.leader_epoch,
+                isr=result.isr,
+                eligible_leader_replicas=result.elr,
+                partition_epoch=result.partition_epoch,
+            )
+        )
+    return pb.AlterPartitionResponse(topics=list(topics.values()))
+
+
+async def _report_lost_replicas(
+    driver: ControllerDriver, message: pb.ReportLostReplicasRequest
+) -> pb.ReportLostReplicasResponse:
+    lost = tuple(
+        r.LostReplica(
+            _uuid(item.topic_id, "a topic id"),
+            item.index,
+            item.leader_epoch if item.HasField("leader_epoch") else None,
+        )
+        for item in message.partitions
+    )
+    response = await driver.report_lost_replicas(
+        r.ReportLostReplicasRequest(message.broker_id, message.broker_epoch, lost)
+    )
+    return pb.ReportLostReplicasResponse(
+        partitions=[
+            pb.LostReplicaResult(
+                topic_id=result.topic_id,
+                index=result.index,
+                error_code=result.error,
+                partition_epoch=result.partition_epoch,
+            )
+            for result in response.partitions
+        ]
+    )
+
+
+async def _allocate_producer_ids(
+    driver: ControllerDriver, message: pb.AllocateProducerIdsRequest
+) -> pb.AllocateProducerIdsResponse:
+    request = r.AllocateProducerIdsRequest(message.broker_id, message.broker_epoch)
+    response = await driver.allocate_producer_ids(request)
+    return pb.AllocateProducerIdsResponse(start=response.start, length=response.length)
+
+
+async def _forward(driver: ControllerDriver, message: pb.ForwardRequest) -> pb.ForwardResponse:
+    context = RequestContext(
+        principal=message.principal,
+        listener=message.listener,
+        client_id=message.client_id,
+        client_address=message.client_address,
+        request_id=message.request_id,
+        attempt=message.attempt,
+    )
+    body = await driver.forward(
+        context, message.api_key, message.api_version, message.body, message.timeout_ms
+    )
+    return pb.ForwardResponse(body=body)

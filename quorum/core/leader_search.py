@@ -1,0 +1,46 @@
+"""Looking for the leader, at a prospective whose polls are lost: those it knows as voters do not let it on.
+
+Perhaps its voter set is an old one. It was away while it was removed, or while the others moved or were
+replaced, one by one, and the leader of today does not come to it. So after each lost poll it asks one more:
+its leader where others say that it listens now, or a bootstrap server (KIP-853).
+
+The question is a fetch of epoch 0. No leader takes it for one, so it keeps nobody in office; whoever gets it
+answers which epoch it is in, who leads, and where.
+"""
+
+from __future__ import annotations
+
+from pykraft.quorum.core.messages import FetchRequest, FetchResponse
+from pykraft.quorum.core.roles import Prospective
+from pykraft.quorum.core.state import CoreState
+from pykraft.quorum.core.transitions import maybe_adopt_epoch
+from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
+
+
+def search_leader(state: CoreState, role: Prospective) -> None:
+    """Ask one of those that the poll does not reach."""
+    targets = _targets(state, role)
+    if targets:
+        key, address = targets[state.rng.randrange(len(targets))]
+        question = FetchRequest(state.cluster_id, state.local, 0, 0, 0, 0, 0, state.config.fetch_max_bytes)
+        role.search_correlation = state.send(key, address, question)
+
+
+def _targets(state: CoreState, role: Prospective) -> list[tuple[ReplicaKey, RpcAddress]]:
+    asked = {voter.address for voter in state.voters} | {state.local_address}
+    leader_id, leader_address = state.election.leader_id, role.leader_address
+    servers = state.config.bootstrap_servers
+    targets = []
+    if leader_id is not None and leader_address is not None and leader_address not in asked:
+        targets.append((ReplicaKey(leader_id), leader_address))
+    targets += [(ReplicaKey(-1 - n), address) for n, address in enumerate(servers) if address not in asked]
+    return targets
+
+
+def handle_search_response(
+    state: CoreState, role: Prospective, correlation_id: int, response: FetchResponse, now_ms: int
+) -> None:
+    if role.search_correlation == correlation_id:
+        role.search_correlation = None
+        maybe_adopt_epoch(state, response, now_ms)

@@ -1,0 +1,251 @@
+"""What replicas of the quorum say to each other: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
+FetchSnapshot, and changes of the voter set (AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter).
+
+Plain values; how they look on the wire is :mod:`pykraft.quorum.rpc`'s business. Every message names the
+cluster and the replica that speaks, and every request to a voter names the voter it means, both as
+(id, directory id): a call that reaches the wrong cluster, node or disk is refused, not believed.
+Offsets are those of the metadata log; end offsets are exclusive. Epoch 0 means "no record yet".
+An answer that names a leader says where it listens, because the asker's voter set may not hold that leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.rpc import RpcAddress
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """One record batch as the core sees it: its offsets and the epoch of the leader that appended it.
+
+    ``voters``: the voter set it holds, if it is a control batch with one.
+    """
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    voters: VoterSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DivergingEpoch:
+    """The leader's answer to a follower that holds other records: cut back to the end of this epoch."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """``last_epoch`` and ``last_offset`` are the epoch of the last record and the log end offset.
+
+    ``pre_vote``: only asks how the vote would go; ``epoch`` is then the one the asker is in (KIP-996).
+    """
+
+    cluster_id: str
+    candidate: ReplicaKey
+    voter: ReplicaKey
+    epoch: int
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """``pre_vote`` is the request's: what a voter would do is never taken for its vote."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    vote_granted: bool
+    pre_vote: bool = False
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochRequest:
+    """``leader_address``: where the leader listens, None if it does not know."""
+
+    cluster_id: str
+    leader: ReplicaKey
+    voter: ReplicaKey
+    epoch: int
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochResponse:
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochRequest:
+    """``preferred_successors``: the other voters, furthest log end first."""
+
+    cluster_id: str
+    leader: ReplicaKey
+    voter: ReplicaKey
+    epoch: int
+    preferred_successors: tuple[ReplicaKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochResponse:
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A replica asks for records from ``fetch_offset``, and by that acknowledges everything before it.
+
+    ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and takes
+    back what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows, so
+    that the leader can answer at once when there is news (KIP-1166).
+    """
+
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    high_watermark: int
+    max_wait_ms: int
+    max_bytes: int
+    is_recovering: bool = False
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """One of ``diverging``, ``snapshot_id`` and records: ``batches`` outline ``payload`` (opaque to the
+    core).
+
+    ``snapshot_id``: the log no longer holds what was asked for, this snapshot stands for it (KIP-630).
+    """
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    high_watermark: int = 0
+    diverging: DivergingEpoch | None = None
+    batches: tuple[BatchSpan, ...] = ()
+    payload: object = None
+    leader_address: RpcAddress | None = None
+    snapshot_id: SnapshotId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """A replica asks for at most ``max_bytes`` of a snapshot's file from byte ``position`` on."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: SnapshotId
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """``size_bytes`` and ``checksum`` (CRC-32C) are those of the whole file; ``data`` stands at ``position``.
+
+    Two replicas' files of one id are the same file only if both agree: only then may pieces be put together.
+    """
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    snapshot_id: SnapshotId
+    position: int
+    size_bytes: int = 0
+    checksum: int = 0
+    data: bytes = b""
+    leader_address: RpcAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRaftVoterRequest:
+    """Make an observer a voter. The answer waits for the commit, or only for the append, ``timeout_ms`` at
+    most.
+    """
+
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRaftVoterRequest:
+    """Make a voter an observer.
+
+    ``only_if_silent``: its node asks, under another directory id; not while the old one still fetches.
+    """
+
+    cluster_id: str
+    voter: ReplicaKey
+    timeout_ms: int
+    only_if_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRaftVoterRequest:
+    """A voter listens elsewhere now."""
+
+    cluster_id: str
+    voter: Voter
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeResponse:
+    """The answer to each of the three. ``message``: why not, for people."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    leader_address: RpcAddress | None = None
+    message: str = ""
+
+
+VoterChangeRequest = AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | VoterChangeRequest
+)
+Response = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | VoterChangeResponse
+)

@@ -1,0 +1,65 @@
+"""A voter that may have lost what it acknowledged: what it must not do, and from when on it may again.
+
+Its log was cut below what it had flushed, and so perhaps acknowledged: a damaged disk, not a power loss in
+the middle of a write (``quorum/flushed_mark`` tells the two apart). Raft's promise that whoever is elected
+holds everything committed rests on voters that remember: any majority that elects shares a voter with any majority
+that acknowledged, and that voter refuses a candidate whose log lacks what it acknowledged itself. One that
+has forgotten must not be the shared voter (Alagappan et al., "Protocol-Aware Recovery for Consensus-Based
+Storage", FAST 2018). So a recovering voter
+
+* grants neither votes nor pre-votes, and does not stand: leaders are elected by majorities of intact voters;
+* says in every fetch that it is recovering, and its leader counts nothing for it, also not what it
+  acknowledged before: what is called committed is on the disks of a majority;
+* is in any other respect an observer: it looks for the leader and fetches from it.
+
+This state is on its disk before anything else happens, and outlives restarts. It ends, on disk first, when
+
+* everything below the end of what it had flushed is flushed here again, fetched since; or
+* a leader had nothing more for it: at that moment it held that leader's whole log.
+
+Either is enough. Let r be a committed record that the voter had acknowledged, to the leader of epoch e. It
+fetches from leaders of its own epoch on, which is e or later. A leader of e itself holds r, as it never cuts
+its log. A leader of a later epoch was elected by a majority of voters that had lost nothing; one of them had
+acknowledged r, too, so r was in that leader's log from its election on. What the voter fetches continues a
+log that matches its leader's up to there. So once it reaches to the old end, or to the end of that log, it
+contains r. (The second way is for a log that was flushed further than its leader's: the rest was never
+committed.)
+
+Nothing is lost while a majority is intact. Where none is, nobody is elected: what was committed may be gone,
+and only a person can decide to go on without it (docs/quorum.md). A single voter never gets out alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pykraft.quorum.core.effects import EndRecovery
+
+if TYPE_CHECKING:
+    from pykraft.quorum.core.state import CoreState
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """``end_offset`` (exclusive): of what had been flushed here before; None if that is not known."""
+
+    end_offset: int | None
+
+
+def handle_flushed(state: CoreState) -> None:
+    """More of what was fetched is flushed, or stands in a snapshot."""
+    end_offset = None if state.recovery is None else state.recovery.end_offset
+    if end_offset is not None and state.log.flushed_offset >= end_offset:
+        _end(state)
+
+
+def handle_caught_up(state: CoreState) -> None:
+    """The leader had nothing beyond our log's end, which was flushed when we asked."""
+    if state.recovery is not None:
+        _end(state)
+
+
+def _end(state: CoreState) -> None:
+    state.recovery = None
+    state.emit(EndRecovery(state.log.flushed_offset))

@@ -1,0 +1,186 @@
+"""The six roles of a replica, each holding only the state that means something while it is held.
+
+Leaving a role drops its state, and with it every request in flight: an answer to a question asked in
+another role finds nobody. Deadlines are absolute, in milliseconds of the monotonic clock. Nothing here
+decides; the handlers do (vote, begin_end, fetch) and :mod:`.transitions` moves between roles.
+A replica that is not in the voter set (an observer) is only ever Unattached or Follower; but one whose
+removal from the set is not committed yet may still lead, stand and resign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.messages import VoterChangeRequest
+from pykraft.quorum.core.progress import FetchProgress
+from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.runtime.rpc import RpcAddress
+
+OBSERVER_SESSION_MS = 300_000
+MOST_OBSERVERS = 1000
+"""More than a cluster has. Whoever fetches under ever new keys does not make its leader grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """What must survive a crash (the quorum-state file): the epoch, its leader if known, our vote if cast."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Knows an epoch but no leader. A voter waits to be told, then stands; an observer asks around.
+
+
+    ``epoch_has_ended``: the leader said goodbye, so that nobody need be asked whether it lives.
+    """
+
+    election_deadline_ms: int
+    fetch_correlation: int | None = None
+    next_fetch_ms: int = 0
+    epoch_has_ended: bool = False
+
+
+@dataclass(slots=True)
+class Poll:
+    """What the two that ask for votes have in common.
+
+    ``retry_at_ms``: voters to ask (again), and when. ``refused``: those that said no or are out of reach.
+    ``lost``: they leave no majority, or time ran out; then ``deadline_ms`` is the end of the back-off after
+    which all are asked anew. ``retries``: polls lost so far in a row.
+    """
+
+    deadline_ms: int
+    retries: int
+    granted: set[int]
+    refused: set[int] = field(default_factory=set)
+    retry_at_ms: dict[int, int] = field(default_factory=dict)
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Prospective(Poll):
+    """Has no leader it hears from and asks, before it stands, whether it could win (KIP-996).
+
+    Its epoch, vote and known leader stay as they are: asking disturbs nobody.
+    ``leader_address``: where that leader listens, as last heard. ``search_correlation``: the question after a
+    leader that is open, to somebody who is not asked for a pre-vote.
+    """
+
+    leader_address: RpcAddress | None = None
+    search_correlation: int | None = None
+
+
+class Candidate(Poll):
+    """Stands for election in its epoch, having voted for itself."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    """A fetch that had nothing to bring, waiting at the leader for records, a commit, or its deadline."""
+
+    token: int
+    replica: ReplicaKey
+    fetch_offset: int
+    high_watermark: int
+    max_bytes: int
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class VoterChange:
+    """A change of the voter set that somebody has asked this leader for and waits for.
+
+    ``waits_for``: what has kept it so far, for people. ``is_reached``: the new voter has answered at its
+    address (only an addition asks it, at ``probe_at_ms``). ``offset``: of its record, None until that is
+    appended.
+    """
+
+    token: int
+    request: VoterChangeRequest
+    deadline_ms: int
+    waits_for: str = ""
+    probe_at_ms: int | None = None
+    probe_correlation: int | None = None
+    is_reached: bool = False
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class Leader:
+    """Leads its epoch. ``epoch_start_offset`` is the offset of its LeaderChange record.
+
+    ``progress``: every other voter by id; ``observers`` by key. ``begin_at_ms``: voters that have yet to hear
+    of this leader, and when to tell them (again). ``changes``: of the voter set, in the order they came.
+    """
+
+    epoch_start_offset: int
+    elected_at_ms: int
+    progress: dict[int, FetchProgress]
+    begin_at_ms: dict[int, int]
+    observers: dict[ReplicaKey, FetchProgress] = field(default_factory=dict)
+    parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
+    changes: list[VoterChange] = field(default_factory=list)
+
+    def forget_silent_observers(self, now_ms: int) -> None:
+        """A broker comes back under its old key, or never: nobody is remembered for ever."""
+        oldest_ms = now_ms - OBSERVER_SESSION_MS
+        self.observers = {k: p for k, p in self.observers.items() if p.last_fetch_ms > oldest_ms}
+        if len(self.observers) >= MOST_OBSERVERS:
+            del self.observers[min(self.observers.values(), key=lambda it: it.last_fetch_ms).key]
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows the leader of its epoch: one fetch at a time.
+
+    ``fetch_timeout_ms``: the configured one and a random bit, drawn anew for each leader, so that followers
+    which lose their leader at the same moment do not all stand at the same moment.
+    ``leader_high_watermark``: as last heard; our own trails it until the records are flushed here.
+    ``last_heard_ms``: when the leader itself last spoke to us in this epoch, None if it has not.
+    ``epoch_has_ended``: it said goodbye; ``fetch_deadline_ms`` is then when it is our turn to stand.
+    ``leader_address``: where it said that it listens, or else the voter set did; None if nobody did.
+    ``change_at_ms``: when to ask it (again) to put our own entry in the voter set right.
+    ``snapshot_id``: what to fetch in place of records, because the leader no longer holds those.
+    """
+
+    leader_id: int
+    fetch_timeout_ms: int
+    fetch_deadline_ms: int
+    fetch_correlation: int | None = None
+    next_fetch_ms: int = 0
+    leader_high_watermark: int = 0
+    last_heard_ms: int | None = None
+    epoch_has_ended: bool = False
+    leader_address: RpcAddress | None = None
+    change_correlation: int | None = None
+    change_at_ms: int = 0
+    snapshot_id: SnapshotId | None = None
+
+    def hear(self, now_ms: int) -> None:
+        """The leader itself answered what we asked; no longer of interest once it has said goodbye."""
+        if not self.epoch_has_ended:
+            self.fetch_deadline_ms = now_ms + self.fetch_timeout_ms
+            self.last_heard_ms = now_ms
+
+
+@dataclass(slots=True)
+class Resigned:
+    """Was leader of this epoch and is no longer: it lost its majority, is stopping, or has restarted.
+
+    It must not lead this epoch again (its unflushed records are gone and their offsets must not be given
+    to others in the same epoch) nor vote in it. ``end_at_ms``: voters to tell, and when.
+    """
+
+    election_deadline_ms: int
+    preferred_successors: tuple[ReplicaKey, ...]
+    end_at_ms: dict[int, int] = field(default_factory=dict)
+
+
+Role = Unattached | Prospective | Candidate | Leader | Follower | Resigned
