@@ -2,9 +2,9 @@
 
 Here are the promises that :mod:`.core.effects` asks for. The vote file is written, with fsync, on the loop
 (it is rare); the log is flushed in a worker thread, one flush at a time, and everything appended while one
-runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug in the
-core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot trust its
-disk must not answer. This file decides nothing about the protocol.
+runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug in
+the core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot trust
+its disk must not answer. This file decides nothing about the protocol.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Its log was cut below what it had flushed, and so perhaps acknowledged: a damaged disk, not a power loss in
 the middle of a write (``quorum/flushed_mark`` tells the two apart). Raft's promise that whoever is elected
-holds everything committed rests on voters that remember: any majority that elects shares a voter with any majority
-that acknowledged, and that voter refuses a candidate whose log lacks what it acknowledged itself. One that
-has forgotten must not be the shared voter (Alagappan et al., "Protocol-Aware Recovery for Consensus-Based
-Storage", FAST 2018). So a recovering voter
+holds everything committed rests on voters that remember: any majority that elects shares a voter with any
+majority that acknowledged, and that voter refuses a candidate whose log lacks what it acknowledged itself.
+One that has forgotten must not be the shared voter (Alagappan et al., "Protocol-Aware Recovery for
+Consensus-Based Storage", FAST 2018). So a recovering voter
 
 * grants neither votes nor pre-votes, and does not stand: leaders are elected by majorities of intact voters;
 * says in every fetch that it is recovering, and its leader counts nothing for it, also not what it
