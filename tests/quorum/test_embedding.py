@@ -1,0 +1,13 @@
+"""The worked example of docs/quorum.md does what it says."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embed_raft.py"
+
+
+def test_every_replica_of_the_example_commits_every_word() -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    assert example["main"]() == {node_id: example["WORDS"] for node_id in (1, 2, 3)}
