@@ -1,9 +1,8 @@
 """The Raft core embedded in sixty lines: three replicas in one process agree on a list of words.
 
-The core decides and never acts. Whoever embeds it carries out its effects in order (``quorum/core/effects.py`` is the
-contract) and tells it what happened as events. Here a list is the log, a queue is the network, and time is a
-number; ``quorum/driver.py`` does the same on a disk, on gRPC and on an event loop. Run it: ``python
-examples/embed_raft.py``.
+The core decides and never acts. The program around it carries out its effects in order (the contract is in
+``quorum/core/effects.py``) and tells it what happened as events. Here a list is the log, a queue is the
+network, and time is a number; ``quorum/driver.py`` does the same on a disk, on gRPC and on an event loop.
 """
 
 from __future__ import annotations
@@ -69,8 +68,9 @@ class Replica:
                 self.log.append((BatchSpan(offset, offset + 1, epoch), None))
             case e.AppendProposal(base_offset, end_offset, epoch, word):
                 self.log.append((BatchSpan(base_offset, end_offset, epoch), word))
-            case e.AppendFetched(_, batches):
-                self.log += batches
+            case e.AppendFetched(_, payload):
+                assert isinstance(payload, list)
+                self.log += payload
             case e.TruncateTo(end_offset):
                 self.log = [batch for batch in self.log if batch[0].end_offset <= end_offset]
             case e.FlushLog(end_offset, generation):  # memory is as durable as it gets here
@@ -81,9 +81,8 @@ class Replica:
                 self._answer(token, response)
             case e.ReplyWithRecords(token, response, start_offset):
                 found = [batch for batch in self.log if batch[0].base_offset >= start_offset]
-                self._answer(
-                    token, replace(response, batches=tuple(span for span, _ in found), payload=found)
-                )
+                spans = tuple(span for span, _ in found)
+                self._answer(token, replace(response, batches=spans, payload=found))
 
 
 def main() -> dict[int, list[object]]:
