@@ -1,8 +1,8 @@
-"""BeginQuorumEpoch and EndQuorumEpoch: a leader announces itself, and says goodbye (KIP-595, KIP-853).
+"""BeginQuorumEpoch and EndQuorumEpoch: a leader announces itself and takes its leave (KIP-595, KIP-853).
 
-A new leader tells every voter until each has answered, and tells again those that stop fetching (a voter may
-have restarted, or missed it). A leader that resigns names its successors, furthest log first, so that the
-best one need not wait for its fetch timeout. Neither message is needed for safety.
+A new leader announces itself to every voter until each has answered, and again to those that stop fetching (a
+voter may have restarted, or missed it). A leader that resigns names its successors, longest log first, so
+that the best one need not wait for its fetch timeout. Neither message is needed for safety.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def handle_begin_request(state: CoreState, token: int, request: BeginQuorumEpoch
 
 
 def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
-    """The leader goes. The first successor stands at once, the others later, in their order.
+    """The leader resigns. The first successor stands for election at once, the others later, in their order.
 
-    None of them asks first (KIP-996): that is for those that only suspect that the leader is gone.
+    None of them needs a pre-vote (KIP-996): that is for voters that only suspect that the leader is gone.
     """
     error = _refusal(state, request)
     if error is ErrorCode.NONE:
@@ -151,7 +151,7 @@ def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
 
 
 def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
-    """When the latest moment at which a majority (ourselves included) was in touch is too long ago."""
+    """When the last contact with a majority (ourselves included) is too long ago."""
     needed = state.voters.majority - state.is_voter
     if needed == 0:
         return None
@@ -161,7 +161,7 @@ def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
 
 def run_leader_timers(state: CoreState, role: Leader, now_ms: int) -> None:
     if not state.is_voter and state.high_watermark > state.history.current_offset:
-        # Our removal is committed; until now nobody else could be sure to commit it.
+        # Our removal is committed; until now no other voter was certain to be able to commit it.
         transition_to_resigned(state, now_ms)
         announce_resignation(state, now_ms)
         return

@@ -15,15 +15,15 @@ class QuorumConfig:
     """Timeouts and limits of one replica of the metadata quorum.
 
     ``election_timeout_ms``: an unattached voter waits this long, plus up to as much again at random.
-    ``fetch_timeout_ms``: a follower without a good answer from its leader for this long stands for
+    ``fetch_timeout_ms``: a follower without a successful answer from its leader for this long starts an
     election; a leader without fetches from a majority for 1.5 times this long resigns.
     ``election_backoff_max_ms``: bound of the random wait after a lost election.
     ``request_timeout_ms``: deadline of every call, at most. ``retry_backoff_ms``: wait after a failed call.
-    ``fetch_max_wait_ms``: how long the leader may hold a fetch that has nothing to say.
+    ``fetch_max_wait_ms``: how long the leader may hold a fetch for which there is nothing new.
     ``fetch_snapshot_max_bytes``: size of the pieces in which a snapshot is fetched.
     ``max_retention_bytes`` (log and snapshots together), ``max_retention_ms``: beyond them the oldest part of
-    the log that a snapshot stands for may go; -1 for no limit.
-    ``auto_join``: a controller that is an observer asks to become a voter. ``bootstrap_servers``: whom a
+    the log that a snapshot covers may be deleted; -1 for no limit.
+    ``auto_join``: a controller that is an observer asks to become a voter. ``bootstrap_servers``: where a
     replica asks for the leader besides the voters it knows. ``append_linger_ms``: kept for Kafka's sake;
     group commit comes from the flush in flight.
     """
@@ -49,26 +49,29 @@ class QuorumConfig:
 
     @property
     def fetch_wait_ms(self) -> int:
-        """How long a fetch may really be held: short enough that silence is not taken for a dead leader."""
+        """How long a fetch may really be held: short enough that a live leader is never taken for dead."""
         return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 3, self.request_timeout_ms // 3)
 
     @property
     def fetch_request_timeout_ms(self) -> int:
-        """A fetch unanswered so long is lost; it is repeated before its follower gives up on the leader."""
+        """A fetch without an answer for this long is lost; it is repeated before the follower gives up its
+        leader.
+        """
         return min(self.request_timeout_ms, max(self.fetch_timeout_ms // 2, 1))
 
     @property
     def live_leader_ms(self) -> int:
-        """A follower to which its leader spoke within this time says no to a pre-vote.
+        """A follower that has heard from its leader within this time refuses pre-votes.
 
-        A healthy leader speaks more often, as fetches are answered within :attr:`fetch_wait_ms`. And when the
-        first follower gives up a leader that died, it has been silent to all for longer: they grant at once.
+        A healthy leader is heard more often, as fetches are answered within :attr:`fetch_wait_ms`. When the
+        first follower gives up a dead leader, that leader has been silent for longer: the others grant at
+        once.
         """
         return self.fetch_timeout_ms // 2
 
     @property
     def begin_request_timeout_ms(self) -> int:
-        """A leader's announcement is repeated before the voter that missed it stands for election."""
+        """A leader's announcement is repeated before the voter that missed it starts an election."""
         return min(self.request_timeout_ms, max(self.election_timeout_ms // 2, 1))
 
     @property

@@ -2,10 +2,10 @@
 
 A leader whose log no longer holds what we ask for, or no longer the place where ours parted from it, names a
 snapshot. Its file is fetched in pieces; a lost answer costs one piece. A new leader that names the same
-snapshot carries on where the old one stopped if its file is the same by size and checksum, else the file is
-begun anew. Nothing of ours is touched before all of it is durable and every CRC has been checked. Installing
-is safe only for the very leader's follower that asked for it: in its epoch nothing of our log is acknowledged
-any more that the snapshot does not contain.
+snapshot continues where the old one stopped if size and checksum of its file are the same; otherwise the
+fetch starts over. The local log is untouched until all of the file is durable and every CRC has been checked.
+Installing is safe only while we follow the leader that named the snapshot: in its epoch we acknowledge
+nothing that the snapshot does not contain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pykraft.quorum.core.voters import VoterSet
 
 
 def fetch_snapshot_next(state: CoreState, role: Follower, snapshot_id: SnapshotId, now_ms: int) -> None:
-    """The leader answered a fetch with a snapshot: go for that, unless no true leader says this."""
+    """The leader answered a fetch with a snapshot: fetch it, unless no correct leader would say this."""
     if snapshot_id.end_offset <= state.high_watermark or not 0 < snapshot_id.epoch <= state.epoch:
         role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
         return
@@ -44,7 +44,7 @@ def _begin_anew(state: CoreState, snapshot_id: SnapshotId) -> Download:
 
 
 def build_request(state: CoreState, snapshot_id: SnapshotId) -> FetchSnapshotRequest:
-    """The next piece; while what is here is being checked, only a sign of life."""
+    """Ask for the next piece; while the file is being checked, only to stay in contact."""
     download = state.download
     assert download is not None and download.snapshot_id == snapshot_id
     return FetchSnapshotRequest(
@@ -71,7 +71,7 @@ def handle_fetch_snapshot_response(
         return
     if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
         role.hear(now_ms)
-        role.snapshot_id = state.download = None  # a plain fetch learns what there is now
+        role.snapshot_id = state.download = None  # an ordinary fetch learns which snapshot there is now
         return
     if response.error is not ErrorCode.NONE or response.snapshot_id != role.snapshot_id:
         return
@@ -110,7 +110,7 @@ def _take(
 def handle_checked(
     state: CoreState, attempt: int, is_intact: bool, voters: VoterSet | None, now_ms: int
 ) -> None:
-    """Install it if it is still wanted. If not, it is kept in case the next leader names it again."""
+    """Install the snapshot if it is still wanted; otherwise it is kept in case the next leader names it again."""
     download, role = state.download, state.role
     if download is None or download.attempt != attempt:
         return

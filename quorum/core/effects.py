@@ -100,7 +100,7 @@ class AdvanceLogStart:
 
 @dataclass(frozen=True, slots=True)
 class AppendSnapshotChunk:
-    """Add a piece to the snapshot that is being fetched; ``position`` 0 begins its file anew. Not durable."""
+    """Add a piece to the snapshot that is being fetched; ``position`` 0 starts its file over. Not durable."""
 
     snapshot_id: SnapshotId
     position: int
@@ -124,7 +124,7 @@ class InstallSnapshot:
     """A fetched and checked snapshot takes the place of the whole log, which then starts and ends at its end.
 
     First the file gets its name, durably, then the log is emptied, durably: a crash between the two leaves a
-    log that does not lead up to the newest snapshot, and the next start finishes the job.
+    log that does not reach the newest snapshot, and the next start completes the installation.
     """
 
     snapshot_id: SnapshotId
@@ -142,7 +142,7 @@ class FlushLog:
 class Send:
     """Call another replica. The answer, or the failure at the deadline, returns under ``correlation_id``.
 
-    ``to`` is its node id, or negative for an address of which nothing else is known.
+    ``to`` is its node id, or negative if only the address is known.
     """
 
     to: int
@@ -212,14 +212,14 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True)
 class VotersChanged:
-    """Another voter set is in force here: one was appended, or taken back."""
+    """Another voter set is in force here: one was appended or truncated."""
 
     voters: VoterSet
 
 
 @dataclass(frozen=True, slots=True)
 class PeerDisbelieved:
-    """A peer said what cannot be, and nothing came of it. ``reason`` is for people."""
+    """A peer sent something impossible, and it was ignored. ``reason`` is for people."""
 
     reason: str
 

@@ -20,12 +20,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """Time has passed; sent when :attr:`RaftCore.next_deadline_ms` is due. Early or extra ones do no harm."""
+    """Time has passed; sent when :attr:`RaftCore.next_deadline_ms` is due. Early and repeated ones are
+    harmless.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """Another replica asks. ``token`` comes back in exactly one Reply or ReplyWithRecords effect."""
+    """A request of another replica. ``token`` comes back in exactly one Reply or ReplyWithRecords effect."""
 
     token: int
     request: Request
@@ -33,7 +35,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestAbandoned:
-    """Whoever sent the request with this token waits no longer. An answer all the same is dropped."""
+    """The sender of the request with this token no longer waits. A later answer is dropped."""
 
     token: int
 
@@ -105,7 +107,7 @@ class SnapshotChecked:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownRequested:
-    """Stop gracefully: a leader hands over, nobody stands for election any more."""
+    """Stop gracefully: a leader hands over, and this replica starts no further election."""
 
 
 Event = (

@@ -1,9 +1,9 @@
 """Fetch: replication by pulling, and the high watermark (KIP-595; Raft §5.3 and §5.4.2).
 
 At the leader: a fetch names the fetcher's epoch and the epoch of its last record. If the leader's log does
-not hold that epoch up to that offset, the answer is where they diverge; otherwise the fetch acknowledges
-everything before its offset; what the log no longer holds a snapshot stands for. The high watermark is what a
-majority of voters has flushed, and moves only to offsets of the leader's own epoch.
+not hold that epoch up to that offset, the answer is where the two diverge; otherwise the fetch acknowledges
+everything before its offset. A fetch of what the log no longer holds is answered with a snapshot. The high
+watermark is what a majority of voters has flushed, and moves only to offsets of the leader's own epoch.
 At the follower: the fetch offset is the flushed log end, so a fetch never runs ahead of fsync. The high
 watermark is the leader's, capped by what is flushed here, and nothing below it is ever truncated.
 """
@@ -40,7 +40,7 @@ from pykraft.runtime.rpc import RpcAddress
 def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, now_ms: int) -> None:
     error = _refusal(state, request)
     if error is ErrorCode.UNKNOWN_LEADER_EPOCH and isinstance(state.role, Leader):
-        # Who knows a later epoch never follows us. Of a voter we would hear it; an observer would stay out.
+        # A replica in a later epoch never follows us. A voter would tell us so; an observer would stay away.
         transition_to_unattached(state, request.epoch, now_ms)
         error = _refusal(state, request)
     if error is not ErrorCode.NONE:
@@ -101,8 +101,8 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
 def _lies_before(start: SnapshotId, request: FetchRequest) -> bool:
     """Whether the fetcher's log ends, or parts from ours, before our log starts.
 
-    Ours can tell only about epochs from that of its start on. A replica that has just that epoch at the
-    start, or a later one somewhere behind it, shares everything before.
+    Our log knows only epochs from that of its start on. A replica that has the same epoch at the start, or a
+    later one beyond it, shares everything before the start.
     """
     if start == BEGINNING:
         return False
@@ -124,7 +124,7 @@ def progress_of(state: CoreState, role: Leader, key: ReplicaKey, now_ms: int) ->
 
 
 def _progress_of_voter(role: Leader, key: ReplicaKey) -> FetchProgress:
-    """A voter given by id alone shows its directory by fetching; another disk under its id holds nothing."""
+    """A voter given by id alone shows its directory by fetching; another disk under its id starts empty."""
     progress = role.progress[key.id]
     if key.directory_id not in (ZERO_UUID, progress.key.directory_id):
         if progress.key.directory_id != ZERO_UUID:
@@ -135,14 +135,14 @@ def _progress_of_voter(role: Leader, key: ReplicaKey) -> FetchProgress:
 
 
 def _release_parked(state: CoreState, role: Leader, replica: ReplicaKey) -> None:
-    """A replica that asks again has given up on its earlier question."""
+    """A replica that fetches again has given up its earlier fetch."""
     earlier = role.parked.pop(replica, None)
     if earlier is not None:
         state.emit(Reply(earlier.token, _response(state)))
 
 
 def _maybe_answer(state: CoreState, parked: ParkedFetch) -> bool:
-    """Answer with records, or with a high watermark that the fetcher can use; else wait."""
+    """Answer with records, or with a high watermark that is new to the fetcher; otherwise wait."""
     log = state.log
     if parked.fetch_offset < log.end_offset:
         response = _response(state)
@@ -162,7 +162,7 @@ def _answer_parked(state: CoreState, role: Leader) -> None:
 
 
 def handle_appended_voters(state: CoreState, role: Leader) -> None:
-    """Followers that wait are answered at once, and a smaller majority may have been reached already."""
+    """Waiting followers are answered at once, and a smaller majority may already have been reached."""
     _answer_parked(state, role)
     maybe_advance_leader_high_watermark(state, role)
 
@@ -173,13 +173,13 @@ def expire_parked(state: CoreState, role: Leader, now_ms: int) -> None:
 
 
 def forget_parked(role: Leader, token: int) -> None:
-    """The replica has hung up: its place is free."""
+    """The replica has closed its call: its place is free."""
     for key in [key for key, parked in role.parked.items() if parked.token == token]:
         del role.parked[key]
 
 
 def handle_proposal(state: CoreState, epoch: int, record_count: int, payload: object) -> None:
-    """Append one batch to our own log; followers that wait are answered at once."""
+    """Append one batch to our own log; waiting followers are answered at once."""
     role, log = state.role, state.log
     assert isinstance(role, Leader) and epoch == state.epoch, "proposed to a replica that does not lead"
     base_offset = log.end_offset
@@ -229,7 +229,7 @@ def _response(
 
 
 def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> None:
-    """Ask for more, unless a question is open, a back-off runs, or appended records await their flush."""
+    """Fetch more, unless a fetch is open, a back-off runs, or appended records await their flush."""
     log = state.log
     if (
         role.fetch_correlation is not None
@@ -264,10 +264,11 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
 def _fetch_target(
     state: CoreState, role: Follower | Unattached, now_ms: int
 ) -> tuple[ReplicaKey, RpcAddress] | None:
-    """The leader; who takes no part asks anybody if it has none, or has lost it. None: nobody is known.
+    """Where to fetch from: the leader; a replica that does not vote may also ask any node if it knows no
+    leader, or has lost it. None if no node is known.
 
-    Of a leader only the id is asked for: who answers as the leader of this epoch was elected in it, and our
-    voter set may still show the disk it had before.
+    A leader is addressed by its id alone: whichever replica answers as the leader of this epoch was elected
+    in it, and our voter set may still show the disk it had before.
     """
     targets = []
     if isinstance(role, Follower) and state.leader_address is not None:
@@ -299,7 +300,7 @@ def handle_fetch_response(
             state.epoch,
             role.leader_id,
         ):
-            # An observer that its leader does not answer asks around: it may look for it in an old place.
+            # An observer whose leader does not answer asks others: it may know an old address.
             role.leader_address = response.leader_address or role.leader_address
         return
     assert isinstance(role, Follower)
@@ -323,7 +324,7 @@ def handle_fetch_response(
 
 
 def _is_contiguous(state: CoreState, response: FetchResponse) -> bool:
-    """Whether the batches carry on where our log ends, in epochs that do not fall. Else they are not used."""
+    """Whether the batches continue our log, in epochs that do not fall. Otherwise they are not used."""
     offset, epoch = state.log.end_offset, state.log.last_epoch
     for batch in response.batches:
         if batch.base_offset != offset or not epoch <= batch.epoch <= state.epoch:
@@ -346,7 +347,7 @@ def _append(state: CoreState, response: FetchResponse, now_ms: int) -> None:
 
 
 def _truncate(state: CoreState, diverging: DivergingEpoch, now_ms: int) -> bool:
-    """Cut back to where our log can still agree with the leader's; the next fetch finds out if it does."""
+    """Truncate to where our log may still agree with the leader's; the next fetch finds out if it does."""
     log = state.log
     epoch, end_offset = log.end_offset_for_epoch(diverging.epoch)
     if epoch == diverging.epoch:
@@ -356,7 +357,7 @@ def _truncate(state: CoreState, diverging: DivergingEpoch, now_ms: int) -> bool:
         state.emit(PeerDisbelieved(f"a leader would have us truncate to {end_offset}, but {known}"))
         return False
     if end_offset >= log.end_offset:
-        return False  # no true leader says this
+        return False  # no correct leader says this
     log.truncate(end_offset)
     state.emit(TruncateTo(end_offset))
     state.history.truncate(end_offset)

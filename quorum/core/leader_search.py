@@ -1,11 +1,11 @@
-"""Looking for the leader, at a prospective whose polls are lost: those it knows as voters do not let it on.
+"""Looking for the leader when the voters that a prospective knows refuse its pre-votes.
 
-Perhaps its voter set is an old one. It was away while it was removed, or while the others moved or were
-replaced, one by one, and the leader of today does not come to it. So after each lost poll it asks one more:
-its leader where others say that it listens now, or a bootstrap server (KIP-853).
+Its voter set may be out of date: it was away while it was removed, or while the others moved or were replaced
+one by one, and the current leader does not know its address. So after each lost poll it asks one more node:
+its leader at the address that others give, or a bootstrap server (KIP-853).
 
-The question is a fetch of epoch 0. No leader takes it for one, so it keeps nobody in office; whoever gets it
-answers which epoch it is in, who leads, and where.
+The question is a fetch of epoch 0. Every leader refuses it, so it does not count as a fetch of a majority;
+the answer says which epoch the node is in, which replica leads, and where it listens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykraft.runtime.rpc import RpcAddress
 
 
 def search_leader(state: CoreState, role: Prospective) -> None:
-    """Ask one of those that the poll does not reach."""
+    """Ask one of the nodes that the poll does not reach."""
     targets = _targets(state, role)
     if targets:
         key, address = targets[state.rng.randrange(len(targets))]

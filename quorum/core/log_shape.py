@@ -29,10 +29,10 @@ BEGINNING = SnapshotId(0, 0)
 class LogShape:
     """End offset, flushed end offset and the start offset of each epoch (rules of KIP-101 and KIP-320).
 
-    ``start`` is the snapshot that stands for what lies before the first record: the log begins at its end
-    offset, and its epoch is that of the record before. Nothing is ever known of older epochs.
-    ``end_offset`` counts appended records, ``flushed_offset`` only those that survive a power loss.
-    ``generation`` grows with each truncation; flushes of an earlier generation are void.
+    ``start`` is the snapshot that covers what lies before the first record: the log begins at its end offset,
+    and its epoch is that of the record before. Older epochs are unknown. ``end_offset`` counts appended
+    records, ``flushed_offset`` only those that survive a power loss. ``generation`` grows with each
+    truncation; flushes of an earlier generation are void.
     """
 
     __slots__ = ("_epochs", "_starts", "end_offset", "flushed_offset", "generation", "start")
@@ -111,7 +111,7 @@ class LogShape:
         return self._epochs[index] if index >= 0 else self.start.epoch
 
     def flushed(self, end_offset: int, generation: int) -> bool:
-        """Note a finished flush; False if it is void or tells nothing new."""
+        """Note a finished flush; False if it is void or brings nothing new."""
         if generation != self.generation or end_offset <= self.flushed_offset:
             return False
         assert end_offset <= self.end_offset

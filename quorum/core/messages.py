@@ -1,11 +1,11 @@
 """What replicas of the quorum say to each other: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
 FetchSnapshot, and changes of the voter set (AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter).
 
-Plain values; how they look on the wire is :mod:`pykraft.quorum.rpc`'s business. Every message names the
-cluster and the replica that speaks, and every request to a voter names the voter it means, both as
-(id, directory id): a call that reaches the wrong cluster, node or disk is refused, not believed.
+Plain values; their form on the wire is in :mod:`pykraft.quorum.rpc`. Every message names the cluster and its
+sender, and every request to a voter names its receiver, both as (id, directory id): a call that reaches the
+wrong cluster, node or disk is refused.
 Offsets are those of the metadata log; end offsets are exclusive. Epoch 0 means "no record yet".
-An answer that names a leader says where it listens, because the asker's voter set may not hold that leader.
+An answer that names a leader gives its address, because the receiver's voter set may not contain it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BatchSpan:
 
 @dataclass(frozen=True, slots=True)
 class DivergingEpoch:
-    """The leader's answer to a follower that holds other records: cut back to the end of this epoch."""
+    """The leader's answer to a follower that holds other records: truncate to the end of this epoch."""
 
     epoch: int
     end_offset: int
@@ -43,7 +43,7 @@ class DivergingEpoch:
 class VoteRequest:
     """``last_epoch`` and ``last_offset`` are the epoch of the last record and the log end offset.
 
-    ``pre_vote``: only asks how the vote would go; ``epoch`` is then the one the asker is in (KIP-996).
+    ``pre_vote``: only asks how the vote would go; ``epoch`` is then the current one of the sender (KIP-996).
     """
 
     cluster_id: str
@@ -57,7 +57,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """``pre_vote`` is the request's: what a voter would do is never taken for its vote."""
+    """``pre_vote`` is that of the request: a granted pre-vote is never taken for a vote."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -92,7 +92,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """``preferred_successors``: the other voters, furthest log end first."""
+    """``preferred_successors``: the other voters, longest log first."""
 
     cluster_id: str
     leader: ReplicaKey
@@ -113,11 +113,11 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A replica asks for records from ``fetch_offset``, and by that acknowledges everything before it.
+    """A replica asks for records from ``fetch_offset``, and thereby acknowledges everything before it.
 
-    ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and takes
-    back what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows, so
-    that the leader can answer at once when there is news (KIP-1166).
+    ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and
+    withdraws what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows,
+    so that the leader can answer at once when there is news (KIP-1166).
     """
 
     cluster_id: str
@@ -137,7 +137,7 @@ class FetchResponse:
     """One of ``diverging``, ``snapshot_id`` and records: ``batches`` outline ``payload`` (opaque to the
     core).
 
-    ``snapshot_id``: the log no longer holds what was asked for, this snapshot stands for it (KIP-630).
+    ``snapshot_id``: the log no longer holds what was asked for; this snapshot covers it (KIP-630).
     """
 
     cluster_id: str
@@ -167,9 +167,10 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """``size_bytes`` and ``checksum`` (CRC-32C) are those of the whole file; ``data`` stands at ``position``.
+    """``size_bytes`` and ``checksum`` (CRC-32C) are those of the whole file; ``data`` is what is at
+    ``position``.
 
-    Two replicas' files of one id are the same file only if both agree: only then may pieces be put together.
+    Two replicas' files of one id are the same only if both agree; only then may their pieces be combined.
     """
 
     cluster_id: str
@@ -212,7 +213,7 @@ class RemoveRaftVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRaftVoterRequest:
-    """A voter listens elsewhere now."""
+    """A voter has a new address."""
 
     cluster_id: str
     voter: Voter
@@ -221,7 +222,7 @@ class UpdateRaftVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoterChangeResponse:
-    """The answer to each of the three. ``message``: why not, for people."""
+    """The answer to each of the three. ``message``: why it was refused, for people."""
 
     cluster_id: str
     replica: ReplicaKey

@@ -1,28 +1,28 @@
-"""What a peer may say and be believed: bounds on epochs, offsets and ids, before anything of it is written.
+"""Bounds on the epochs, offsets and ids that a peer may send, checked before anything of it is written.
 
-Until the controllers' port has authentication anybody who reaches it may speak. An epoch that is heard of is
+Without authentication any client of the controllers' port may send requests. An epoch that is heard of is
 written into quorum-state and never falls; one Vote in epoch 2^31 - 1 would end all elections for ever. So an
 epoch counts only if it is not too far ahead of ours:
 
-- never beyond :data:`MAX_EPOCH`, half of what an int32 holds. Nobody stands for one behind it either, so that
-  nothing overflows;
-- at most :data:`MOST_AHEAD` ahead, and what is heard of in a row may add up to that and one epoch a
-  millisecond (:class:`EpochAllowance`).
+- never beyond :data:`MAX_EPOCH`, half of what an int32 holds. No replica starts an election beyond it
+  either, so that nothing overflows;
+- at most :data:`MOST_AHEAD` ahead, and rises in a row may add up to that plus one epoch a millisecond
+  (:class:`EpochAllowance`).
 
-**Safety.** A message that is not believed is answered with INVALID_REQUEST, or taken for lost if it is an
-answer. Raft is safe whatever messages are lost, so nothing more need be shown: pre-votes, observers and
-changes of the voters included. A vote that is refused has not been cast.
+**Safety.** A request beyond the bounds is answered with INVALID_REQUEST, and an answer beyond them counts as
+lost. Raft is safe whichever messages are lost, pre-votes, observers and voter changes included, so nothing
+more need be shown. A vote that is refused has not been cast.
 
 **Liveness.** Elections take at least the time of some messages and of a flush, and each raises the epoch by
-one; so no honest history comes near one epoch a millisecond. A replica follows as far as :data:`MOST_AHEAD`
-epochs in one step: days of an election a second. If it was away for longer still, it has no leader, and
-without one the allowance grows on past that bound, by a thousand epochs a second: it takes part again after a
-thousandth of the time that it missed at that pace. While there is a leader nothing more is saved up.
+one; so no regular history comes near one epoch a millisecond. A replica follows as far as :data:`MOST_AHEAD`
+epochs in one step: days of an election a second. If it was away for even longer, it has no leader,
+and without one the allowance keeps growing by a thousand epochs a second: it takes part again after a
+thousandth of the time that it missed at that pace. While there is a leader the allowance does not grow.
 
-**What is left.** A stranger that goes on can still depose leaders, and drive a replica ahead by a thousand
-epochs a second; to :data:`MAX_EPOCH` that is twelve days without a pause. A replica that alone was driven
-further than the others believe is left out as long as they have a leader, and says so; format it anew, as one
-whose disk was replaced.
+**What remains.** A persistent stranger can still depose leaders, and drive a replica ahead by a thousand
+epochs a second; to :data:`MAX_EPOCH` that takes twelve days without a pause. A replica that alone was driven
+further than the others accept is excluded as long as they have a leader, and logs that; format it again, like
+one with a replaced disk.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ BoundedRequest = (
 
 
 class EpochsExhaustedError(Exception):
-    """The last epoch has been reached: nobody can be elected any more."""
+    """The last epoch has been reached: no further leader can be elected."""
 
 
 def next_epoch(state: CoreState) -> int:
-    """The epoch to stand in. :class:`EpochsExhaustedError` if there is none."""
+    """The epoch of the next election. :class:`EpochsExhaustedError` if there is none."""
     if state.epoch >= MAX_EPOCH:
         raise EpochsExhaustedError(
             f"epoch {state.epoch} is the last one: no election can follow it. No history of elections comes"
@@ -66,7 +66,7 @@ def next_epoch(state: CoreState) -> int:
 
 
 def maybe_disbelieve(state: CoreState, message: BoundedRequest | Response) -> bool:
-    """Whether the message says what cannot be; if so, that is told to the operator."""
+    """Whether the message is impossible; if so, the operator is told."""
     reason = _objection(state, message)
     if reason is not None:
         state.emit(PeerDisbelieved(reason))
@@ -99,7 +99,7 @@ def _ids(message: BoundedRequest | Response) -> tuple[int, ...]:
 
 
 def _offsets(message: BoundedRequest | Response) -> tuple[int, ...]:
-    """Those that decide something. What only limits an answer is limited where it is used."""
+    """The fields that decide something. Limits on an answer are applied where they are used."""
     match message:
         case VoteRequest():
             return (message.last_offset,)

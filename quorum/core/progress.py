@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pykraft.quorum.core.voters import ReplicaKey
 
 LATEST_MS = 60_000
-"""No fetch arrives so late."""
+"""No fetch arrives later than this."""
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class FetchProgress:
     is_recovering: bool = False
 
     def record_contact(self, now_ms: int) -> None:
-        """It fetched in this epoch, be its log good or not: it knows its leader."""
+        """It fetched in this epoch, whether or not its log matches: it knows its leader."""
         self.last_fetch_ms = max(self.last_fetch_ms, now_ms)
 
     def is_believed(self, losses: int, now_ms: int, *, is_recovering: bool) -> bool:
         """Whether a fetch acknowledges anything: not while it recovers, nor one of before its last loss.
 
-        With the first word of a loss everything that it acknowledged before is taken back. A word that it
-        does not repeat in :data:`LATEST_MS`, while it tells of fewer losses, was not its own.
+        The first report of a loss withdraws everything that it acknowledged before. A report that it does not
+        repeat within :data:`LATEST_MS`, while it reports fewer losses, was not its own.
         """
         was_forged = losses < self.losses and now_ms - self.losses_ms > LATEST_MS
         if losses > self.losses or was_forged:

@@ -2,8 +2,8 @@
 
 This file only routes: an event goes to the handler of its message, then whatever timers are due run, then an
 idle follower asks for more. Who may become what is in :mod:`.transitions`, voting in :mod:`.vote`, the
-leader's hello and goodbye in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`, what takes the
-place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`.
+leader's announcement and leave in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`, what takes
+the place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`.
 KIP-595 (pull-based Raft), with (id, directory id) keys as of KIP-853. What the caller must guarantee about
 effects is written in :mod:`.effects`. Randomness is an argument, so equal inputs give equal outputs.
 """
@@ -69,8 +69,8 @@ class RaftCore:
 
     ``election``, ``log``, ``history`` and ``latest_snapshot`` (None without one) are what was read back from
     disk, and so were ``recovery``, if the replica may lack what it acknowledged, and ``losses``;
-    ``local_address`` is where others reach this replica, None if it serves nobody. The first event must be
-    :class:`Started`.
+    ``local_address`` is where others reach this replica, None if it serves no requests. The first event must
+    be :class:`Started`.
     """
 
     __slots__ = ("state",)
@@ -191,8 +191,8 @@ class RaftCore:
         asked = state.in_flight.pop(event.correlation_id, None)
         if asked is None:
             return
-        # Another node, or another disk, that answers at the address of the one we asked cannot speak for it;
-        # who leads it may say, as anybody may.
+        # Another node, or another disk, that answers at this address cannot answer for the one we asked;
+        # but it may say which replica leads, as any node may.
         is_other = asked.id >= 0 and not response.replica.matches(asked)
         if response.cluster_id != state.cluster_id or maybe_disbelieve(state, response):
             self._handle_failure_of(asked.id, event.correlation_id, now_ms)
@@ -313,7 +313,7 @@ class RaftCore:
 
     @property
     def has_handed_over(self) -> bool:
-        """After ShutdownRequested: nobody is left who has yet to be told."""
+        """After ShutdownRequested: every voter has been told."""
         role = self.state.role
         return not isinstance(role, Resigned) or not (role.end_at_ms or self.state.in_flight)
 

@@ -1,12 +1,12 @@
 """Changing who votes, one voter at a time (KIP-853; Raft thesis, chapter 4).
 
 A voter set is in force on a replica from the moment its record is appended there, and until it is truncated.
-Two consecutive sets differ in one voter, so that any majority of the one meets any majority of the other;
-that is all the safety there is, and it rests on the rules a leader keeps here: no change while an earlier one
-is not committed, and none before a record of its own epoch is, else a set could be left behind uncommitted by
-one leader, replaced by another in ignorance of it, and come back.
+Two consecutive sets differ in one voter, so that any majority of the one meets any majority of the other.
+Safety depends on that alone, and on two rules of a leader: no change while an earlier one is uncommitted, and
+none before a record of its own epoch is committed. Otherwise one leader could leave a set uncommitted,
+another replace it without knowing it, and the first set come back.
 
-Whoever asks waits at the leader until the change is committed, cannot be made, or its time is up.
+The request waits at the leader until the change is committed, is refused, or times out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 
 MAX_WAITING = 16
 MAX_WAIT_MS = 60_000
-"""However long somebody would wait: nobody keeps the places of others for days."""
+"""The longest wait of a request: no caller may occupy a place for days."""
 
 # --- the set in force ---------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ def adopt_voters(state: CoreState, now_ms: int) -> None:
 
 
 def _follow_progress_of(state: CoreState, role: Leader, now_ms: int) -> None:
-    """What the leader knows of each replica moves between voters and observers with the replica itself."""
+    """The leader's knowledge of a replica moves between voters and observers with the replica."""
     others = [voter.key for voter in state.voters if voter.key.id != state.local.id]
     for progress in list(role.progress.values()):
         if not state.voters.is_voter(progress.key):
@@ -80,7 +80,9 @@ def append_voters(
 
 
 def append_first_voters(state: CoreState, now_ms: int) -> None:
-    """The first leader of a dynamic quorum writes into the log what only formatting has said so far."""
+    """The first leader of a dynamic quorum writes the voters, known only from formatting so far, into the
+    log.
+    """
     if state.voters.is_dynamic and not state.history.is_shared:
         append_voters(state, state.epoch, _with_own_address(state), now_ms, with_kraft_version=True)
 
@@ -95,7 +97,7 @@ def _with_own_address(state: CoreState) -> VoterSet:
 
 
 def handle_change_request(state: CoreState, token: int, request: VoterChangeRequest, now_ms: int) -> None:
-    """Take note of it, or refuse it at once; :func:`run_changes` does the rest."""
+    """Accept the request, or refuse it at once; :func:`run_changes` does the rest."""
     role = state.role
     if request.cluster_id != state.cluster_id:
         _answer(state, token, ErrorCode.INCONSISTENT_CLUSTER_ID, "the request is for another cluster")
@@ -112,7 +114,7 @@ def handle_change_request(state: CoreState, token: int, request: VoterChangeRequ
 
 
 def run_changes(state: CoreState, role: Leader, now_ms: int) -> bool:
-    """Carry on with every change that can; True if a voter set was appended."""
+    """Continue every change that can continue; True if a voter set was appended."""
     before = state.history.current_offset
     if role.changes:
         role.changes = [change for change in role.changes if not _carry_on(state, role, change, now_ms)]
@@ -128,7 +130,7 @@ def changes_deadline_ms(role: Leader) -> int | None:
 
 
 def refuse_changes(state: CoreState, leader: Leader) -> None:
-    """A leader that stops leading cannot say what will become of them."""
+    """A leader that stops leading cannot know their outcome."""
     for change in leader.changes:
         message = "leadership was lost before the change was committed; it may be made or not"
         _answer(state, change.token, ErrorCode.NOT_CONTROLLER, message)
@@ -136,18 +138,18 @@ def refuse_changes(state: CoreState, leader: Leader) -> None:
 
 
 def forget_change(role: Leader, token: int) -> None:
-    """Whoever asked has hung up. What is appended stays so; what is not will not be."""
+    """The caller has hung up. An appended change stays; any other is dropped."""
     role.changes = [change for change in role.changes if change.token != token]
 
 
 def _may_change(state: CoreState, role: Leader) -> bool:
-    """No change is under way, a record of our own epoch is committed, and we are not about to go."""
+    """No change is under way, a record of our own epoch is committed, and we are not about to resign."""
     first_offset = max(role.epoch_start_offset, state.history.current_offset)
     return state.is_voter and state.voters.is_dynamic and state.high_watermark > first_offset
 
 
 def _moved(state: CoreState) -> bool:
-    """Whether the set shows us at another address than where we listen now."""
+    """Whether the set holds an address for us that is not our current one."""
     entry = state.voters.get(state.local.id)
     return entry is not None and state.local_address not in (None, entry.address)
 
@@ -159,7 +161,7 @@ def _carry_on(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
         if state.high_watermark > change.offset:
             return _answer(state, change.token, ErrorCode.NONE)
     elif not _may_change(state, role):
-        # There is nothing to probe for until that is committed, and so nothing to wake up for.
+        # Nothing can be probed until that is committed, so no timer is needed.
         change.probe_at_ms = None
         change.waits_for = "an earlier change, or the first record of the leader's epoch, is not committed"
     else:
@@ -174,7 +176,7 @@ def _carry_on(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
 
 
 def _objection(state: CoreState, request: VoterChangeRequest) -> tuple[ErrorCode, str]:
-    """Why the present set does not allow the change, if it does not."""
+    """Why the current set does not allow the change; None if it does."""
     voters = state.voters
     match request:
         case AddRaftVoterRequest(_, voter):
@@ -194,14 +196,14 @@ def _objection(state: CoreState, request: VoterChangeRequest) -> tuple[ErrorCode
 
 
 def _is_in(voters: VoterSet, key: ReplicaKey) -> bool:
-    """With exactly this directory: here nobody may leave it open."""
+    """With exactly this directory: it may not be left open here."""
     voter = voters.get(key.id)
     return voter is not None and voter.key == key
 
 
 def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) -> bool:
-    """A new voter must answer at its address and hold what the leader holds; a replaced one be silent; the
-    others need nothing.
+    """A new voter must answer at its address and hold what the leader holds, and a replaced one must be
+    silent; the other changes have no condition.
     """
     if isinstance(change.request, RemoveRaftVoterRequest) and change.request.only_if_silent:
         return _is_silent(state, role, change, change.request.voter, now_ms)
@@ -230,9 +232,10 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
 def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int) -> bool:
     """Whether a majority of the changed set votes, as far as it has told us lately.
 
-    If not, and we stop before the change is committed, nobody is elected ever again: who recovers needs a
-    leader first, and we refuse our vote to all that lack the change. Who is silent may be about to say that
-    it recovers. (Without a majority that fetches the change would not be committed anyhow.)
+    If not, and we stop before the change is committed, no leader can ever be elected again: a recovering
+    voter needs a leader first, and we refuse our vote to all that lack the change. A silent voter may be
+    about to say that it recovers. (Without a majority that fetches, the change would not be committed
+    anyway.)
     """
     voters = _changed(state.voters, change.request)
     change.waits_for = "too few voters fetch and have lost nothing: the changed set might elect nobody"
@@ -243,8 +246,9 @@ def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int)
 
 
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:
-    """Whether a voter of another directory may be taken for gone: two nodes of one id could evict each other
-    for ever."""
+    """Whether a voter of another directory counts as gone: two nodes with one id could remove each other for
+    ever otherwise.
+    """
     change.waits_for = f"{key} is alive: is its node id used twice?"
     progress = role.progress.get(key.id)
     return progress is not None and now_ms - progress.last_fetch_ms >= state.config.fetch_timeout_ms
@@ -272,9 +276,7 @@ def _make(state: CoreState, change: VoterChange, now_ms: int) -> bool:
 def handle_probe_response(
     state: CoreState, role: Leader, correlation_id: int, response: BeginQuorumEpochResponse, now_ms: int
 ) -> None:
-    """A replica that somebody wants to make a voter may have answered; it is the one if the error says
-    nothing.
-    """
+    """The replica to be added may have answered: it has if there is no error."""
     change = _probed(role, correlation_id)
     if change is not None:
         change.probe_correlation = None
@@ -305,9 +307,9 @@ def _answer(state: CoreState, token: int, error: ErrorCode, message: str = "") -
 
 
 def maybe_ask_for_change(state: CoreState, role: Follower, now_ms: int) -> None:
-    """Have the leader put our entry right: where we listen, and (if so configured) that we vote at all.
+    """Have the leader correct our entry: our address, and (if so configured) that we vote at all.
 
-    Only once the log has caught up: before that the set we see may be an old one.
+    Only once the log has caught up: before that, the set we see may be out of date.
     """
     if role.change_correlation is not None or now_ms < role.change_at_ms:
         return
@@ -339,14 +341,14 @@ def _wanted_change(state: CoreState) -> VoterChangeRequest | None:
     if not state.config.auto_join:
         return None
     if entry is not None:
-        # Our disk was replaced: under our id the set still holds the directory that is gone.
+        # Our disk was replaced: the set still holds the old directory under our id.
         return RemoveRaftVoterRequest(state.cluster_id, entry.key, timeout_ms, only_if_silent=True)
     # The leader needs our fetches to commit the change: its answer must not wait for that.
     return AddRaftVoterRequest(state.cluster_id, Voter(local, address), timeout_ms, ack_when_committed=False)
 
 
 def change_was_answered(state: CoreState, correlation_id: int, now_ms: int) -> None:
-    """Done, refused or lost: if the set does not show it by and by, we ask again."""
+    """Done, refused or lost: if the set does not show the change in time, we ask again."""
     role = state.role
     if isinstance(role, Follower) and role.change_correlation == correlation_id:
         role.change_correlation = None

@@ -1,15 +1,15 @@
-"""A voter that may have lost what it acknowledged: what it must not do, and from when on it may again.
+"""A voter that may have lost what it acknowledged: what it must not do, and until when.
 
 Its log was cut below what it had flushed, and so perhaps acknowledged: a damaged disk, not a power loss in
 the middle of a write (``quorum/flushed_mark`` tells the two apart). Raft's promise that whoever is elected
-holds everything committed rests on voters that remember: any majority that elects shares a voter with any
+holds everything committed depends on voters that remember: any majority that elects shares a voter with any
 majority that acknowledged, and that voter refuses a candidate whose log lacks what it acknowledged itself.
 One that has forgotten must not be the shared voter (Alagappan et al., "Protocol-Aware Recovery for
 Consensus-Based Storage", FAST 2018). So a recovering voter
 
 * grants neither votes nor pre-votes, and does not stand: leaders are elected by majorities of intact voters;
-* says in every fetch that it is recovering, and its leader counts nothing for it, also not what it
-  acknowledged before: what is called committed is on the disks of a majority;
+* says in every fetch that it is recovering, and its leader counts nothing for it, not even what it
+  acknowledged before: committed records are on the disks of a majority;
 * is in any other respect an observer: it looks for the leader and fetches from it.
 
 This state is on its disk before anything else happens, and outlives restarts. It ends, on disk first, when
@@ -25,8 +25,9 @@ log that matches its leader's up to there. So once it reaches to the old end, or
 contains r. (The second way is for a log that was flushed further than its leader's: the rest was never
 committed.)
 
-Nothing is lost while a majority is intact. Where none is, nobody is elected: what was committed may be gone,
-and only a person can decide to go on without it (docs/quorum.md). A single voter never gets out alone.
+Nothing is lost while a majority is intact. Without one no leader is elected: committed records may be gone,
+and only an operator can decide to continue without them (docs/quorum.md). A single voter never recovers
+alone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Recovery:
 
 
 def handle_flushed(state: CoreState) -> None:
-    """More of what was fetched is flushed, or stands in a snapshot."""
+    """More of what was fetched is flushed, or is in a snapshot."""
     end_offset = None if state.recovery is None else state.recovery.end_offset
     if end_offset is not None and state.log.flushed_offset >= end_offset:
         _end(state)

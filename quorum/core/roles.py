@@ -1,7 +1,7 @@
 """The six roles of a replica, each holding only the state that means something while it is held.
 
-Leaving a role drops its state, and with it every request in flight: an answer to a question asked in
-another role finds nobody. Deadlines are absolute, in milliseconds of the monotonic clock. Nothing here
+Leaving a role drops its state, and with it every request in flight: an answer to a request sent in
+another role is dropped. Deadlines are absolute, in milliseconds of the monotonic clock. Nothing here
 decides; the handlers do (vote, begin_end, fetch) and :mod:`.transitions` moves between roles.
 A replica that is not in the voter set (an observer) is only ever Unattached or Follower; but one whose
 removal from the set is not committed yet may still lead, stand and resign.
@@ -19,7 +19,7 @@ from pykraft.runtime.rpc import RpcAddress
 
 OBSERVER_SESSION_MS = 300_000
 MOST_OBSERVERS = 1000
-"""More than a cluster has. Whoever fetches under ever new keys does not make its leader grow."""
+"""More than a cluster has. A peer that fetches under ever new keys does not make its leader grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class ElectionState:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows an epoch but no leader. A voter waits to be told, then stands; an observer asks around.
+    """Knows an epoch but no leader. A voter waits to hear of one, then starts an election; an observer asks
+    for it.
 
-
-    ``epoch_has_ended``: the leader said goodbye, so that nobody need be asked whether it lives.
+    ``epoch_has_ended``: the leader has said that it is gone, so no pre-vote is needed.
     """
 
     election_deadline_ms: int
@@ -49,9 +49,9 @@ class Unattached:
 class Poll:
     """What the two that ask for votes have in common.
 
-    ``retry_at_ms``: voters to ask (again), and when. ``refused``: those that said no or are out of reach.
+    ``retry_at_ms``: voters to ask (again), and when. ``refused``: those that refused or cannot be reached.
     ``lost``: they leave no majority, or time ran out; then ``deadline_ms`` is the end of the back-off after
-    which all are asked anew. ``retries``: polls lost so far in a row.
+    which all are asked again. ``retries``: polls lost so far in a row.
     """
 
     deadline_ms: int
@@ -64,11 +64,11 @@ class Poll:
 
 @dataclass(slots=True)
 class Prospective(Poll):
-    """Has no leader it hears from and asks, before it stands, whether it could win (KIP-996).
+    """Hears no leader and asks, before it starts an election, whether it could win (KIP-996).
 
-    Its epoch, vote and known leader stay as they are: asking disturbs nobody.
-    ``leader_address``: where that leader listens, as last heard. ``search_correlation``: the question after a
-    leader that is open, to somebody who is not asked for a pre-vote.
+    Its epoch, vote and known leader stay as they are: a pre-vote changes nothing.
+    ``leader_address``: that leader's last known address. ``search_correlation``: the open question for the
+    leader, to a node that is not asked for a pre-vote.
     """
 
     leader_address: RpcAddress | None = None
@@ -83,7 +83,7 @@ class Candidate(Poll):
 
 @dataclass(slots=True)
 class ParkedFetch:
-    """A fetch that had nothing to bring, waiting at the leader for records, a commit, or its deadline."""
+    """A fetch without news, waiting at the leader for records, a commit, or its deadline."""
 
     token: int
     replica: ReplicaKey
@@ -95,7 +95,7 @@ class ParkedFetch:
 
 @dataclass(slots=True)
 class VoterChange:
-    """A change of the voter set that somebody has asked this leader for and waits for.
+    """A requested change of the voter set whose caller waits at this leader.
 
     ``waits_for``: what has kept it so far, for people. ``is_reached``: the new voter has answered at its
     address (only an addition asks it, at ``probe_at_ms``). ``offset``: of its record, None until that is
@@ -129,7 +129,7 @@ class Leader:
     changes: list[VoterChange] = field(default_factory=list)
 
     def forget_silent_observers(self, now_ms: int) -> None:
-        """A broker comes back under its old key, or never: nobody is remembered for ever."""
+        """A broker returns under its old key, or never: old observers are forgotten."""
         oldest_ms = now_ms - OBSERVER_SESSION_MS
         self.observers = {k: p for k, p in self.observers.items() if p.last_fetch_ms > oldest_ms}
         if len(self.observers) >= MOST_OBSERVERS:
@@ -140,14 +140,14 @@ class Leader:
 class Follower:
     """Follows the leader of its epoch: one fetch at a time.
 
-    ``fetch_timeout_ms``: the configured one and a random bit, drawn anew for each leader, so that followers
-    which lose their leader at the same moment do not all stand at the same moment.
+    ``fetch_timeout_ms``: the configured one and a random part, drawn for each leader, so that followers which
+    lose their leader at the same moment do not all start an election at the same moment.
     ``leader_high_watermark``: as last heard; our own trails it until the records are flushed here.
-    ``last_heard_ms``: when the leader itself last spoke to us in this epoch, None if it has not.
-    ``epoch_has_ended``: it said goodbye; ``fetch_deadline_ms`` is then when it is our turn to stand.
-    ``leader_address``: where it said that it listens, or else the voter set did; None if nobody did.
-    ``change_at_ms``: when to ask it (again) to put our own entry in the voter set right.
-    ``snapshot_id``: what to fetch in place of records, because the leader no longer holds those.
+    ``last_heard_ms``: when the leader itself was last heard in this epoch, None if it was not.
+    ``epoch_has_ended``: it has resigned; ``fetch_deadline_ms`` is then when it is our turn to start an
+    election. ``leader_address``: as it said itself, otherwise as in the voter set; None if unknown.
+    ``change_at_ms``: when to ask it (again) to correct our own entry in the voter set. ``snapshot_id``: what
+    to fetch in place of records that the leader no longer holds.
     """
 
     leader_id: int
@@ -164,7 +164,7 @@ class Follower:
     snapshot_id: SnapshotId | None = None
 
     def hear(self, now_ms: int) -> None:
-        """The leader itself answered what we asked; no longer of interest once it has said goodbye."""
+        """The leader itself answered; irrelevant once it has resigned."""
         if not self.epoch_has_ended:
             self.fetch_deadline_ms = now_ms + self.fetch_timeout_ms
             self.last_heard_ms = now_ms

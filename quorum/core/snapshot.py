@@ -1,4 +1,4 @@
-"""Our own snapshots in the core: what they let go of the log, and serving them to others (KIP-630)."""
+"""Our own snapshots in the core: which part of the log they replace, and serving them to others (KIP-630)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def note_snapshot(state: CoreState, snapshot_id: SnapshotId) -> None:
 
 
 def advance_log_start(state: CoreState, snapshot_id: SnapshotId) -> None:
-    """Replicas that still need what goes now will be sent to a snapshot."""
+    """Replicas that still need what is deleted now will be given a snapshot."""
     newest = state.snapshot
     assert newest is not None and snapshot_id.end_offset <= newest.end_offset, "nothing stands for the log"
     if snapshot_id.end_offset > state.log.start_offset:
@@ -32,7 +32,7 @@ def advance_log_start(state: CoreState, snapshot_id: SnapshotId) -> None:
 def handle_fetch_snapshot_request(
     state: CoreState, token: int, request: FetchSnapshotRequest, now_ms: int
 ) -> None:
-    """Answer with a piece of the file. Asking is contact: a replica may be busy with a snapshot for long."""
+    """Answer with a piece of the file. The request counts as contact: fetching a snapshot may take long."""
     error = _refusal(state, request)
     response = FetchSnapshotResponse(
         state.cluster_id,

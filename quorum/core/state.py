@@ -1,4 +1,4 @@
-"""The working state of one replica's core, and the few verbs every handler uses on it.
+"""The working state of one replica's core, and the few operations that every handler uses on it.
 
 Only :mod:`.transitions` assigns ``role`` and ``election``; only :mod:`.fetch` moves ``high_watermark``, and
 :mod:`.download` when a snapshot takes the place of the log; only :mod:`.reconfig` changes ``voters``; every
@@ -33,7 +33,7 @@ MOST_AHEAD: Final = 1 << 20
 
 
 class EpochAllowance:
-    """By how much our epoch may rise by what others say (:mod:`.plausibility`)."""
+    """How far our epoch may rise because of peers (:mod:`.plausibility`)."""
 
     __slots__ = ("_since_ms", "left")
 
@@ -42,7 +42,7 @@ class EpochAllowance:
         self._since_ms = now_ms
 
     def refill(self, now_ms: int, *, has_leader: bool) -> None:
-        """One epoch a millisecond. Only a replica without a leader saves up more than it begins with."""
+        """One epoch a millisecond. Only a replica without a leader accumulates more than it begins with."""
         self.left += now_ms - self._since_ms
         self._since_ms = now_ms
         if has_leader:
@@ -51,10 +51,10 @@ class EpochAllowance:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way here; it outlives the leader it comes from.
+    """A snapshot that is being fetched; it outlives the leader it comes from.
 
-    ``position``: bytes that are here. ``size_bytes`` and ``checksum`` of the whole file, None until known.
-    ``is_checking``: all are here and are being made durable. ``attempt`` tells one download from the next.
+    ``position``: bytes fetched so far. ``size_bytes`` and ``checksum`` of the whole file, None until known.
+    ``is_checking``: all are fetched and are being made durable. ``attempt`` tells one download from the next.
     """
 
     snapshot_id: SnapshotId
@@ -68,10 +68,11 @@ class Download:
 class CoreState:
     """Everything a replica knows.
 
-    ``voters`` is the newest set of ``history``. ``local_address``: where we listen, None for a replica that
-    serves nobody. ``in_flight``: the replica asked under each correlation id, in this role. ``snapshot``: the
-    newest that is durable here; the log starts at its end or before. ``downloads`` counts those begun.
-    ``recovery``: set while we may lack what we acknowledged. ``losses``: how often that has happened.
+    ``voters`` is the newest set of ``history``. ``local_address``: our address, None for a replica that
+    serves no requests. ``in_flight``: the replica asked under each correlation id, in this role.
+    ``snapshot``: the newest that is durable here; the log starts at its end or before. ``downloads`` counts
+    those begun. ``recovery``: set while we may lack what we acknowledged. ``losses``: how often that has
+    happened.
     """
 
     __slots__ = (
@@ -142,7 +143,7 @@ class CoreState:
         self.effects.append(effect)
 
     def send_to_voter(self, node_id: int, request: Request) -> int:
-        """Send ``request`` to a voter; the answer counts only while the present role lasts."""
+        """Send ``request`` to a voter; the answer counts only while the current role lasts."""
         voter = self.voters.get(node_id)
         assert voter is not None, f"{node_id} is not a voter"
         return self.send(voter.key, voter.address, request)
@@ -166,7 +167,7 @@ class CoreState:
 
     @property
     def leader_id(self) -> int | None:
-        """The leader that may be told to others: a resigned leader is not one."""
+        """The leader to name to others: a resigned leader is none."""
         role = self.role
         if isinstance(role, Leader):
             return self.local.id
@@ -174,7 +175,7 @@ class CoreState:
 
     @property
     def leader_address(self) -> RpcAddress | None:
-        """Where that leader listens. What it says itself goes before what the voter set says."""
+        """That leader's address. What it says itself takes precedence over the voter set."""
         role = self.role
         if isinstance(role, Leader) and self.local_address is not None:
             return self.local_address
@@ -199,18 +200,18 @@ class CoreState:
 
     @property
     def may_stand(self) -> bool:
-        """A voter; or one that its newest set leaves out, while that set is not known to be committed.
+        """A voter; or a replica that the newest set removes, while that set is not known to be committed.
 
-        Such a one may be the only replica that holds the record which removes it: without it nobody could
-        win, and the record could neither be committed nor replaced (Raft thesis, 4.2.2). It does not count
-        itself. One that is recovering stands in no case.
+        It may be the only replica that holds the record which removes it: without it no candidate could win,
+        and the record could neither be committed nor replaced (Raft thesis, 4.2.2). It does not count itself.
+        A recovering replica never starts an election.
         """
         if self.recovery is not None:
             return False
         return self.is_voter or self.history.names_since(self.local, self.high_watermark)
 
     def own_vote(self) -> set[int]:
-        """The votes we begin a poll with: a replica counts itself only if it votes."""
+        """The votes a poll begins with: a replica counts itself only if it votes."""
         return {self.local.id} if self.is_voter else set()
 
     def voter_key(self, node_id: int) -> ReplicaKey:

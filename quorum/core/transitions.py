@@ -104,8 +104,8 @@ def transition_to_unattached(
 ) -> None:
     """Learn of a higher epoch, or cast our vote in ``epoch`` (or both).
 
-    A timer that runs already is put off only by casting a vote: otherwise a candidate that cannot win could
-    keep everybody else from standing.
+    A running timer is restarted only by casting a vote: otherwise a candidate that cannot win could keep all
+    others from starting an election.
     """
     deadline_ms = now_ms + state.random_election_timeout_ms()
     if voted is None:
@@ -132,7 +132,7 @@ def transition_to_prospective(state: CoreState, now_ms: int) -> None:
 
 
 def transition_to_candidate(state: CoreState, now_ms: int) -> None:
-    """Stand in the next epoch, voting for ourselves; :mod:`.vote` sends the requests."""
+    """Start an election in the next epoch, voting for ourselves; :mod:`.vote` sends the requests."""
     retries = state.role.retries if isinstance(state.role, Prospective) else 0
     role = Candidate(now_ms + state.random_election_timeout_ms(), retries, state.own_vote())
     role.retry_at_ms = dict.fromkeys(state.other_voters(), now_ms)
@@ -176,13 +176,13 @@ def transition_to_follower(
 ) -> None:
     """Follow the leader of ``epoch``. Our vote of this epoch, if cast, is kept on record.
 
-    ``leader_address``: where it said, or somebody said of it, that it listens.
+    ``leader_address``: as the leader, or another replica, gave it.
     """
     voted = state.election.voted if epoch == state.epoch else None
     timeout_ms = state.random_fetch_timeout_ms()
     role = Follower(leader_id, timeout_ms, now_ms + timeout_ms, next_fetch_ms=now_ms)
     voter = state.voters.get(leader_id)
-    # Kept with the role: the set may lose a leader that removes itself, and it is to be fetched from on.
+    # Kept with the role: the set may lose a leader that removes itself, while we still fetch from it.
     role.leader_address = voter.address if leader_address is None and voter is not None else leader_address
     _enter(state, ElectionState(epoch, leader_id, voted), role, now_ms)
     state.emit(LeaderChanged(state.leader_key, epoch, address=state.leader_address))
@@ -203,7 +203,7 @@ def transition_to_resigned(state: CoreState, now_ms: int) -> None:
 
 
 def transition_to_asking_around(state: CoreState, now_ms: int) -> None:
-    """From Resigned, for one that votes no longer: nobody will come to tell it who leads."""
+    """From Resigned, for a replica that no longer votes: no leader will announce itself to it."""
     role = Unattached(now_ms + state.random_election_timeout_ms(), next_fetch_ms=now_ms)
     _enter(state, state.election, role, now_ms)
 
@@ -211,9 +211,9 @@ def transition_to_asking_around(state: CoreState, now_ms: int) -> None:
 def maybe_adopt_epoch(state: CoreState, response: Response, now_ms: int) -> bool:
     """Believe an answer about a newer epoch, or about the leader of this one; True if our role changed.
 
-    A prospective is not told by others that the leader it no longer hears leads, only where: it asks that
-    leader itself (else it would fetch, and so keep it in office, without ever being heard by it or hearing
-    it). A leader that nobody says how to reach is not one to follow.
+    A prospective does not believe others that the leader it no longer hears still leads; it only takes the
+    address from them and asks that leader itself (otherwise its fetches would keep the leader in office
+    although neither hears the other). A leader without a known address cannot be followed.
     """
     epoch, leader_id, address = response.epoch, response.leader_id, response.leader_address
     if leader_id == state.local.id:
@@ -259,7 +259,7 @@ def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -
 
 
 def _answer_parked(state: CoreState, leader: Leader) -> None:
-    """A leader that stops leading lets go of the fetches it holds."""
+    """A leader that stops leading drops the fetches it holds."""
     for parked in leader.parked.values():
         state.emit(
             Reply(

@@ -1,18 +1,18 @@
-"""Vote: asking whether an election could be won, standing, granting, counting (Raft §5.2, §5.4.1; KIP-996).
+"""Vote: pre-votes, elections, granting and counting (Raft §5.2, §5.4.1; KIP-996).
 
-A vote is granted once an epoch, only while no leader of that epoch is known, only to a candidate whose log
-is at least as up to date as ours by (last epoch, end offset), and it is durable before it is answered.
-Unflushed records count on both sides: on ours that only makes us stricter, and on the candidate's they are
-records it will serve if it wins, or lose together with its claim to lead.
+A vote is granted once an epoch, only while no leader of that epoch is known, only to a candidate whose log is
+at least as up to date as ours by (last epoch, end offset), and it is durable before it is answered. Unflushed
+records count on both sides: on ours that only makes us stricter, and the candidate will serve its own if it
+wins, or lose them together with its candidacy.
 
-A replica that does not know that it is a voter gives its vote all the same, and to a candidate it does not
-know as one: whoever asks may hold a newer voter set, and only with that vote reach its majority (KIP-853;
-Raft thesis, 4.1). With fixed voters there is no newer set, and who is not in it is not asked.
+A replica that does not know that it is a voter still votes, also for a candidate that it does not know as a
+voter: the candidate may hold a newer voter set and need this vote for its majority (KIP-853; Raft thesis,
+4.1). Fixed voters have no newer set, and a replica outside it is not asked.
 
 A replica that may have lost what it acknowledged grants nothing (:mod:`.recovery`).
 
-A pre-vote changes nothing at the voter that is asked, whatever its epoch, and raises nobody's: so a voter
-that cannot hear its leader, or anybody, asks for ever and disturbs no one.
+A pre-vote changes nothing at the voter that is asked, whatever its epoch, and raises no epoch: so a voter
+that cannot hear its leader, or any voter, asks for ever without disturbing the others.
 """
 
 from __future__ import annotations
@@ -128,14 +128,14 @@ def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
 
 
 def _may_grant(state: CoreState, request: VoteRequest) -> bool:
-    """We remember all that we acknowledged, and the candidate's log is at least as up to date."""
+    """We have lost nothing that we acknowledged, and the candidate's log is at least as up to date."""
     if state.recovery is not None:
         return False
     return (request.last_epoch, request.last_offset) >= (state.log.last_epoch, state.log.end_offset)
 
 
 def hears_a_leader(state: CoreState, now_ms: int) -> bool:
-    """Whether we lead, or our leader spoke to us lately."""
+    """Whether we lead, or have heard from our leader lately."""
     role = state.role
     if isinstance(role, Follower):
         heard_ms = role.last_heard_ms
@@ -155,7 +155,7 @@ def _vote(state: CoreState, request: VoteRequest, now_ms: int) -> bool:
 def _has_a_vote_for(state: CoreState, request: VoteRequest) -> bool:
     if request.epoch > state.epoch:
         return True
-    # Asked again within an epoch we answer the same candidate the same way, by the same rule.
+    # Asked again within an epoch, we give the same candidate the same answer, by the same rule.
     election = state.election
     return (
         isinstance(state.role, Unattached | Prospective)
@@ -192,8 +192,8 @@ def handle_vote_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
 def _maybe_give_up(state: CoreState, role: Poll, now_ms: int) -> None:
     """Back off as soon as those that refused or cannot be reached leave no majority.
 
-    Two candidates that split the votes while a third voter is down would otherwise sit out a whole election
-    timeout. Votes are asked for on, and one that still comes wins.
+    Two candidates that split the votes while a third voter is down would otherwise wait a whole election
+    timeout. The requests go on meanwhile, and a vote that still arrives can win.
     """
     if not role.lost and len(role.refused - role.granted) > len(state.voters) - state.voters.majority:
         _begin_backoff(state, role, now_ms)

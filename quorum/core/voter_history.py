@@ -51,7 +51,7 @@ class VoterHistory:
 
     @property
     def records(self) -> tuple[tuple[int, VoterSet], ...]:
-        """Every set that stands in the log, with the offset of its record."""
+        """Every set in the log, with the offset of its record."""
         return tuple(self._entries[1:])
 
     @property
@@ -63,7 +63,7 @@ class VoterHistory:
         return self._entries[max(bisect_left(self._entries, end_offset, key=_offset) - 1, 0)][1]
 
     def shared_at(self, end_offset: int) -> VoterSet | None:
-        """The same, for a snapshot: None where nothing that is replicated says who votes."""
+        """The same, for a snapshot: None if nothing that is replicated names the voters."""
         index = bisect_left(self._entries, end_offset, key=_offset) - 1
         return self._entries[index][1] if index > 0 or self._is_shared else None
 
@@ -72,7 +72,7 @@ class VoterHistory:
         self._entries.append((offset, voters))
 
     def truncate(self, end_offset: int) -> None:
-        """Take back every record at ``end_offset`` and above."""
+        """Drop every record at ``end_offset`` and above."""
         del self._entries[max(bisect_left(self._entries, end_offset, key=_offset), 1) :]
 
     def forget_before(self, start_offset: int) -> None:

@@ -1,7 +1,7 @@
-"""Who votes: a voter is an (id, directory id) pair with an address, from the first day (KIP-853).
+"""Who votes: a voter is an (id, directory id) pair with an address (KIP-853).
 
 A directory id names one disk. A node whose disk was replaced comes back under another directory id and is
-then *not* the voter it was: it has forgotten its votes. Where the voter set was given by id only
+then *another* replica: it has forgotten its votes. Where the voter set was given by id only
 (``controller.quorum.voters``), the directory id is zero and matches any.
 """
 
@@ -37,14 +37,14 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter and where its CONTROLLER listener is."""
+    """A voter and the address of its CONTROLLER listener."""
 
     key: ReplicaKey
     address: RpcAddress
 
 
 class VoterSet:
-    """The voters, ordered by id. Immutable. Empty while nothing is known of them: then nobody may stand."""
+    """The voters, ordered by id. Immutable. Empty while none is known: then there are no elections."""
 
     __slots__ = ("_by_id", "ids", "majority", "voters")
 
@@ -75,7 +75,7 @@ class VoterSet:
         return int(self.is_dynamic)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """The set with one voter more, or with this one in place of the one of its id."""
+        """The set with this voter added, or in place of the one with its id."""
         return VoterSet([*(other for other in self.voters if other.key.id != voter.key.id), voter])
 
     def without(self, node_id: int) -> VoterSet:
