@@ -110,7 +110,7 @@ def _take(
 def handle_checked(
     state: CoreState, attempt: int, is_intact: bool, voters: VoterSet | None, now_ms: int
 ) -> None:
-    """Install the snapshot if it is still wanted; otherwise it is kept in case the next leader names it again."""
+    """Install it if it is still wanted; otherwise it is kept in case the next leader names it again."""
     download, role = state.download, state.role
     if download is None or download.attempt != attempt:
         return
