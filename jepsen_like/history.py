@@ -32,11 +32,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 EventType = Literal["invoke", "ok", "fail", "info"]
 EVENT_TYPES: frozenset[str] = frozenset({"invoke", "ok", "fail", "info"})
@@ -115,6 +115,56 @@ def write_history(path: Path, events: Iterable[Event]) -> None:
     """Write a whole history at once."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(event.to_json() + "\n" for event in events)
+
+
+class Recorder(Protocol):
+    """Where workloads write their events."""
+
+    def now_us(self) -> int:
+        """Microseconds since this history began."""
+        ...
+
+    def record(
+        self,
+        type: EventType,
+        process: str,
+        op: str,
+        *,
+        time_us: int | None = None,
+        key: str | None = None,
+        value: str | None = None,
+        offset: int | None = None,
+        records: Records | None = None,
+        error: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Append one event, stamped now unless ``time_us`` says otherwise."""
+        ...
+
+
+class MemoryHistory:
+    """A history in memory, for virtual time: ``now_us`` is its clock, ``events`` what was recorded."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.now_us = now_us
+        self.events: list[Event] = []
+
+    def record(
+        self,
+        type: EventType,
+        process: str,
+        op: str,
+        *,
+        time_us: int | None = None,
+        key: str | None = None,
+        value: str | None = None,
+        offset: int | None = None,
+        records: Records | None = None,
+        error: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        stamp = self.now_us() if time_us is None else time_us
+        self.events.append(Event(type, process, stamp, op, key, value, offset, records, error, detail))
 
 
 class HistoryWriter:
