@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from pykraft.jepsen_like.history import EventType
 from pykraft.kafka_client.metadata import TopicPartition
 
-ACKS_ALL = -1
+ACKS_ALL: Final = -1
 Acks = Literal[-1, 0, 1]
 GroupProtocol = Literal["classic", "consumer"]
 """``consumer`` is KIP-848."""
