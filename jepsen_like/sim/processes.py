@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +23,14 @@ class ProcessKilledError(BaseException):
 
 
 class SimProcess:
-    """One incarnation of one process. ``rate`` is how fast its timers run, 1.0 being right."""
+    """One incarnation of one process. ``rate`` is how fast its timers run, 1.0 being right; ``host`` is the
+    number of the machine that it runs on (see :mod:`.streams`)."""
 
-    __slots__ = ("alive", "context", "held", "name", "paused", "rate", "running", "tasks")
+    __slots__ = ("alive", "context", "held", "host", "name", "paused", "rate", "running", "tasks")
 
-    def __init__(self, name: str, rate: float = 1.0) -> None:
+    def __init__(self, name: str, rate: float = 1.0, host: int = 0) -> None:
         self.name = name
+        self.host = host
         self.alive = True
         self.paused = False
         self.running = True
@@ -57,6 +57,11 @@ class SimProcess:
 _PROCESS: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
 
 
+def current_process() -> SimProcess | None:
+    """Whose callback runs; None for what the world does."""
+    return _PROCESS.get()
+
+
 class _OwnedHandle(asyncio.Handle):
     __slots__ = ("owner",)
 
@@ -73,7 +78,6 @@ class _OwnedTimer(asyncio.TimerHandle):
     __slots__ = ("owner",)
 
     owner: SimProcess | None
-    _scheduled: bool
 
     def _run(self) -> None:
         if self.owner is None or self.owner.running:
@@ -84,9 +88,6 @@ class _OwnedTimer(asyncio.TimerHandle):
 
 class ProcessLoop(VirtualLoop):
     """A virtual loop that knows whose callback it runs."""
-
-    _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
 
     def _call_soon(
         self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None
@@ -108,8 +109,7 @@ class ProcessLoop(VirtualLoop):
             when = self.now_s + (when - self.now_s) / owner.rate
         timer = _OwnedTimer(when, callback, args, self, context)
         timer.owner = owner
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        self._add_timer(timer, when)
         return timer
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:

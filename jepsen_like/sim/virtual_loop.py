@@ -1,17 +1,21 @@
 """An asyncio event loop in virtual time: no sockets, no threads, and a run that depends on its inputs alone.
 
-When nothing is ready, the clock jumps to the next timer. What is handed to an executor runs on the loop
-after a drawn delay, and its result is reported after another: between the two it has happened and nobody
-knows. A process that dies takes its executor along.
+When nothing is ready, the clock jumps to the next timer; timers that are due at one moment run in the order
+in which they were made. What is handed to an executor runs on the loop after a drawn delay, and its result is
+reported after another: between the two it has happened and nobody knows. A process that dies takes its
+executors along.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import contextvars
     import random
 
 
@@ -20,48 +24,99 @@ MOST_TURNS_AT_ONE_TIME = 100_000
 
 
 class SimExecutor:
-    """The threads of one simulated process. ``max_delay_ms`` bounds how slow its disk is."""
+    """Worker threads of one simulated process: as many jobs at a time as there are threads, in order.
 
-    def __init__(self, rng: random.Random, max_delay_ms: int) -> None:
+    ``max_delay_ms`` bounds how long a job waits for its disk before and after it is done.
+    """
+
+    def __init__(self, rng: random.Random, max_delay_ms: int, threads: int = 64) -> None:
         self.rng = rng
         self.max_delay_ms = max_delay_ms
         self.alive = True
+        self._free_from_s = [0.0] * threads
 
     def delay_s(self) -> float:
         return self.rng.random() * self.max_delay_ms / 1000
 
+    def begin_s(self, now_s: float) -> float:
+        """When a job that is handed over now is done by the first thread that is free."""
+        begin_s = max(now_s, self._free_from_s[0]) + self.delay_s()
+        heapreplace(self._free_from_s, begin_s)
+        return begin_s
 
-class _NoSelector:
-    """Stands where the loop waits for sockets: waiting is letting virtual time pass."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._turns = 0
-
-    def select(self, timeout: float | None) -> tuple[()]:
-        assert timeout is not None, "nothing is left that could ever happen"
-        self._turns = 0 if timeout else self._turns + 1
-        assert self._turns < MOST_TURNS_AT_ONE_TIME, (
-            "somebody wakes up again and again, and time stands still"
-        )
-        self._loop.now_s += timeout
-        return ()
+    def shutdown(self, wait: bool = True) -> None:
+        """What was handed over before is still done."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """``now_s`` starts at 0. Its executors are :class:`SimExecutor`."""
 
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
-        self._clock_resolution = 1e-9
-        self._selector = _NoSelector(self)
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_made = 0
+        self._turns = 0
 
     def time(self) -> float:
         return self.now_s
 
-    def _process_events(self, event_list: object) -> None:
-        """There are none."""
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._add_timer(timer, when)
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def _add_timer(self, timer: asyncio.TimerHandle, when: float) -> None:
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, timer))
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when it is due."""
+
+    def _run_once(self) -> None:
+        """One turn: everything that is ready at its beginning."""
+        ready, timers = self._ready, self._timers
+        if ready or self._stopping:
+            self._turns += 1
+            assert self._turns < MOST_TURNS_AT_ONE_TIME, (
+                "somebody wakes up again and again, and time stands still"
+            )
+        else:
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            assert timers, "nothing is left that could ever happen"
+            if timers[0][0] > self.now_s:
+                self.now_s = timers[0][0]
+                self._turns = 0
+        now_s = self.now_s
+        while timers and timers[0][0] <= now_s:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def close(self) -> None:
+        super().close()
+        self._timers.clear()
 
     def _write_to_self(self) -> None:
         """Nobody sleeps in a selector."""
@@ -89,7 +144,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             else:
                 future.set_result(result)
 
-        self.call_later(executor.delay_s(), run)
+        self.call_at(executor.begin_s(self.now_s), run)
         return future
 
 

@@ -1,0 +1,291 @@
+"""TCP between simulated machines: ``create_server`` and ``create_connection`` of a loop in virtual time.
+
+Machines are numbered and have one address each. A connection carries bytes in order over the same links as
+all else: what is lost on the way is sent again, so a loss is a delay, and now and then a reset; over a cut
+nothing comes through until it is healed, and nobody is told. A process that dies resets its connections; a
+machine that loses power says nothing, until it is up again and is sent something of which it knows nothing.
+Callbacks run in the process that owns the end of the connection (:mod:`.stream_end`): a paused process takes
+nothing in while its machine still accepts connections and bytes for it.
+
+Nothing here looks at the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import random
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pykraft.jepsen_like.sim.processes import ProcessLoop, SimProcess, current_process
+from pykraft.jepsen_like.sim.stream_end import StreamEnd
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.links import Links
+
+LOCAL_DELAY_S = 0.0001
+"""From a machine to itself, where nothing is lost."""
+
+_SYN_RETRY_S = 1.0
+_RESET_CHANCE = 0.05
+_FIRST_FREE_PORT = 32768
+
+
+def address_of(host: int) -> str:
+    """The numeric address of a machine."""
+    return f"10.{host >> 16 & 255}.{host >> 8 & 255}.{host & 255}"
+
+
+def host_of(address: str) -> int:
+    """The machine at an address. :class:`socket.gaierror` if it is none of this network."""
+    parts = address.split(".")
+    if len(parts) != 4 or parts[0] != "10" or not all(part.isdigit() for part in parts):
+        raise socket.gaierror(socket.EAI_NONAME, f"{address} is no simulated machine")
+    return int(parts[1]) << 16 | int(parts[2]) << 8 | int(parts[3])
+
+
+class StreamNetwork:
+    """All listeners and connections. ``window_bytes`` may be on the way or unread in each direction.
+
+    ``on_event`` is told of what arrives: a kind, sender, receiver and a size in bytes.
+    """
+
+    def __init__(
+        self,
+        loop: ProcessLoop,
+        links: Links,
+        rng: random.Random,
+        *,
+        window_bytes: int = 256 * 1024,
+        on_event: Callable[[str, int, int, int], None] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.links = links
+        self.window_bytes = window_bytes
+        self._rng = rng
+        self._outside = contextvars.copy_context()
+        self._on_event = on_event
+        self._listeners: dict[tuple[int, int], SimStreamServer] = {}
+        self._ends: dict[SimProcess, dict[StreamEnd, None]] = {}
+        self._down: set[int] = set()
+        self._next_port = _FIRST_FREE_PORT
+
+    # --- machines ---------------------------------------------------------------------------------------
+
+    def power_on(self, host: int) -> None:
+        """Who speaks to the machine is answered from now on, if only by a reset."""
+        self._down.discard(host)
+
+    def power_off(self, host: int) -> None:
+        """Nobody who speaks to the machine is answered."""
+        self._down.add(host)
+
+    def end_process(self, process: SimProcess) -> None:
+        """What a process had open goes: with a word to the peers, unless its machine has lost power."""
+        self._listeners = {
+            address: server for address, server in self._listeners.items() if server.process is not process
+        }
+        for end in self._ends.pop(process, {}):
+            end.process_ended(silently=process.host in self._down)
+
+    # --- what the loop asks for -------------------------------------------------------------------------
+
+    def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], port: int, serving: bool
+    ) -> SimStreamServer:
+        process = self._current()
+        port = port or self.free_port()
+        if (process.host, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, "address already in use")
+        server = self._listeners[process.host, port] = SimStreamServer(self, process, factory, port, serving)
+        return server
+
+    def release(self, server: SimStreamServer) -> None:
+        address = server.process.host, server.port
+        if self._listeners.get(address) is server:
+            del self._listeners[address]
+
+    async def connect(self, factory: Callable[[], asyncio.BaseProtocol], host: int, port: int) -> StreamEnd:
+        """A new connection of the current process, made and joined to what ``factory`` returns."""
+        process = self._current()
+        here = StreamEnd(
+            self, process, (address_of(process.host), self.free_port()), (address_of(host), port), host
+        )
+        answered: asyncio.Future[None] = self.loop.create_future()
+        self._send_syn(here, host, port, answered, _SYN_RETRY_S)
+        try:
+            await answered
+        except asyncio.CancelledError:
+            here.abort()
+            raise
+        here.join(factory())
+        return here
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    @staticmethod
+    def _current() -> SimProcess:
+        process = current_process()
+        assert process is not None, "only a simulated process has a machine with an address"
+        return process
+
+    def _send_syn(
+        self, here: StreamEnd, host: int, port: int, answered: asyncio.Future[None], retry_s: float
+    ) -> None:
+        if answered.done() or not here.process.alive:
+            return
+        delay_s = self.delay_s(here.process.host, host)
+        if delay_s is None or host in self._down:
+            self.later(retry_s, self._send_syn, here, host, port, answered, 2 * retry_s)
+        else:
+            self.later(delay_s, self._take_syn, here, host, port, answered, retry_s)
+
+    def _take_syn(
+        self, here: StreamEnd, host: int, port: int, answered: asyncio.Future[None], retry_s: float
+    ) -> None:
+        """The machine answers for the process: it accepts, or refuses where nobody listens."""
+        if answered.done() or not here.process.alive:
+            return
+        server = self._listeners.get((host, port))
+        refused = server is None or not server.serving
+        if server is not None and not refused and here.peer is None:
+            here.peer = StreamEnd(self, server.process, here.peername, here.sockname, here.process.host)
+            here.peer.peer = here
+            self.event("connect", here.process.host, host, port)
+            self.loop.call_soon(server.accept, here.peer, context=server.process.context)
+        delay_s = self.delay_s(host, here.process.host)
+        if delay_s is None:
+            self.later(retry_s, self._send_syn, here, host, port, answered, 2 * retry_s)
+        else:
+            self.later(delay_s, self._answer, here, answered, refused)
+
+    def _answer(self, here: StreamEnd, answered: asyncio.Future[None], refused: bool) -> None:
+        if answered.done() or not here.process.alive:
+            return
+        if refused:
+            self.closed(here)
+            answered.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, "connection refused"))
+        else:
+            answered.set_result(None)
+
+    # --- for the ends -----------------------------------------------------------------------------------
+
+    def opened(self, end: StreamEnd) -> None:
+        self._ends.setdefault(end.process, {})[end] = None
+
+    def closed(self, end: StreamEnd) -> None:
+        ends = self._ends.get(end.process)
+        if ends is not None:
+            ends.pop(end, None)
+
+    def is_down(self, host: int) -> bool:
+        return host in self._down
+
+    def is_cut(self, sender: int, receiver: int) -> bool:
+        return (sender, receiver) in self.links.cuts
+
+    def delay_s(self, sender: int, receiver: int) -> float | None:
+        """How long a packet is on its way; None if it is lost."""
+        if sender == receiver:
+            return LOCAL_DELAY_S
+        delays = self.links.deliveries(sender, receiver, may_be_slow=False)
+        return min(delays) / 1000 if delays else None
+
+    def is_reset(self, sender: int, receiver: int) -> bool:
+        """Whether a lost packet costs the connection: something on the way has forgotten it."""
+        return not self.is_cut(sender, receiver) and self._rng.random() < _RESET_CHANCE
+
+    def later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Let the network, not a process, do something later."""
+        self.loop.call_later(delay_s, callback, *args, context=self._outside)
+
+    def event(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None:
+        if self._on_event is not None:
+            self._on_event(kind, sender, receiver, size_bytes)
+
+
+class _BoundSocket:
+    """As much of a socket as tells where it is bound."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+
+class SimStreamServer(asyncio.AbstractServer):
+    """An address that a process has taken; peers are refused until it serves."""
+
+    def __init__(
+        self,
+        network: StreamNetwork,
+        process: SimProcess,
+        factory: Callable[[], asyncio.BaseProtocol],
+        port: int,
+        serving: bool,
+    ) -> None:
+        self._network = network
+        self.process = process
+        self.port = port
+        self.serving = serving
+        self._factory = factory
+        self.sockets = (_BoundSocket((address_of(process.host), port)),)
+
+    def accept(self, end: StreamEnd) -> None:
+        """Called in the process."""
+        if not self.serving:
+            end.abort()
+            return
+        end.join(self._factory())
+
+    def close(self) -> None:
+        self.serving = False
+        self._network.release(self)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+    def is_serving(self) -> bool:
+        return self.serving
+
+    async def start_serving(self) -> None:
+        self.serving = True
+
+    async def serve_forever(self) -> None:
+        raise NotImplementedError("a simulated server serves as long as the loop runs")
+
+    async def wait_closed(self) -> None:
+        """Nothing has to be waited for."""
+
+
+class NetworkLoop(ProcessLoop):
+    """A loop of processes that reach each other over streams."""
+
+    def __init__(self, links: Links, rng: random.Random, **options: Any) -> None:
+        super().__init__()
+        self.streams = StreamNetwork(self, links, rng, **options)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int = 0,
+        *,
+        start_serving: bool = True,
+        **_: Any,
+    ) -> SimStreamServer:
+        """Of the current process; on the one address of its machine, whatever ``host`` says."""
+        return self.streams.listen(protocol_factory, port, start_serving)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any
+    ) -> tuple[StreamEnd, asyncio.BaseProtocol]:
+        """Of the current process. :class:`OSError` as of a socket; it waits for as long as it is let."""
+        end = await self.streams.connect(protocol_factory, host_of(host), port)
+        return end, end.get_protocol()

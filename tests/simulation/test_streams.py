@@ -1,0 +1,399 @@
+"""Simulated TCP: what a protocol on either side is told, whatever becomes of machines and links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykraft.jepsen_like.sim.links import Links
+from pykraft.jepsen_like.sim.processes import SimProcess
+from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of, host_of
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.network import Address
+from pykraft.runtime.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.tcp_server import StreamServer
+from pykraft.runtime.turns import BULK
+
+PORT = 9092
+CLIENT, SERVER = 1, 2
+
+
+class Machines:
+    """A client's process on one machine, a server's on another, and the wires between them."""
+
+    def __init__(self, seed: int = 1, **options: Any) -> None:
+        self.links = Links(random.Random(seed), max_delay_ms=5)
+        self.loop = NetworkLoop(self.links, random.Random(seed), **options)
+        self.errors: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.errors.append(context))
+        self.client = SimProcess("client", host=CLIENT)
+        self.server = SimProcess("server", host=SERVER)
+
+    def start(self, process: SimProcess, coroutine: Any) -> asyncio.Task[Any]:
+        return self.loop.create_task(coroutine, context=process.context)
+
+    def run(self, process: SimProcess, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(self.start(process, coroutine))
+
+    def let_pass(self, seconds: float) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def end_server(self, *, power_loss: bool) -> None:
+        self.server.kill()
+        if power_loss:
+            self.loop.streams.power_off(SERVER)
+        self.loop.streams.end_process(self.server)
+
+
+class Recorder(asyncio.Protocol):
+    """Notes what it is told."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self.told = told
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.told.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def eof_received(self) -> bool:
+        self.told.append("end")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.told.append("lost" if exc is None else type(exc).__name__)
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+
+    def resume_writing(self) -> None:
+        self.told.append("resume")
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    made = Machines()
+    yield made
+    made.loop.close()
+    assert not made.errors
+
+
+def _listen(machines: Machines, told: list[Any]) -> Recorder:
+    """One server that notes everything; what it makes of its newest connection."""
+    newest = Recorder(told)
+
+    async def listen() -> None:
+        await machines.loop.create_server(lambda: newest, None, PORT)
+
+    machines.run(machines.server, listen())
+    return newest
+
+
+def _connect(machines: Machines, told: list[Any]) -> Recorder:
+    async def connect() -> Recorder:
+        _, protocol = await machines.loop.create_connection(lambda: Recorder(told), address_of(SERVER), PORT)
+        assert isinstance(protocol, Recorder)
+        return protocol
+
+    found = machines.run(machines.client, connect())
+    assert isinstance(found, Recorder)
+    return found
+
+
+def _joined(machines: Machines) -> tuple[Recorder, list[Any], Recorder, list[Any]]:
+    """Both ends, and what each has been told since they were connected."""
+    at_client: list[Any] = []
+    at_server: list[Any] = []
+    server = _listen(machines, at_server)
+    client = _connect(machines, at_client)
+    machines.let_pass(0.1)
+    assert at_client == at_server == ["made"]
+    at_client.clear()
+    at_server.clear()
+    return client, at_client, server, at_server
+
+
+def test_address_of_a_machine_is_numeric_and_read_back() -> None:
+    assert address_of(3) == "10.0.0.3"
+    assert host_of(address_of(70_000)) == 70_000
+    with pytest.raises(OSError, match="no simulated machine"):
+        host_of("localhost")
+
+
+def test_bytes_arrive_in_order_whatever_is_lost_delayed_and_repeated_on_the_way(machines: Machines) -> None:
+    machines.links.straggle, machines.links.duplicate = 0.3, 0.3
+    client, _, _, at_server = _joined(machines)
+    sent = b""
+    for number in range(200):
+        data = b"%d," % number
+        sent += data
+        client.transport.write(data)
+        machines.links.drop = 0.02 if number % 50 < 25 else 0.0
+        machines.let_pass(0.003)
+    machines.links.drop = 0.0
+    machines.let_pass(10)
+    received = b"".join(told for told in at_server if isinstance(told, bytes))
+    assert received == sent
+
+
+def test_what_is_written_in_one_turn_arrives_at_once(machines: Machines) -> None:
+    client, _, _, at_server = _joined(machines)
+    client.transport.write(b"one")
+    client.transport.writelines([b"two", b"three"])
+    machines.let_pass(0.1)
+    assert at_server == [b"onetwothree"]
+
+
+def test_closing_sends_the_rest_and_then_the_end(machines: Machines) -> None:
+    client, at_client, server, at_server = _joined(machines)
+    client.transport.write(bytes(1_000_000))
+    client.transport.close()
+    machines.let_pass(1)
+    assert sum(len(told) for told in at_server if isinstance(told, bytes)) == 1_000_000
+    assert at_server[-2:] == ["end", "lost"]
+    assert at_client[-1] == "lost"
+    assert server.transport.is_closing()
+
+
+def test_nobody_who_listens_refuses_and_a_bound_address_refuses_until_it_serves(machines: Machines) -> None:
+    async def bind() -> Any:
+        return await machines.loop.create_server(lambda: Recorder([]), None, PORT, start_serving=False)
+
+    with pytest.raises(ConnectionRefusedError):
+        _connect(machines, [])
+    bound = machines.run(machines.server, bind())
+    assert bound.sockets[0].getsockname() == (address_of(SERVER), PORT)
+    with pytest.raises(ConnectionRefusedError):
+        _connect(machines, [])
+    with pytest.raises(OSError, match="in use"):
+        machines.run(machines.server, bind())
+    machines.run(machines.server, bound.start_serving())
+    _connect(machines, told := [])
+    bound.close()
+    assert told == ["made"]
+    with pytest.raises(ConnectionRefusedError):
+        _connect(machines, [])
+
+
+def test_connecting_to_a_machine_without_power_waits_until_it_is_up(machines: Machines) -> None:
+    machines.loop.streams.power_off(SERVER)
+    told: list[Any] = []
+
+    async def connect() -> None:
+        async with asyncio.timeout(2):
+            await machines.loop.create_connection(lambda: Recorder(told), address_of(SERVER), PORT)
+
+    with pytest.raises(TimeoutError):
+        machines.run(machines.client, connect())
+    waiting = machines.start(machines.client, connect())
+    machines.let_pass(0.5)
+    machines.loop.streams.power_on(SERVER)
+    _listen(machines, [])
+    machines.loop.run_until_complete(waiting)
+    assert told == ["made"]
+
+
+def test_killed_process_ends_its_connections_and_what_it_left_unread_resets_them(machines: Machines) -> None:
+    _, at_client, _, _ = _joined(machines)
+    machines.end_server(power_loss=False)
+    machines.let_pass(1)
+    assert at_client == ["end", "lost"]
+
+    unread = Machines()
+    client, at_client, server, _ = _joined(unread)
+    server.transport.pause_reading()
+    client.transport.write(b"unread")
+    unread.let_pass(0.1)
+    unread.end_server(power_loss=False)
+    unread.let_pass(1)
+    assert at_client == ["ConnectionResetError"]
+    unread.loop.close()
+
+
+def test_machine_that_lost_power_is_silent_until_it_is_up_and_written_to(machines: Machines) -> None:
+    client, at_client, _, at_server = _joined(machines)
+    machines.end_server(power_loss=True)
+    client.transport.write(b"anybody?")
+    machines.let_pass(20)
+    assert at_client == []
+    machines.loop.streams.power_on(SERVER)
+    machines.let_pass(5)
+    assert at_client == ["ConnectionResetError"]
+    assert at_server == []
+
+
+def test_half_open_connection_is_found_out_by_whoever_writes(machines: Machines) -> None:
+    client, at_client, _, _ = _joined(machines)
+    machines.links.cut([SERVER], [CLIENT])
+    machines.end_server(power_loss=False)
+    machines.let_pass(1)
+    machines.links.heal()
+    machines.let_pass(10)
+    at_client.clear()  # the end, which was sent again; a reset would have been lost
+    client.transport.write(b"?")
+    machines.let_pass(1)
+    assert at_client in ([], ["ConnectionResetError"])
+
+
+def test_cut_holds_everything_up_and_healing_lets_it_through(machines: Machines) -> None:
+    client, at_client, server, at_server = _joined(machines)
+    machines.links.cut([CLIENT], [SERVER])
+    client.transport.write(b"late")
+    server.transport.write(b"in time")
+    machines.let_pass(5)
+    assert (at_client, at_server) == ([b"in time"], [])
+    machines.links.heal()
+    machines.let_pass(3)
+    assert at_server == [b"late"]
+
+
+def test_paused_process_takes_nothing_in_and_its_machine_still_accepts(machines: Machines) -> None:
+    told: list[Any] = []
+    _listen(machines, told)
+    machines.server.pause()
+    client = _connect(machines, [])
+    client.transport.write(b"held")
+    machines.let_pass(5)
+    assert told == []
+    machines.server.resume(machines.loop)
+    machines.let_pass(0.1)
+    assert told == ["made", b"held"]
+
+
+def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> None:
+    machines = Machines(window_bytes=10_000)
+    client, at_client, server, at_server = _joined(machines)
+    server.transport.pause_reading()
+    client.transport.write(bytes(50_000))
+    assert at_client == []
+    client.transport.write(bytes(50_000))
+    machines.let_pass(1)
+    assert at_client == ["pause"]
+    assert client.transport.get_write_buffer_size() == 90_000
+    server.transport.resume_reading()
+    machines.let_pass(1)
+    assert at_client == ["pause", "resume"]
+    assert sum(map(len, at_server)) == 100_000
+    machines.loop.close()
+
+
+def test_protocol_that_fails_loses_its_connection_and_the_loop_is_told() -> None:
+    machines = Machines()
+    client, at_client, server, at_server = _joined(machines)
+    server.data_received = _fail  # type: ignore[method-assign]
+    client.transport.write(b"x")
+    machines.let_pass(1)
+    assert [type(error["exception"]) for error in machines.errors] == [AssertionError]
+    assert at_server == ["AssertionError"]
+    assert at_client == ["end", "lost"]
+    machines.loop.close()
+
+
+def _fail(data: bytes) -> None:
+    raise AssertionError(data)
+
+
+def test_lossy_links_delay_and_now_and_then_reset() -> None:
+    resets = arrived = 0
+    for seed in range(30):
+        machines = Machines(seed)
+        client, at_client, _, at_server = _joined(machines)
+        machines.links.drop = 0.3
+        for _ in range(10):
+            if not client.transport.is_closing():
+                client.transport.write(b"x")
+            machines.let_pass(1)
+        resets += "ConnectionResetError" in at_client
+        arrived += sum(len(told) for told in at_server if isinstance(told, bytes))
+        machines.loop.close()
+    assert 0 < resets < 20
+    assert arrived > 200
+
+
+# --- the product's own connections ----------------------------------------------------------------------
+
+
+class Echo:
+    """A session that sends every line back."""
+
+    need_bytes = 1
+    stalled = False
+    lane: object = BULK
+
+    def __init__(self, connection: StreamConnection) -> None:
+        self._connection = connection
+        self.lost = False
+
+    def receive(self, data: memoryview) -> int:
+        self._connection.write([bytes(data)])
+        return len(data)
+
+    def connection_lost(self) -> None:
+        self.lost = True
+
+
+def _serve(machines: Machines, factory: Callable[[StreamConnection], Any]) -> StreamServer:
+    async def serve() -> StreamServer:
+        server = StreamServer(
+            StreamRuntime(machines.loop),
+            None,
+            PORT,
+            max_connections=2,
+            max_connections_per_ip=2,
+            idle_timeout_ms=60_000,
+        )
+        await server.start(factory)
+        return server
+
+    found = machines.run(machines.server, serve())
+    assert isinstance(found, StreamServer)
+    return found
+
+
+def test_stream_server_of_the_product_echoes_refuses_and_stops(machines: Machines) -> None:
+    server = _serve(machines, Echo)
+    told: list[Any] = []
+    clients = [_connect(machines, told) for _ in range(2)]
+    refused: list[Any] = []
+    _connect(machines, refused)
+    for client in clients:
+        client.transport.write(bytes(300_000))
+    machines.let_pass(5)
+    assert refused == ["made", "end", "lost"]
+    assert sum(len(one) for one in told if isinstance(one, bytes)) == 600_000
+    assert server.connection_count == 2
+    machines.run(machines.server, server.stop())
+    machines.let_pass(1)
+    assert told[-2:] == ["end", "lost"]
+    with pytest.raises(ConnectionRefusedError):
+        _connect(machines, [])
+
+
+def test_network_of_kafka_client_times_out_on_a_cut_and_on_silence(machines: Machines) -> None:
+    class Silent(Echo):
+        def receive(self, data: memoryview) -> int:
+            return len(data)
+
+    _serve(machines, Silent)
+
+    async def ask() -> float:
+        network = AsyncioNetwork()
+        began_ms = network.now_ms()
+        with pytest.raises(TimeoutError):
+            channel = await network.connect(Address(address_of(SERVER), PORT), began_ms + 3000)
+            with contextlib.closing(channel):
+                await channel.send(b"hello", began_ms + 3000)
+                await channel.receive(1000, began_ms + 3000)
+        return network.now_ms() - began_ms
+
+    assert machines.run(machines.client, ask()) == 3000
+    machines.links.cut([SERVER], [CLIENT])
+    assert machines.run(machines.client, ask()) == 3000
