@@ -1,12 +1,12 @@
-"""What formatting lays down in a controller's directory before the log exists.
+"""What formatting writes into a controller's directory before the log exists.
 
 The 0-0 checkpoint is the first voter set (KIP-853), where formatting names it: a snapshot of offset 0 and
 epoch 0 in Kafka's format, a control batch with SnapshotHeader, KRaftVersion and Voters, and one with the
-SnapshotFooter. It is never replicated and never answered to a snapshot fetch. Reading it decides who the
-voters are, so anything odd about the file stops the start.
+SnapshotFooter. It is never replicated and never sent to another replica. It decides who the voters are,
+so any defect of the file stops the start.
 
-The mark says that nothing was flushed here (:mod:`.flushed_mark`). It tells a new directory from one whose
-content is gone. (Kafka lays down none, and takes the one for the other.)
+The mark says that nothing was flushed here (:mod:`.flushed_mark`). It distinguishes a new directory
+from one whose content is gone. (Kafka writes none and cannot tell the two apart.)
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def format_log(
 ) -> None:
     """Prepare ``directory`` (``…/__cluster_metadata-0``), durable on return.
 
-    ``voters``: the first ones, None if formatting does not name them. ``may_vote``: now or one day. A log
-    that is there already keeps its mark, or goes on without one: it is not to be cut.
+    ``voters``: the first ones, None if formatting does not name them. ``may_vote``: now or later. An existing
+    log keeps its mark, or stays without one, so that it is not truncated.
     """
     disk.make_dirs(directory)
     if voters is not None:

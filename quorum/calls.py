@@ -1,7 +1,7 @@
 """Calls between replicas, as bytes outside and as the core's events inside.
 
-A request that comes in waits here until the core answers it; a request that goes out comes back as an answer
-or a failure. Malformed bytes end here: they never reach the core. Decides nothing else.
+An incoming request waits here until the core answers it; an outgoing request returns as an answer or a
+failure. Malformed bytes are refused here and never reach the core. Nothing else is decided here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pykraft.runtime.rpc import RpcFailure, RpcServer, RpcTransport
 logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 64 << 10
-"""No replica asks for anything in more; answers are another matter."""
+"""No request of a replica is longer; answers may be."""
 
 _MOST_COMPLAINTS = 100
 
 
 class Calls:
-    """``step`` takes an event to the core. Nothing is taken in before :meth:`open` or after :meth:`close`."""
+    """``step`` takes an event to the core. Nothing is accepted before :meth:`open` or after :meth:`close`."""
 
     def __init__(
         self, cluster_id: str, local: ReplicaKey, transport: RpcTransport, step: Callable[[Event], None]
@@ -49,14 +49,14 @@ class Calls:
         self._is_open = True
 
     def close(self) -> None:
-        """Whoever still waits is told that nobody is here."""
+        """Callers that still wait are told that this replica has stopped."""
         self._is_open = False
         for method, answer in self._waiting.values():
             if not answer.done():
                 answer.set_result(self._refusal(method, ErrorCode.BROKER_NOT_AVAILABLE))
         self._waiting.clear()
 
-    # --- asked of us --------------------------------------------------------------------------------------
+    # --- incoming -----------------------------------------------------------------------------------------
 
     def register(self, server: RpcServer) -> None:
         for method in rpc.METHODS.values():
@@ -78,7 +78,7 @@ class Calls:
         return handle
 
     def ask(self, method: str, request: Request) -> asyncio.Future[bytes]:
-        """Have the core answer a request, its own node's or another's."""
+        """Have the core answer a request, of its own node or of another."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         token = self._next_token
         self._next_token += 1
@@ -89,12 +89,12 @@ class Calls:
         return answer
 
     def _maybe_abandon(self, token: int, answer: asyncio.Future[bytes]) -> None:
-        """Whoever asked has hung up, or its deadline has passed."""
+        """The caller has hung up, or its deadline has passed."""
         if answer.cancelled() and self._waiting.pop(token, None) is not None:
             self._step(events.RequestAbandoned(token))
 
     async def change_voters(self, request: VoterChangeRequest) -> None:
-        """Have the core carry out a change of the voter set; :class:`KafkaError` if it does not."""
+        """Have the core change the voter set; :class:`KafkaError` if it does not."""
         if not self._is_open:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the replica does not run")
         method = rpc.METHODS[type(request)]
@@ -111,7 +111,7 @@ class Calls:
             answer.set_result(rpc.encode_response(response))
 
     def complain_of_nonsense(self, what: str) -> None:
-        """A peer, or a stranger, said what cannot be; now and then that is logged."""
+        """A peer, or a stranger, sent something impossible: log it, at most once in a while."""
         self._nonsense.warning(asyncio.get_running_loop().time(), "Nothing comes of %s", what)
 
     def _refused(self, method: str, error: ErrorCode) -> asyncio.Future[bytes]:
@@ -122,7 +122,7 @@ class Calls:
     def _refusal(self, method: str, error: ErrorCode) -> bytes:
         return rpc.encode_response(rpc.refusal(method, self._cluster_id, self._local, error))
 
-    # --- asked by us --------------------------------------------------------------------------------------
+    # --- outgoing -----------------------------------------------------------------------------------------
 
     def send(self, effect: effects.Send) -> None:
         method, correlation_id = rpc.METHODS[type(effect.request)], effect.correlation_id
@@ -153,7 +153,7 @@ class Calls:
         self._step(events.ResponseReceived(correlation_id, response))
 
     def _complain(self, response: Response) -> None:
-        """Say once, not at every retry, that a peer is not the one our voter set means."""
+        """Log once, not at every retry, that a peer is not the replica that our voter set means."""
         seen = (response.replica, response.error)
         if seen not in self._complained:
             if len(self._complained) >= _MOST_COMPLAINTS:

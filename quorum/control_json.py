@@ -1,6 +1,6 @@
 """Control records of the metadata log and of snapshots as JSON, for people and tools.
 
-Reads what :mod:`.control_records` writes. A type or version it does not know is shown in hex, not guessed at.
+Reads what :mod:`.control_records` writes. A type or version it does not know is shown in hex.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _parse(kind: ControlType, value: bytes) -> dict[str, Any]:
 
 
 def _leader_change(version: int, value: bytes) -> dict[str, Any]:
-    """Version 1 names directories too; pykraft wrote it before it wrote what Kafka's tools can read."""
+    """Version 1 names directories too; earlier versions of pykraft wrote it. Kafka's tools cannot read it."""
     if version not in (0, 1):
         raise ValueError(f"leader change of version {version}")
     (leader_id,) = struct.unpack_from(">i", value, 2)

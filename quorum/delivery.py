@@ -1,7 +1,7 @@
 """Hands snapshots, committed batches and leader changes to the listeners, in slices, in order, exactly once.
 
-Decides nothing about commitment: it reads the log between what it has delivered and the high watermark it
-was told. The leadership of the local replica is announced only after its LeaderChange record has been
+Decides nothing about commitment: it reads the log between the last delivered offset and the high watermark
+that it is given. The leadership of the local replica is announced only after its LeaderChange record has been
 delivered; any other leader at once. It is never called from within the core's effects.
 """
 
@@ -59,10 +59,11 @@ class Delivery:
         self.high_watermark = max(self.high_watermark, snapshot.snapshot_id.end_offset)
 
     def leader_changed(self, leader: LeaderAndEpoch, after_offset: int | None) -> None:
-        """A later change replaces those not announced yet, except that winning does not hide having lost.
+        """A later change replaces those not yet announced, except that an election does not hide a
+        resignation.
 
-        Else a leader that is elected again would hear of the new epoch without the end of the old one, and
-        take what others committed in between for its own.
+        Otherwise a leader that is elected again would learn of the new epoch without the end of the old one,
+        and take what others committed in between for its own.
         """
         due_at_once = tuple(pending for pending in self._pending if pending[1] is None)
         self._pending = (*(due_at_once if after_offset is not None else ()), (leader, after_offset))

@@ -1,4 +1,4 @@
-"""The answer to "how is the quorum?", from the core's state: what DescribeQuorum shows."""
+"""What DescribeQuorum shows, from the core's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
 
 
 def describe_quorum(state: CoreState, wall_minus_monotonic_ms: int, now_ms: int) -> QuorumDescription:
-    """``now_ms`` is the time of day; the difference turns the core's monotonic times into such."""
+    """``now_ms`` is the time of day; the difference converts the core's monotonic times."""
     role = state.role
     voters, observers = [], []
     for voter in state.voters:

@@ -1,18 +1,19 @@
-"""The file ``flushed-offset``: up to where the log was flushed, so that damage is not taken for a torn write.
+"""The file ``flushed-offset``: how far the log was flushed, so that damage is not mistaken for a torn write.
 
-A batch that a power loss tore was never acknowledged, and is cut without harm. A batch that was flushed and
-cannot be read any more may have been acknowledged. Its bytes do not tell which it is; so the end of what was
-flushed is written down, durably, after each flush of the log and before anybody counts on that flush. A log
-that ends before its mark has lost something. (One more small write a flush; to write the mark without waiting
-for it would be cheaper, and would take a power loss in the middle of a flush for a loss: then a cluster that
-loses power everywhere might elect nobody.) Before the log is cut on purpose the mark is lowered.
+A batch that a power loss tore was never acknowledged, and truncating it is harmless. A batch that was flushed
+and can no longer be read may have been acknowledged. Its bytes do not tell which it is; so the flushed end is
+written, durably, after each flush of the log and before that flush counts. A log
+that ends before its mark has lost something. (This costs one small write a flush. Writing the mark without
+waiting for the flush would be cheaper, but a power loss in the middle of a flush would then look like lost
+records, and a cluster that loses power everywhere might elect no leader.) Before the log is truncated on
+purpose the mark is lowered.
 
-The mark also tells the epoch of the last record, which the CRC of a batch does not cover.
+The mark also holds the epoch of the last record, which the CRC of a batch does not cover.
 
 An entry has 32 bytes: version, whether the replica is recovering, how often it has lost something, end
-offset, epoch, seven zeros, a CRC and a byte that is never zero. None reaches from one sector of a disk into
-the next, which may be written first. Entries are appended; the last counts. One at the end of the file that
-is short, or ends in zeros, was torn; any other damage means that the end is not known.
+offset, epoch, seven zeros, a CRC and a byte that is never zero. No entry crosses a sector boundary of the
+disk, since the next sector may be written first. Entries are appended; the last counts. One at the end of the
+file that is short, or ends in zeros, was torn; any other damage means that the end is not known.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class FlushedMark(NamedTuple):
     """``end_offset`` (exclusive) of what was flushed, None for unknown; of a recovering replica: before its
     loss.
 
-    ``epoch``: of the last record before it, 0 if the log held none. ``losses``: how often something was lost.
+    ``epoch``: of the last record before it, 0 if the log held none. ``losses``: how often records were lost.
     """
 
     end_offset: int | None
@@ -72,7 +73,7 @@ class FlushedMarkFile:
         self.mark: FlushedMark | None = None
 
     def read(self) -> FlushedMark | None:
-        """Unknown if the file is damaged; None if there is none: nobody has noted anything yet."""
+        """Unknown if the file is damaged; None if there is none."""
         try:
             data = self._disk.read(self.path)
         except FileNotFoundError:
@@ -95,7 +96,8 @@ class FlushedMarkFile:
     def advance(self, end_offset: int, epoch: int) -> None:
         """Everything below is flushed now. Durable on return; nothing to do for a smaller offset.
 
-        Of a recovering replica nobody counts on anything, and the mark stays that of before its loss.
+        The mark of a recovering replica stays that from before its loss, since nothing that it flushes
+        counts.
         """
         mark = self.mark
         if mark is None:
@@ -114,7 +116,7 @@ class FlushedMarkFile:
         self.mark = mark
 
     def lower(self, end_offset: int, epoch: int) -> None:
-        """The log is about to be cut there on purpose. Durable on return."""
+        """The log is about to be truncated there on purpose. Durable on return."""
         mark = self.mark
         if mark is not None and mark.end_offset is not None and end_offset < mark.end_offset:
             self.replace(end_offset, epoch)
@@ -122,7 +124,7 @@ class FlushedMarkFile:
     def replace(self, end_offset: int, epoch: int) -> None:
         """A flushed snapshot that ends there has taken the place of the log. Durable on return.
 
-        Not where nobody keeps a mark, nor of a recovering replica.
+        Nothing to do where no mark is kept, nor on a recovering replica.
         """
         if self.mark is not None and not self.mark.is_recovering:
             self.write(self.mark._replace(end_offset=end_offset, epoch=epoch))

@@ -1,9 +1,9 @@
-"""Snapshots that the local replica makes of its own committed state, and what they let go of the log.
+"""Snapshots that the local replica makes of its own committed state, and the log that they replace.
 
-The state comes from a listener, value by value, in as many turns of the loop as it likes
+The state comes from a listener, value by value, over any number of turns of the loop
 (:class:`SnapshotWriter`); the file is made durable in a worker thread. One is written at a time. Then the
-replica is told, and what the retention settings allow to go before it goes. A disk fault halts the replica,
-as any other.
+replica is told, and the log before the snapshot is deleted as far as the retention settings allow. A disk
+fault halts the replica, like any other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROLL_SHARE = 8
 class SnapshotWriter:
     """Takes the values of one snapshot, in order. :meth:`finish` or :meth:`abort` must follow.
 
-    If the replica halts meanwhile, nothing happens any more and :meth:`finish` gives None.
+    If the replica halts meanwhile, calls have no effect and :meth:`finish` returns None.
     """
 
     def __init__(self, owner: LocalSnapshots, file: SnapshotFileWriter) -> None:
@@ -33,7 +33,7 @@ class SnapshotWriter:
         self.snapshot_id: SnapshotId = file.info.snapshot_id
 
     def append(self, values: Sequence[bytes]) -> None:
-        """The next values. Writes to the page cache; call it with slices that a turn of the loop can bear."""
+        """The next values. Writes to the page cache; pass slices that fit into a turn of the loop."""
         self._owner.attempt(self, lambda: self._file.append(values))
 
     async def finish(self) -> SnapshotId | None:
@@ -41,7 +41,7 @@ class SnapshotWriter:
         return await self._owner.finish(self, self._file)
 
     def abort(self) -> None:
-        """Give up; nothing is left of it. Harmless after :meth:`finish`."""
+        """Give up and remove the file. Harmless after :meth:`finish`."""
         self._owner.attempt(self, self._file.discard)
         self._owner.forget(self)
 
@@ -72,7 +72,7 @@ class LocalSnapshots:
     def begin(
         self, snapshot_id: SnapshotId, append_time_ms: int, voters: VoterSet | None
     ) -> SnapshotWriter | None:
-        """A writer, unless one is at work, or no batch ends there."""
+        """A writer; None if one is active, or no batch ends there."""
         if self._writer is not None or not self._is_batch_boundary(snapshot_id.end_offset):
             return None
         try:
@@ -89,7 +89,7 @@ class LocalSnapshots:
         return offset == self._log.log_end_offset
 
     def attempt(self, writer: SnapshotWriter, action: Callable[[], None]) -> bool:
-        """Do something to the file of the writer at work; whether it was done."""
+        """Apply an operation to the file of the active writer; whether it was applied."""
         if writer is not self._writer:
             return False
         try:
@@ -116,12 +116,12 @@ class LocalSnapshots:
         self._store.add(info)
         self._step(SnapshotTaken(info.snapshot_id))
         if self._log.active_segment_bytes * _ROLL_SHARE >= self._config.max_retention_bytes >= 0:
-            # Only whole segments can go.
+            # Only whole segments can be deleted.
             self._log.roll(self._clock.wall_ms())
         self.clean()
 
     def clean(self) -> None:
-        """Let go of what the retention settings no longer ask for."""
+        """Delete what the retention settings no longer require."""
         chosen = choose_log_start(
             self._store.infos(),
             self._log.log_start_offset,
@@ -134,6 +134,6 @@ class LocalSnapshots:
             self._step(RetentionReached(chosen))
 
     def forget(self, writer: SnapshotWriter | None = None) -> None:
-        """This writer, or any, is done with."""
+        """This writer, or any, has ended."""
         if writer is None or writer is self._writer:
             self._writer = None

@@ -1,7 +1,7 @@
 """How much of the metadata log is kept behind a snapshot (``metadata.max.retention.bytes`` and ``.ms``).
 
-Pure. The log may start at the end of any snapshot of it, so what is chosen is a snapshot: everything before
-it then goes, older snapshots too. The newest snapshot always stays (KIP-630).
+Pure. The log may start at the end of any snapshot of it, so a snapshot is chosen, and everything before it is
+deleted, older snapshots too. The newest snapshot always stays (KIP-630).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def choose_log_start(
 ) -> SnapshotId | None:
     """The snapshot at whose end the log should start now; None if it may stay as it is.
 
-    ``infos``: oldest first. ``log_bytes_from(offset)``: what stays of the log if it starts there.
-    ``max_bytes`` counts log and snapshots together. ``max_ms``: what is older by the time of the last batch
-    in a snapshot goes; -1 for no limit (both).
+    ``infos``: oldest first. ``log_bytes_from(offset)``: size of the log if it starts there. ``max_bytes``
+    counts log and snapshots together. ``max_ms``: what is older, by the time of the last batch in a snapshot,
+    is deleted; -1 for no limit (both).
     """
     chosen: SnapshotId | None = None
     start_offset = log_start_offset

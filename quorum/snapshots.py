@@ -4,11 +4,11 @@
 SnapshotHeader (and KRaftVersion and Voters where the voter set is in the log), batches of values, and a
 control batch with SnapshotFooter (KIP-630). Equal values under an equal id give equal bytes on every replica.
 A file is ``.part`` while it is written or fetched and gets its name only when all of it is durable;
-``.deleted`` while it goes. What a crash leaves of either is removed at start: a part cannot be trusted to
-have reached the disk.
+``.deleted`` while it is being deleted. What a crash leaves of either is removed at the start, since a part
+may not have reached the disk.
 
-The 0-0 checkpoint is :mod:`.bootstrap`'s and no snapshot. Which snapshots are kept is decided elsewhere
-(:mod:`.retention`). Nothing here is a repair: damage is a :class:`CorruptSnapshotError`.
+The 0-0 checkpoint belongs to :mod:`.bootstrap` and is no snapshot. Which snapshots are kept is decided
+elsewhere (:mod:`.retention`). Nothing here is a repair: damage is a :class:`CorruptSnapshotError`.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class SnapshotReader:
 class SnapshotFileWriter:
     """Writes one snapshot into a ``.part`` file: values in order, then :meth:`finish` and :meth:`publish`.
 
-    Batches are cut by number and size alone, so that equal values make equal files however they come in.
+    Batches are divided by number and size alone, so that equal values make equal files however they arrive.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class SnapshotFileWriter:
                 self._write_pending()
 
     def finish(self) -> None:
-        """The last value has been appended: write what is left, and the footer."""
+        """The last value has been appended: write the rest, and the footer."""
         self._write_pending()
         time_ms = self.info.last_contained_log_time_ms
         foot = control_record(ControlType.SNAPSHOT_FOOTER, control.snapshot_footer(), time_ms)
@@ -220,7 +220,7 @@ class SnapshotFileWriter:
         self._disk.flush_dir(self._directory)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         self._file.close()
         self._disk.remove(self._path + PART_SUFFIX)
 
@@ -251,7 +251,7 @@ class SnapshotFileWriter:
 
 
 class SnapshotStore:
-    """The snapshots of one directory. Not thread-safe, but what it hands out may be used in a thread."""
+    """The snapshots of one directory. Not thread-safe, but what it returns may be used in a thread."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -259,10 +259,10 @@ class SnapshotStore:
         self._infos: dict[SnapshotId, SnapshotInfo] = {}
 
     def open(self) -> list[CorruptSnapshotError]:
-        """Remove what was begun and not finished, and check every snapshot that is there. Blocks.
+        """Remove unfinished files and check every complete snapshot. Blocks.
 
-        :class:`CorruptSnapshotError` names file and position of damage in the newest. A damaged older one,
-        which the newest makes needless, is removed; such are returned.
+        :class:`CorruptSnapshotError` names file and position of damage in the newest. Damaged older
+        ones, which the newest replaces, are removed and returned.
         """
         ids, damaged = [], []
         for name in self._disk.list(self._directory):
@@ -302,14 +302,14 @@ class SnapshotStore:
     def writer(
         self, snapshot_id: SnapshotId, last_contained_log_time_ms: int, voters: VoterSet | None
     ) -> SnapshotFileWriter:
-        """Begin a snapshot; to be handed to :meth:`add` once published. ``voters``: None if not in the
+        """Begin a snapshot; pass it to :meth:`add` once it is published. ``voters``: None if not in the
         log."""
         return SnapshotFileWriter(
             self._disk, self._directory, snapshot_id, last_contained_log_time_ms, voters
         )
 
     def add(self, info: SnapshotInfo) -> None:
-        """The file is there, whole and durable."""
+        """The file is complete and durable."""
         self._infos[info.snapshot_id] = info
 
     def reader(self, snapshot_id: SnapshotId) -> SnapshotReader:
@@ -318,7 +318,7 @@ class SnapshotStore:
         return SnapshotReader(self._disk.open(path, create=False), path, snapshot_id)
 
     def delete(self, snapshot_id: SnapshotId) -> None:
-        """Readers are not hurt; a crash half way leaves a name that is removed at start."""
+        """Readers continue; a crash in between leaves a name that is removed at the start."""
         self._infos.pop(snapshot_id, None)
         path = self.path(snapshot_id)
         self._disk.rename(path, path + DELETED_SUFFIX)
@@ -341,7 +341,7 @@ class SnapshotStore:
             file.close()
 
     def append_chunk(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
-        """Add to what has been fetched of a snapshot; position 0 begins anew. Not durable."""
+        """Add to what has been fetched of a snapshot; position 0 starts over. Not durable."""
         path = self.path(snapshot_id) + FETCHED_SUFFIX
         if position == 0:
             self._remove_fetched()
@@ -353,9 +353,7 @@ class SnapshotStore:
             file.close()
 
     def open_download(self, snapshot_id: SnapshotId) -> DiskFile:
-        """What was fetched, for :meth:`check_download`: it stays there for the check, whatever is fetched
-        next.
-        """
+        """The fetched file, for :meth:`check_download`: it stays for the check, whatever is fetched next."""
         return self._disk.open(self.path(snapshot_id) + FETCHED_SUFFIX, create=False)
 
     def check_download(self, snapshot_id: SnapshotId, file: DiskFile) -> SnapshotInfo:

@@ -20,7 +20,7 @@ QUORUM_STATE_FILE = "quorum-state"
 
 
 class QuorumStateError(Exception):
-    """The quorum-state file cannot be believed."""
+    """The quorum-state file is damaged or implausible."""
 
 
 class QuorumStateStore:

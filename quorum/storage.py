@@ -2,7 +2,7 @@
 
 The real log must follow the core's outline of it exactly; every method asserts that it does. All of them
 return once the effect has been applied; only PersistElectionState, TruncateTo and InstallSnapshot have then
-also been made durable. Flushing the log is the driver's business.
+also been made durable. The driver flushes the log.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def encode_proposal(values: Sequence[bytes], base_offset: int, epoch: int, now_m
 
 
 class QuorumStorage:
-    """``log`` is open and recovered; only the quorum decides what goes of it. Snapshots lie beside it.
+    """``log`` is open and recovered; only the quorum decides what is deleted of it. Snapshots are beside it.
 
-    ``keeps_mark``: note how far the log was flushed. Who never votes need not.
+    ``keeps_mark``: note how far the log was flushed. A replica that never votes need not.
     """
 
     def __init__(self, log: Log, state_store: StateStore, clock: Clock, *, keeps_mark: bool = True) -> None:
@@ -106,18 +106,18 @@ class QuorumStorage:
 
     @property
     def losses(self) -> int:
-        """How often this replica has lost something that it may have acknowledged."""
+        """How often this replica has lost records that it may have acknowledged."""
         return self._found.losses
 
     def recover(self) -> list[CorruptSnapshotError]:
-        """Bring log and snapshots together after any crash, and make durable what reads back. Blocks.
+        """Make log and snapshots consistent after any crash, and make durable what was read back. Blocks.
 
-        A log that does not lead up to the newest snapshot has been overtaken by it: a fetched snapshot got
-        its name and the log had yet to make room, or committed records were not flushed here. It starts anew
-        at the snapshot's end. :class:`QuorumStateError` if the newest snapshot is damaged, or what lies
-        between it and the log is missing, or everything is that a formatted directory holds. Returned are
-        older snapshots that were damaged, and are gone now.
-        :meth:`compare_with_mark` comes next, and before anything else happens :meth:`write_mark`.
+        A log that does not reach the newest snapshot was overtaken by it: a fetched snapshot got its name and
+        the log was not yet emptied, or committed records were not flushed here. It restarts at the snapshot's
+        end. :class:`QuorumStateError` if the newest snapshot is damaged, if records between it and the log
+        are missing, or if everything that a formatted directory holds is missing. Returns the older snapshots
+        that were damaged and have been removed.
+        Call :meth:`compare_with_mark` next, and :meth:`write_mark` before anything else.
         """
         log = self._log
         try:
@@ -152,16 +152,17 @@ class QuorumStorage:
         return damaged
 
     def _cut_to_what_is_known(self) -> None:
-        """Nobody counts on what lies behind the mark, so it is not kept: a power loss may have scrambled it.
+        """Truncate what lies beyond the mark: it was never acknowledged, and a power loss may have damaged
+        it.
 
-        The CRC of a batch leaves out its first offset and its epoch. But offsets have no gaps here, epochs
-        never fall, the mark tells that of the last record, and none is above that of the vote file.
+        The CRC of a batch does not cover its base offset and its epoch. But offsets have no gaps here, epochs
+        never fall, the mark holds the epoch of the last record, and none is above that of the vote file.
         """
         log, mark = self._log, self.mark.mark
         assert mark is not None
-        # If the mark is newer, then it is the vote file that was lost or replaced: that refuses the start.
+        # If the mark is newer, the vote file was lost or replaced, and the start is refused.
         newest_epoch = max(self._state_store.read().epoch, mark.epoch)
-        # What a recovering replica has fetched since is its leader's to judge.
+        # Its leader judges what a recovering replica has fetched since.
         marked = -1 if mark.end_offset is None or mark.is_recovering else mark.end_offset
         end_offset = first_offset = log.log_start_offset
         for header in log.iter_headers(first_offset):
@@ -198,18 +199,18 @@ class QuorumStorage:
         self.recovery = Recovery(mark.end_offset)
         losses = mark.losses
         if not mark.is_recovering:
-            # A damaged mark has forgotten how many there were, and leaders go by the greatest number.
+            # A damaged mark has lost the number of losses, and leaders go by the greatest number.
             first = 0 if mark.end_offset is not None else self._clock.wall_ms() // 1000
             losses = min(max(losses, first) + 1, _MOST_LOSSES)
         self._found = mark._replace(losses=losses, is_recovering=True)
 
     def write_mark(self) -> None:
-        """Write down what the start has found. Durable on return."""
+        """Write what the start has found. Durable on return."""
         if self._keeps_mark:
             self.mark.write(self._found)
 
     def _epoch_before(self, end_offset: int) -> int:
-        """Of the last record below; 0 if there is none, nor a snapshot that stands for it."""
+        """Epoch of the last record below; 0 if there is neither a record nor a snapshot that covers it."""
         if end_offset <= self._start.end_offset:
             return self._start.epoch
         return max(self._log.epoch_cache.epoch_for_offset(end_offset - 1), 0)
@@ -230,7 +231,7 @@ class QuorumStorage:
         )
 
     def outline(self) -> LogShape:
-        """The log as the core is to know it."""
+        """The outline of the log, for the core."""
         entries = [(entry.epoch, entry.start_offset) for entry in self._log.epoch_cache.entries]
         return LogShape(self._log.log_end_offset, entries, self._start)
 
@@ -264,8 +265,8 @@ class QuorumStorage:
                 self._install(snapshot_id)
 
     def prepare_check(self, effect: CheckSnapshot) -> Callable[[], SnapshotInfo]:
-        """A job that makes what was fetched durable and reads it back. It blocks; it may run in a thread
-        while something else is fetched already.
+        """A job that makes the fetched file durable and reads it back. It blocks; it may run in a thread
+        while another snapshot is already being fetched.
         """
         return partial(self._check_snapshot, effect, self.snapshots.open_download(effect.snapshot_id))
 
@@ -277,10 +278,10 @@ class QuorumStorage:
         return info
 
     def _install(self, snapshot_id: SnapshotId) -> None:
-        """First the snapshot's name, then the log: :meth:`recover` finishes what a crash interrupts.
+        """First the snapshot's name, then the log: :meth:`recover` completes what a crash interrupts.
 
-        Until all is done the mark stands where both the old log and the snapshot reach; from then on it says
-        what was fetched, before anybody counts on that.
+        Until all is done the mark is at an offset that both the old log and the snapshot reach; then it moves
+        to the snapshot's end, before that counts.
         """
         self.mark.lower(snapshot_id.end_offset, self._epoch_before(snapshot_id.end_offset))
         info = self.checked.pop(snapshot_id)
@@ -293,14 +294,16 @@ class QuorumStorage:
         self._delete_snapshots_before(snapshot_id)
 
     def _advance_start(self, snapshot_id: SnapshotId) -> None:
-        """Segments go oldest first, so that a crash leaves an unbroken log."""
+        """Segments are deleted oldest first, so that a crash leaves an unbroken log."""
         self._log.advance_log_start(snapshot_id.end_offset)
         self._start = snapshot_id
         self._log.delete_old_segments(self._clock.wall_ms())
         self._delete_snapshots_before(snapshot_id)
 
     def _delete_snapshots_before(self, snapshot_id: SnapshotId) -> None:
-        """One that was asked for of late stays until the next time: its fetcher would have to begin anew."""
+        """A snapshot that was fetched recently stays until the next time: its fetcher would have to start
+        over.
+        """
         recently_ms = self._clock.monotonic_ms() - SERVED_RECENTLY_MS
         self._served_ms = {i: ms for i, ms in self._served_ms.items() if ms > recently_ms}
         for older in self.snapshots.ids():
@@ -330,7 +333,7 @@ class QuorumStorage:
         )
 
     def read_voters(self, base: VoterSet) -> VoterHistory:
-        """Every voter set in the log, after that of the snapshot it begins behind, or else ``base``.
+        """Every voter set in the log, after that of the snapshot at its start, or else ``base``.
 
         :class:`ValueError` if one cannot be read.
         """
@@ -348,8 +351,8 @@ class QuorumStorage:
     def with_records(self, effect: ReplyWithRecords) -> FetchResponse:
         """The answer to a fetch, with the whole batches that are there.
 
-        :class:`CorruptLogError` for damage: an answer without records would say that there is nothing more,
-        and who recovers believes it.
+        :class:`CorruptLogError` for damage: an answer without records would mean that there are no more,
+        and a recovering replica would believe it.
         """
         found = self._log.read(effect.start_offset, effect.max_bytes, end_offset=effect.end_offset)
         if found is None:
