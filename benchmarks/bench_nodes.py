@@ -33,12 +33,12 @@ from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.node.config import load_server_config
 from pykraft.node.dev_cluster import free_ports
-from pykraft.node.incarnation import enter_directories
+from pykraft.node.incarnation import draw_uuid, enter_directories
 from pykraft.node.node import Node
+from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.grpc_rpc import GrpcTransport
-from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import RpcAddress
 
 TICK_S = 0.001
@@ -198,7 +198,8 @@ async def _run_child(path: str) -> None:
     config = load_server_config(Path(path).read_text())
     # As `pykraft server start` does: the locks tell the controller that the process before this one is dead.
     locks = [DirectoryLock(directory) for directory in config.all_dirs if os.path.isdir(directory)]
-    node = Node(config, OsDisk(), SystemClock(), _die, enter_directories(locks))
+    incarnation = enter_directories(locks, draw_uuid(os.urandom))
+    node = Node(config, make_world(config, _die, incarnation=incarnation))
     ticker = Ticker(loop)
     await node.start()
     child = Child(node, ticker)

@@ -8,7 +8,6 @@ handed over, then listeners, coordinator, fetchers, replicas and logs stop.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from pykraft.broker.apis.services import BrokerServices
@@ -43,40 +42,28 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.node.broker_settings import broker_config, group_config, listener_limits, server_properties
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import NodeIdentity
-from pykraft.node.incarnation import Incarnation
+from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
-from pykraft.runtime.clock import Clock
-from pykraft.runtime.disk import Disk
-from pykraft.runtime.loggers import ProcessLoggers
-from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.rpc import RpcTransport
-from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
+from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.runtime.tcp import StreamRuntime
 
 _PRODUCER_IDS_TIMEOUT_MS = 10_000
 _SETTLE_CHECK_S = 0.002
+_LOG_THREADS = 8
+"""Disks work on several requests at a time; most of these threads wait for one."""
 
 
 class BrokerNode:
     """One broker. ``publisher`` is what the node's loader feeds; it exists before the quorum does."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        identity: NodeIdentity,
-        incarnation: Incarnation,
-        disk: Disk,
-        clock: Clock,
-        on_fatal: FatalHandler,
-    ) -> None:
+    def __init__(self, config: ServerConfig, identity: NodeIdentity, world: World) -> None:
         self._server_config = config
         self._config = broker_config(config, identity.cluster_id)
         self._directory_ids = identity.directory_ids
-        self._incarnation = incarnation
-        self._disk = disk
-        self._clock = clock
-        self._on_fatal = on_fatal
-        self._tasks = TaskSupervisor(on_fatal)
+        self._world = world
+        self._log_executor = world.executor(_LOG_THREADS, "logs")
+        self._tasks = TaskSupervisor(world.fatal)
         self._lifecycle = BrokerLifecycle()
         self._metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
         self._publisher = _Publisher(self._metadata, self._lifecycle, self._metadata_changed)
@@ -93,15 +80,18 @@ class BrokerNode:
     def publisher(self) -> MetadataPublisher:
         return self._publisher
 
-    async def start(
-        self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader, runtime: StreamRuntime
-    ) -> None:
+    async def start(self, transport: RpcTransport, quorum: QuorumNode, loader: MetadataLoader) -> None:
         """Register and serve; returns once the controller has unfenced this broker."""
-        config, clock = self._config, self._clock
-        chance = random.Random()
-        channel = ControllerChannel(transport, quorum.leader_address, clock, chance, self._incarnation.id)
+        config, world = self._config, self._world
+        clock, chance, runtime = world.clock, world.chance(), world.streams
+        channel = ControllerChannel(transport, quorum.leader_address, clock, chance, world.incarnation.id)
         self._logs = LogManager(
-            self._disk, config.log_dirs, build_log_config({}, config.topic_defaults), clock, self._fault
+            world.disk,
+            config.log_dirs,
+            build_log_config({}, config.topic_defaults),
+            clock,
+            self._fault,
+            self._log_executor,
         )
         await self._logs.start()
         self._replicas = ReplicaManager(
@@ -126,7 +116,7 @@ class BrokerNode:
             chance,
             lease=self._lifecycle,
             on_fault=self._fault,
-            on_growth=keep_out_of_collection,
+            on_growth=world.settle_memory,
             turns=runtime.budget,
         )
         self._join_groups_to_replicas(self._replicas, self._groups)
@@ -140,7 +130,7 @@ class BrokerNode:
             groups=self._groups,
             producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
             server_properties=server_properties(self._server_config),
-            loggers=ProcessLoggers(),
+            loggers=world.loggers,
             kraft_version=lambda: quorum.voters.kraft_version,
         )
         self._requests = RequestServer(
@@ -156,8 +146,8 @@ class BrokerNode:
             self._lifecycle,
             channel,
             clock,
-            incarnation_id=self._incarnation.id,
-            dead_incarnation_secrets=self._incarnation.dead_secrets,
+            incarnation_id=world.incarnation.id,
+            dead_incarnation_secrets=world.incarnation.dead_secrets,
             endpoints=self.endpoints,
             log_dir_ids=tuple(self._directory_ids[path] for path in config.log_dirs),
             metadata_offset=lambda: self._applied_offset(loader),
@@ -247,7 +237,7 @@ class BrokerNode:
         return response.start, response.length
 
     def _fault(self, what: str, error: BaseException) -> None:
-        self._on_fatal(error)
+        self._world.fatal(error)
 
     async def hand_over(self) -> None:
         """Have the controller move leaderships to others and let this broker go.
@@ -290,6 +280,7 @@ class BrokerNode:
             if epoch < 0:  # never registered: the logs are still as the previous process left them
                 epoch = -1 if self._logs.previous_broker_epoch is None else self._logs.previous_broker_epoch
             await self._logs.stop(epoch, high_watermarks)
+        self._log_executor.shutdown(wait=False)
 
 
 class _Publisher:

@@ -26,9 +26,8 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.broker_settings import listener_limits, server_properties
 from pykraft.node.config import ServerConfig
+from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
-from pykraft.runtime.loggers import ProcessLoggers
-from pykraft.runtime.tcp import StreamRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +35,12 @@ logger = logging.getLogger(__name__)
 class ControllerListeners:
     """All of one controller's; possibly none."""
 
-    def __init__(self, config: ServerConfig, runtime: StreamRuntime) -> None:
+    def __init__(self, config: ServerConfig, world: World) -> None:
         self._config = config
-        self._turns = runtime.budget
+        self._world = world
         limits = listener_limits(config)
         self._listeners = [
-            (one, KafkaListener(runtime, one.host or None, one.port, one.name, limits))
+            (one, KafkaListener(world.streams, one.host or None, one.port, one.name, limits))
             for one in config.controller_client_listeners
         ]
         self._requests: RequestServer[ControllerServices] | None = None
@@ -63,10 +62,10 @@ class ControllerListeners:
             controller=_OwnController(controller),
             server_properties=server_properties(config),
             kraft_version=lambda: quorum.voters.kraft_version,
-            loggers=ProcessLoggers(),
+            loggers=self._world.loggers,
             leader_id=lambda: quorum.leader.leader_id,
         )
-        self._requests = RequestServer(services, make_controller_apis(), {}, self._turns)
+        self._requests = RequestServer(services, make_controller_apis(), {}, self._world.streams.budget)
         for _, listener in self._listeners:
             await listener.start_serving(self._requests)
 

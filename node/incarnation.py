@@ -8,8 +8,7 @@ which proves it by the secret that it finds there (:mod:`pykraft.metadata_log.in
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_from_str, uuid_to_str
@@ -31,17 +30,16 @@ class Incarnation:
         return incarnation_id_of(self.secret)
 
 
-def new_uuid() -> Uuid:
-    """A random id from the operating system."""
+def draw_uuid(random_bytes: Callable[[int], bytes]) -> Uuid:
+    """An id from so many random bytes."""
     while True:
-        value = make_uuid(os.urandom(16))
+        value = make_uuid(random_bytes(16))
         if value is not None:
             return value
 
 
-def enter_directories(locks: Iterable[DirectoryLock]) -> Incarnation:
+def enter_directories(locks: Iterable[DirectoryLock], own: Uuid) -> Incarnation:
     """A new incarnation, written down in directories that are locked; and who was there before it."""
-    own = new_uuid()
     dead: dict[Uuid, None] = {}
     for lock in locks:
         for name in lock.enter(uuid_to_str(own)):

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from pykraft import __version__
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
-from pykraft.broker.serving.listener import bind_failure
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
@@ -36,22 +33,15 @@ from pykraft.node.config import ServerConfig
 from pykraft.node.controller_listeners import ControllerListeners
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
-from pykraft.node.incarnation import Incarnation, new_uuid
 from pykraft.node.quorum_watch import QuorumWatch
+from pykraft.node.world import World
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.runtime.clock import Clock
-from pykraft.runtime.disk import Disk
-from pykraft.runtime.file_budget import FileBudget
-from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
-from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.properties import ConfigError
-from pykraft.runtime.rpc import RpcAddress, is_loopback
-from pykraft.runtime.tasks import FatalHandler
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport, is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -70,25 +60,15 @@ _REFUSALS = (
 class Node:
     """A controller, a broker, or both, in one process and on one event loop."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        disk: Disk,
-        clock: Clock,
-        on_fatal: FatalHandler,
-        incarnation: Incarnation | None = None,
-        files: FileBudget | None = None,
-    ) -> None:
+    def __init__(self, config: ServerConfig, world: World) -> None:
         self.config = config
-        self._incarnation = incarnation or Incarnation(new_uuid())
-        self._disk = disk
-        self._clock = clock
-        self._on_fatal = on_fatal
-        self._files = files
+        self._world = world
+        self._disk = world.disk
+        self._clock = world.clock
         # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
-        self._flush_executor = ThreadPoolExecutor(2, thread_name_prefix="metadata-flush")
-        self._transport: GrpcTransport | None = None
-        self._server: GrpcServer | None = None
+        self._flush_executor = world.executor(2, "metadata-flush")
+        self._transport: RpcTransport | None = None
+        self._server: RpcServer | None = None
         self._quorum: QuorumNode | None = None
         self._log: Log | None = None
         self._controller: ControllerDriver | None = None
@@ -115,7 +95,7 @@ class Node:
 
     async def _start(self) -> None:
         # All the modules: to look through them takes longer than any turn of the loop should.
-        keep_out_of_collection()
+        self._world.settle_memory()
         config = self.config
         identity = check_directories(self._disk, config)
         roles = ", ".join(sorted(config.roles))
@@ -124,21 +104,16 @@ class Node:
             *(__version__, config.node_id, roles, identity.cluster_id, ", ".join(config.all_dirs)),
         )
         voters = self._voters()
-        self._transport = GrpcTransport()
-        runtime = StreamRuntime(
-            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=self._files
-        )
+        self._transport = self._world.rpc_transport()
         quorum = self._quorum = self._make_quorum(identity, voters)
         controller: ControllerDriver | None = None
         if config.is_controller:
-            listeners = self._controller_listeners = ControllerListeners(config, runtime)
+            listeners = self._controller_listeners = ControllerListeners(config, self._world)
             endpoints = await listeners.bind()
             controller = self._controller = self._make_controller(identity, quorum, endpoints)
             await self._start_server(quorum, controller)
         if config.is_broker:
-            self.broker = BrokerNode(
-                config, identity, self._incarnation, self._disk, self._clock, self._on_fatal
-            )
+            self.broker = BrokerNode(config, identity, self._world)
         snapshots = self._snapshots = SnapshotGenerator(
             SnapshotConfig(
                 config.integer("metadata.log.max.record.bytes.between.snapshots"),
@@ -146,13 +121,13 @@ class Node:
             ),
             quorum,
             self._clock,
-            self._on_fatal,
+            self._world.fatal,
         )
         loader = self.loader = MetadataLoader(
             [] if self.broker is None else [self.broker.publisher],
             controller,
             snapshots,
-            keep_out_of_collection,
+            self._world.settle_memory,
             high_watermark=lambda: quorum.high_watermark,
         )
         watch = self._watch = QuorumWatch(
@@ -165,7 +140,7 @@ class Node:
             await controller.start()
             await listeners.start_serving(identity.cluster_id, controller, quorum)
         if self.broker is not None:
-            await self.broker.start(self._transport, quorum, loader, runtime)
+            await self.broker.start(self._transport, quorum, loader)
         logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses()))
 
     def _addresses(self) -> list[str]:
@@ -257,8 +232,8 @@ class Node:
             state_store=QuorumStateStore(self._disk, directory),
             transport=self._transport,
             clock=self._clock,
-            rng=random.Random(),
-            on_fatal=self._on_fatal,
+            rng=self._world.chance(),
+            on_fatal=self._world.fatal,
             flush_executor=self._flush_executor,
             local_address=config.controller_address,
         )
@@ -286,20 +261,20 @@ class Node:
             ),
             cluster_id=identity.cluster_id,
             clock=self._clock,
-            rng=random.Random(),
+            rng=self._world.chance(),
             bootstrap_features=self._bootstrap_features(),
             quorum=quorum,
             register=self._make_registrar(identity.cluster_id, quorum, endpoints),
             endpoints=tuple(endpoints),
             listener_name=config.controller_listener.name,
-            on_fatal=self._on_fatal,
+            on_fatal=self._world.fatal,
         )
 
     def _make_registrar(
         self, cluster_id: str, quorum: QuorumNode, endpoints: Sequence[Endpoint]
     ) -> Registrar:
         assert self._transport is not None
-        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock, random.Random())
+        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock, self._world.chance())
         request = pb.RegisterControllerRequest(
             cluster_id=cluster_id,
             controller_id=self.config.node_id,
@@ -340,26 +315,12 @@ class Node:
                 listener.name,
                 RpcAddress(listener.host or "0.0.0.0", listener.port),
             )
-        server = GrpcServer(listener.host, listener.port)
+        server = self._server = self._world.rpc_server()
+        try:
+            await server.bind(listener.host, listener.port)
+        except OSError as error:
+            address = f"{listener.name}://{listener.host}:{listener.port}"
+            raise OSError(f"cannot listen on {address}: {error}") from error
         quorum.register(server)
         controller_rpc.register(server, controller)
-        try:
-            await server.start()
-        except OSError:
-            reason = await _bind_failure(listener.host, listener.port)
-            address = f"{listener.name}://{listener.host}:{listener.port}"
-            raise StartError(
-                f"node {self.config.node_id} does not start: cannot listen on {address}: {reason}"
-            ) from None
-        self._server = server
-
-
-async def _bind_failure(host: str, port: int) -> str:
-    """Why an address cannot be listened on, found out with a socket of our own: gRPC does not tell."""
-    try:
-        probe = await asyncio.start_server(lambda reader, writer: writer.close(), host or None, port)
-    except OSError as error:
-        return bind_failure(error)
-    probe.close()
-    await probe.wait_closed()
-    return "the address was taken a moment ago"
+        await server.start()

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
-from pykraft.node.incarnation import Incarnation, enter_directories
+from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
 from pykraft.node.node import Node
 from pykraft.node.stop_signals import handle_stop_signals
+from pykraft.node.world import World
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
+from pykraft.runtime.disk import Disk
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.file_limit import raise_file_limit
+from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
+from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
+from pykraft.runtime.tasks import FatalHandler
+from pykraft.runtime.tcp import StreamRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +57,7 @@ def run_nodes(
             for path in filter(os.path.isdir, config.all_dirs):
                 locks.append(DirectoryLock(path))
                 taken.append(locks[-1])
-            incarnations.append(enter_directories(taken))
+            incarnations.append(enter_directories(taken, draw_uuid(os.urandom)))
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             return runner.run(
                 _serve(list(zip(configs, incarnations, strict=True)), on_ready, on_abandon, supervisor)
@@ -58,6 +67,32 @@ def run_nodes(
     finally:
         for lock in locks:
             lock.release()
+
+
+def make_world(
+    config: ServerConfig,
+    fatal: FatalHandler,
+    *,
+    incarnation: Incarnation | None = None,
+    disk: Disk | None = None,
+    files: FileBudget | None = None,
+) -> World:
+    """The world of a node in this process: gRPC, threads and the operating system's clocks and chance."""
+    return World(
+        disk=disk or OsDisk(files),
+        clock=SystemClock(),
+        chance=random.Random,
+        executor=ThreadPoolExecutor,
+        rpc_transport=GrpcTransport,
+        rpc_server=GrpcServer,
+        streams=StreamRuntime(
+            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files
+        ),
+        fatal=fatal,
+        settle_memory=keep_out_of_collection,
+        incarnation=incarnation or Incarnation(draw_uuid(os.urandom)),
+        loggers=ProcessLoggers(),
+    )
 
 
 def _halt(error: BaseException) -> None:
@@ -118,7 +153,7 @@ async def _serve(
         loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
     files = FileBudget(raise_file_limit())
     nodes = [
-        Node(config, OsDisk(files), SystemClock(), _halt, incarnation, files)
+        Node(config, make_world(config, _halt, incarnation=incarnation, files=files))
         for config, incarnation in processes
     ]
     started: list[Node] = []

@@ -21,6 +21,7 @@ import grpc
 import grpc.aio
 
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.tcp_server import bind_failure
 
 logger = logging.getLogger(__name__)
 
@@ -151,37 +152,44 @@ class ServerLimits:
 
 
 class GrpcServer:
-    """The answering side, on one host and port; port 0 picks a free one."""
+    """The answering side, on one address."""
 
-    def __init__(self, host: str, port: int, limits: ServerLimits | None = None) -> None:
+    def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = limits or ServerLimits()
-        self._address = RpcAddress(host or "0.0.0.0", port)
         self._handlers: dict[str, RpcHandler] = {}
-        self._server: grpc.aio.Server | None = None
+        self._server = grpc.aio.server(
+            options=self._limits.options, maximum_concurrent_rpcs=self._limits.calls
+        )
 
     def register(self, method: str, handler: RpcHandler) -> None:
-        assert self._server is None, "register before start"
         self._handlers[method] = handler
 
-    async def start(self) -> int:
-        """Bind and serve. :class:`OSError` if the address is taken."""
-        server = grpc.aio.server(options=self._limits.options, maximum_concurrent_rpcs=self._limits.calls)
-        server.add_generic_rpc_handlers((_Router(self._handlers, self._limits.served_bytes),))
+    async def bind(self, host: str, port: int) -> int:
         try:
-            port = server.add_insecure_port(str(self._address))
+            bound = self._server.add_insecure_port(str(RpcAddress(host or "0.0.0.0", port)))
         except RuntimeError:
-            port = 0
-        if port == 0:
-            await server.stop(None)
-            raise OSError(f"cannot listen on {self._address}: is the address taken?")
-        self._server = server  # so that a start which is broken off half-way is stopped, too
-        await server.start()
-        return port
+            bound = 0
+        if bound == 0:
+            raise OSError(await _find_bind_failure(host, port))
+        return bound
+
+    async def start(self) -> None:
+        self._server.add_generic_rpc_handlers((_Router(self._handlers, self._limits.served_bytes),))
+        await self._server.start()
 
     async def stop(self, grace_ms: int) -> None:
-        if self._server is not None:
-            await self._server.stop(grace_ms / 1000)
-            self._server = None
+        await self._server.stop(grace_ms / 1000)
+
+
+async def _find_bind_failure(host: str, port: int) -> str:
+    """Why an address cannot be listened on, found out with a socket of our own: gRPC does not tell."""
+    try:
+        probe = await asyncio.start_server(lambda reader, writer: writer.close(), host or None, port)
+    except OSError as error:
+        return bind_failure(error)
+    probe.close()
+    await probe.wait_closed()
+    return "the address was taken a moment ago"
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone

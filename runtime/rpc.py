@@ -74,8 +74,15 @@ class RpcServer(Protocol):
         """Serve ``method``; all registrations come before :meth:`start`."""
         ...
 
-    async def start(self) -> int:
-        """Bind and listen; returns the port."""
+    async def bind(self, host: str, port: int) -> int:
+        """Take the address (port 0: any that is free); returns the port.
+
+        :class:`OSError` that says why it cannot be had.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Answer on the address that was bound."""
         ...
 
     async def stop(self, grace_ms: int) -> None: ...

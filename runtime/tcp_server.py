@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def bind_failure(error: OSError) -> str:
+    """Why an address cannot be listened on; event loops put what they tried before it."""
+    return (error.strerror or str(error)).rpartition(": ")[2]
+
+
 class StreamServer:
     """A listening socket and its connections: at most so many, and none that stays silent for too long."""
 

@@ -17,9 +17,11 @@ PURE_PACKAGES = (
     "kafka_protocol",
     "log_store",
     "metadata_log",
+    "node",
     "quorum",
     "runtime",
 )
+COMMAND_LINE = "node/cli/"
 IMPURE_MODULES = frozenset(
     "asyncio concurrent grpc multiprocessing os random secrets select selectors signal socket ssl subprocess"
     " threading time uuid uvloop".split()
@@ -34,6 +36,12 @@ ADAPTERS = {
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,
     "runtime/tcp.py": {"asyncio", "os", "socket"},
+    # The world of a process, and of processes that run others.
+    "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
+    "node/dev_cluster.py": {"socket"},
+    "node/stop_signals.py": {"asyncio", "signal"},
+    "node/supervisor.py": {"asyncio", "os", "signal", "socket"},
+    "node/__main__.py": {"os"},
     # Drivers: they own a pure core and step it from the event loop.
     "broker/membership/controller_channel.py": EVENT_LOOP,
     "broker/membership/lifecycle_driver.py": EVENT_LOOP,
@@ -50,6 +58,8 @@ ADAPTERS = {
     "group_coordinator/service.py": EVENT_LOOP,
     "metadata_log/controller/driver.py": EVENT_LOOP,
     "metadata_log/snapshot_generator.py": EVENT_LOOP,
+    "node/broker_node.py": EVENT_LOOP,
+    "node/node.py": EVENT_LOOP,
     "quorum/calls.py": EVENT_LOOP,
     "quorum/driver.py": EVENT_LOOP,
 }
@@ -59,8 +69,9 @@ def _source_files() -> list[str]:
     files = []
     for package in PURE_PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if not path.name.endswith("_pb2.py"):
-                files.append(path.relative_to(ROOT).as_posix())
+            name = path.relative_to(ROOT).as_posix()
+            if not name.endswith("_pb2.py") and not name.startswith(COMMAND_LINE):
+                files.append(name)
     return files
 
 

@@ -55,7 +55,6 @@ class LogManager:
         default_config: LogConfig,
         clock: Clock,
         on_fault: OnFault,
-        *,
         executor: Executor | None = None,
     ) -> None:
         self._disk = disk

@@ -12,7 +12,7 @@ from itertools import count
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
 from pykraft.kafka_protocol.framing import DEFAULT_MAX_REQUEST_BYTES
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
-from pykraft.runtime.tcp_server import StreamServer
+from pykraft.runtime.tcp_server import StreamServer, bind_failure
 
 _connection_ids = count(1)
 
@@ -27,11 +27,6 @@ class ListenerLimits:
     max_connections_per_ip: int = 2**31 - 1
     idle_timeout_ms: int = 600_000
     max_pending_responses: int = MAX_PENDING_RESPONSES
-
-
-def bind_failure(error: OSError) -> str:
-    """Why an address cannot be listened on; event loops put what they tried before it."""
-    return (error.strerror or str(error)).rpartition(": ")[2]
 
 
 class KafkaListener:

@@ -34,8 +34,11 @@ class SimServer:
     def register(self, method: str, handler: RpcHandler) -> None:
         self.handlers[method] = handler
 
-    async def start(self) -> int:
-        return 0
+    async def bind(self, host: str, port: int) -> int:
+        return port
+
+    async def start(self) -> None:
+        """Whoever knows the handlers may call them."""
 
     async def stop(self, grace_ms: int) -> None:
         self.handlers.clear()

@@ -21,7 +21,7 @@ from pykraft.node.cli.common import pairs
 from pykraft.node.cli.lazy import import_late
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
-from pykraft.node.incarnation import new_uuid
+from pykraft.node.incarnation import draw_uuid
 from pykraft.node.supervisor import interpreter_command, supervise
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
@@ -83,7 +83,7 @@ def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _prepare(directory: str, nodes: int, host: str, port: int, overrides: Mapping[str, str]) -> DevCluster:
-    now_ms = SystemClock().wall_ms()
+    now_ms, new_uuid = SystemClock().wall_ms(), partial(draw_uuid, os.urandom)
     try:
         return prepare_dev_cluster(
             OsDisk(), directory, nodes, new_uuid, now_ms, host=host, port=port, overrides=overrides

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,7 +29,7 @@ from pykraft.node.format import (
     parse_initial_controllers,
     read_directory,
 )
-from pykraft.node.incarnation import new_uuid
+from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.os_disk import OsDisk
@@ -51,7 +53,7 @@ def command() -> None:
 @command.command("random-uuid")
 def random_uuid() -> None:
     """Print a new random id, 22 characters."""
-    click.echo(uuid_to_str(new_uuid()))
+    click.echo(uuid_to_str(draw_uuid(os.urandom)))
 
 
 _config_option = click.option(
@@ -108,7 +110,7 @@ def format_command(
         config,
         cluster_id,
         levels,
-        new_uuid,
+        partial(draw_uuid, os.urandom),
         SystemClock().wall_ms(),
         initial_voters=voters,
         standalone=standalone,

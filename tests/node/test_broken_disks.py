@@ -30,9 +30,9 @@ from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
+from pykraft.node.run import make_world
 from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
-from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Buffer, UnreadableError
 from pykraft.runtime.os_disk import OsDisk, OsFile
 from pykraft.runtime.properties import ConfigError
@@ -111,7 +111,8 @@ async def run_node(
         halted.set()
 
     async with asyncio.timeout(TIMEOUT_S):
-        node = Node(site.config(**overrides), disk or OsDisk(), SystemClock(), on_fatal)
+        config = site.config(**overrides)
+        node = Node(config, make_world(config, on_fatal, disk=disk))
         try:
             await node.start()
             if work is not None:
@@ -401,7 +402,8 @@ async def start_until_halted(site: Site) -> None:
         if not halted.done():
             halted.set_exception(StartError(str(error)))
 
-    node = Node(site.config(), OsDisk(), SystemClock(), on_fatal)
+    config = site.config()
+    node = Node(config, make_world(config, on_fatal))
     start = asyncio.ensure_future(node.start())
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -25,7 +25,7 @@ from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import load_server_config
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
-from pykraft.runtime.clock import SystemClock
+from pykraft.node.run import make_world
 from pykraft.runtime.os_disk import OsDisk
 
 HOST = "127.0.0.1"
@@ -58,7 +58,7 @@ class Controllers:
             } | dict(properties)
             config = load_server_config("\n".join(f"{key}={value}" for key, value in values.items()))
             format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0)
-            self.nodes.append(Node(config, OsDisk(), SystemClock(), self.fatal.append))
+            self.nodes.append(Node(config, make_world(config, self.fatal.append)))
 
     async def connect(self, node_id: int) -> Connection:
         return await Connection.open(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pykraft.metadata_log.incarnations import incarnation_id_of, proves_death
-from pykraft.node.incarnation import Incarnation, enter_directories
+from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
 from pykraft.runtime.directory_lock import DirectoryLock
 
 
@@ -13,7 +14,7 @@ def start(tmp_path: Path) -> Incarnation:
     (tmp_path / "boot").write_text("boot-1\n")
     lock = DirectoryLock(str(tmp_path), str(tmp_path / "boot"))
     try:
-        return enter_directories([lock])
+        return enter_directories([lock], draw_uuid(os.urandom))
     finally:
         lock.release()
 

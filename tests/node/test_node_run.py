@@ -20,9 +20,7 @@ class FakeNode:
 
     made: list[FakeNode]
 
-    def __init__(
-        self, config: Any, disk: Any, clock: Any, on_fatal: Any, incarnation: Any, files: Any
-    ) -> None:
+    def __init__(self, config: Any, world: Any) -> None:
         self.behaviour = config.behaviour
         self.events: list[str] = []
         self.stop_error: Exception | None = None
@@ -60,6 +58,7 @@ class FakeConfig:
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[FakeNode]:
     FakeNode.made = []
     monkeypatch.setattr(run, "Node", FakeNode)
+    monkeypatch.setattr(run, "make_world", lambda *arguments, **options: None)
     return FakeNode.made
 
 

@@ -32,7 +32,7 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
-from pykraft.runtime.clock import SystemClock
+from pykraft.node.run import make_world
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import RpcFailure
 
@@ -78,7 +78,7 @@ class Cluster:
 
     async def start(self, *ids: int) -> None:
         for id in ids:
-            self.nodes[id] = Node(self.configs[id], OsDisk(), SystemClock(), self.fatal.append)
+            self.nodes[id] = Node(self.configs[id], make_world(self.configs[id], self.fatal.append))
             await self.nodes[id].start()
 
     async def stop(self, *ids: int) -> None:

@@ -25,10 +25,10 @@ from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
+from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.properties import ConfigError
-from pykraft.runtime.tcp import StreamRuntime
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -55,7 +55,8 @@ def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> 
 
 
 def make_node(config: ServerConfig, fatal: list[BaseException]) -> Node:
-    return Node(config, OsDisk(), SystemClock(), fatal.append)
+    """To be called on the event loop."""
+    return Node(config, make_world(config, fatal.append))
 
 
 @contextmanager
@@ -234,20 +235,10 @@ def test_controllers_listener_that_others_can_reach_is_warned_of(
 
 @pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])
 def test_switch_for_sendfile_reaches_the_sockets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: dict[str, str], expected: bool
+    tmp_path: Path, switch: dict[str, str], expected: bool
 ) -> None:
-    made: list[StreamRuntime] = []
-
-    def make(*arguments: Any, **options: Any) -> StreamRuntime:
-        made.append(StreamRuntime(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr("pykraft.node.node.StreamRuntime", make)
-
     async def scenario(fatal: list[BaseException]) -> None:
-        node = make_node(make_config(tmp_path, switch), fatal)
-        await node.start()
-        await node.stop()
+        world = make_world(make_config(tmp_path, switch), fatal.append)
+        assert world.streams.sendfile is expected
 
     run(scenario)
-    assert [runtime.sendfile for runtime in made] == [expected]

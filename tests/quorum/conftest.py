@@ -162,8 +162,11 @@ class MemoryRpcServer:
     def register(self, method: str, handler: RpcHandler) -> None:
         self._rpc.handlers.setdefault(self._address, {})[method] = handler
 
-    async def start(self) -> int:
-        return self._address.port
+    async def bind(self, host: str, port: int) -> int:
+        return port
+
+    async def start(self) -> None:
+        """The handlers are called from the moment they are registered."""
 
     async def stop(self, grace_ms: int) -> None:
         self._rpc.handlers.pop(self._address, None)

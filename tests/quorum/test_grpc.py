@@ -63,9 +63,10 @@ class Process:
             clock=clock,
             rng=random.Random(self.key.id),
         )
-        self.server = GrpcServer(self.address.host, self.address.port)
+        self.server = GrpcServer()
         if self.voters.is_voter(self.key):
             self.node.register(self.server)
+        await self.server.bind(self.address.host, self.address.port)
         await self.server.start()
         await self.node.start([self.listener])
 

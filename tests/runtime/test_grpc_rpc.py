@@ -24,7 +24,7 @@ async def _call(
 
 
 async def _with_server(case, limits: ServerLimits | None = None):  # type: ignore[no-untyped-def]
-    server = GrpcServer("127.0.0.1", 0, limits)
+    server = GrpcServer(limits)
 
     async def echo(payload: bytes) -> bytes:
         return payload[::-1]
@@ -39,7 +39,8 @@ async def _with_server(case, limits: ServerLimits | None = None):  # type: ignor
     server.register("/test.Echo/Reverse", echo)
     server.register("/test.Echo/Fail", fail)
     server.register("/test.Echo/Hang", hang)
-    port = await server.start()
+    port = await server.bind("127.0.0.1", 0)
+    await server.start()
     transport = GrpcTransport()
     try:
         await case(transport, port)
@@ -71,8 +72,10 @@ def test_a_taken_port_is_refused() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            with pytest.raises(OSError, match="cannot listen"):
-                await GrpcServer("127.0.0.1", taken.getsockname()[1]).start()
+            server = GrpcServer()
+            with pytest.raises(OSError, match="address already in use"):
+                await server.bind("127.0.0.1", taken.getsockname()[1])
+            await server.stop(0)
 
     asyncio.run(case())
 
@@ -103,9 +106,10 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerLimits) -> None:
-    server, held = GrpcServer("127.0.0.1", 0, limits), Held()
+    server, held = GrpcServer(limits), Held()
     server.register("/test.Echo/Hold", held)
-    port = await server.start()
+    port = await server.bind("127.0.0.1", 0)
+    await server.start()
     transport = GrpcTransport()
     try:
         await case(transport, port, held)
