@@ -174,7 +174,7 @@ def test_keys_that_only_kafka_uses_have_defaults_of_their_own_types(name: str) -
         key.parse(key.default)
 
 
-# --- log levels --------------------------------------------------------------------------------------------
+# --- log levels ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_answer_that_was_given_before_the_fence_does_not_undo_it(running: Broker
     assert running.is_fenced and not running.lease_valid(2001)
 
 
-# --- the metadata cache ------------------------------------------------------------------------------------
+# --- the metadata cache ----------------------------------------------------------------------------------
 
 
 def image_of(*registrations: BrokerRegistration, offset: int = 1) -> MetadataImage:
@@ -170,7 +170,7 @@ def test_wait_ends_with_the_image_that_fits_and_others_go_on_waiting() -> None:
     asyncio.run(scenario())
 
 
-# --- producer ids ------------------------------------------------------------------------------------------
+# --- producer ids ----------------------------------------------------------------------------------------
 
 
 def test_producer_ids_are_never_given_twice_however_many_ask_at_once() -> None:

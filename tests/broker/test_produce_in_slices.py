@@ -7,83 +7,14 @@ import gc
 import mmap
 import tracemalloc
 import weakref
-from collections import Counter
 from typing import Any, Self
 
 import pytest
 
-from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.replicas.validate import ClientBatch
-from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
 from pykraft.kafka_protocol.compression import Compression
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import produce
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
-from pykraft.runtime.turns import TURN_US, TurnBudget
-
-WORK_PER_US = 2
-BATCH_US = 20
-PIECE_US = BATCH_US + PIECE_WORK // WORK_PER_US
-LONG = 3 * TURN_US * WORK_PER_US
-"""Records of a batch that takes several turns, if no two neighbours are alike."""
-
-
-class WorkClock:
-    """Time passes only where somebody works; counts it by turns of the loop."""
-
-    def __init__(self) -> None:
-        self.now_us = 0
-        self.number = 0
-        self.worked_us: Counter[int] = Counter()
-
-    def work(self, duration_us: int) -> None:
-        self.now_us += duration_us
-        self.worked_us[self.number] += duration_us
-
-    def count_turns(self) -> None:
-        self.number += 1
-        asyncio.get_running_loop().call_soon(self.count_turns)
-
-    @property
-    def longest_us(self) -> int:
-        return max(self.worked_us.values())
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
-    """The clock of every broker's budget. To take up a batch takes time, to walk and to unfold."""
-    clock = WorkClock()
-    advance = ClientBatch.advance
-
-    def timed(batch: ClientBatch, work: int) -> int:
-        done = advance(batch, work)
-        clock.work(BATCH_US + done // WORK_PER_US)
-        return done
-
-    monkeypatch.setattr(ClientBatch, "advance", timed)
-    monkeypatch.setattr("pykraft.runtime.tcp.monotonic_us", lambda: clock.now_us)
-    return clock
-
-
-def long_batch(data_plane: Any, **fields: Any) -> bytes:
-    batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
-    return batch
-
-
-class Gate:
-    """Lets long batches be walked when a test says so, and counts them."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].validation
-        self.waiting = 0
-        self.is_open = asyncio.Event()
-        self._walk = self.turns.walk
-        self.turns.walk = self._gated  # type: ignore[method-assign]
-
-    async def _gated(self, batch: Any) -> None:
-        self.waiting += 1
-        await self.is_open.wait()
-        await self._walk(batch)
+from tests.broker.long_batches import LONG, Gate, _crc, long_batch
 
 
 def test_long_batch_is_appended_before_what_its_connection_sends_after_it(data_plane: Any) -> None:
@@ -213,12 +144,6 @@ def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def _crc(data: bytearray) -> bytes:
-    from crc32c import crc32c
-
-    return int(crc32c(bytes(data[21:]))).to_bytes(4, "big")
-
-
 def test_long_batch_without_acks_is_appended_though_nobody_is_told(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -332,156 +257,6 @@ def test_header_that_lies_about_its_time_is_stored_with_the_truth(data_plane: An
     data_plane.run(body)
 
 
-class Work:
-    """A batch that takes so much to walk."""
-
-    def __init__(self, clock: WorkClock, work: int, *, fails: bool = False) -> None:
-        self._clock = clock
-        self.left = work
-        self.fails = fails
-        self.is_large = False
-
-    @property
-    def is_done(self) -> bool:
-        return self.left <= 0
-
-    def advance(self, work: int) -> int:
-        if self.fails:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "bad")
-        done = min(work, self.left)
-        self.left -= done
-        self._clock.work(done // WORK_PER_US)
-        return done
-
-
-def make_budget(clock: WorkClock) -> TurnBudget:
-    """The next turn has begun enough, and turns are counted."""
-    loop = asyncio.get_running_loop()
-    clock.count_turns()
-    budget = TurnBudget(loop.call_soon, lambda: clock.now_us)
-    loop.call_soon(lambda: budget.spend(steps=budget.turn_steps))
-    return budget
-
-
-def test_long_batches_wait_for_each_other_a_piece_at_a_time(clock: WorkClock) -> None:
-    async def body() -> None:
-        turns = ValidationTurns(make_budget(clock))
-        batches = [Work(clock, work) for work in (40 * PIECE_WORK, 12 * PIECE_WORK, 5, 5)]
-        ended: list[int] = []
-
-        async def walk(index: int) -> None:
-            await turns.walk(batches[index])
-            ended.append(index)
-
-        await asyncio.gather(*(walk(index) for index in range(4)))
-        assert ended == [2, 3, 1, 0]
-        assert clock.longest_us <= TURN_US + PIECE_US
-
-    asyncio.run(body())
-
-
-def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_its_budget(
-    clock: WorkClock,
-) -> None:
-    async def body() -> None:
-        budget = make_budget(clock)
-        turns = ValidationTurns(budget)
-        order: list[str] = []
-
-        def commit() -> None:
-            clock.work(1_000)
-            order.append("commit")
-
-        async def walk() -> None:
-            await turns.walk(Work(clock, 10 * PIECE_WORK))
-            order.append("batch")
-
-        for _ in range(100):
-            budget.defer(commit, lane="commits")
-        await asyncio.gather(*(walk() for _ in range(5)))
-        assert 40 < len(order) < 90, "neither waits for all of the other"
-        while budget.waiting:
-            assert not turns.walk_now(Work(clock, 1)), "nobody goes before those who wait"
-            await asyncio.sleep(0)
-        assert order.count("commit") == 100
-        assert clock.longest_us <= TURN_US + 1_000
-
-    asyncio.run(body())
-
-
-def test_small_batches_that_wait_are_walked_many_a_turn(clock: WorkClock) -> None:
-    async def body() -> None:
-        budget = make_budget(clock)
-        turns = ValidationTurns(budget)
-        tasks = [asyncio.create_task(turns.walk(Work(clock, 5))) for _ in range(40)]
-        for _ in range(40 // budget.turn_steps + 3):
-            await asyncio.sleep(0)
-        assert all(task.done() for task in tasks)
-
-    asyncio.run(body())
-
-
-def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: WorkClock) -> None:
-    async def body() -> None:
-        turns = ValidationTurns(make_budget(clock))
-        works = [Work(clock, 5), Work(clock, 5, fails=True), Work(clock, 5)]
-        first, second, third = (asyncio.create_task(turns.walk(work)) for work in works)
-        await asyncio.sleep(0)
-        first.cancel()
-        with pytest.raises(KafkaError):
-            await second
-        await third
-        assert works[0].left == 5
-
-    asyncio.run(body())
-
-
-def test_turn_does_no_more_on_the_spot_than_its_budget(data_plane: Any, clock: WorkClock) -> None:
-    """However many batches arrive at once, or however long: beyond it they wait for a later turn."""
-
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            client = await cluster.client(1)
-            batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
-            for _ in range(40):
-                client.send_produce(batch, acks=1)
-            client.send_produce(long_batch(data_plane), acks=1)
-            offsets = [
-                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)
-            ]
-            assert offsets == list(range(0, 41_000, 1000))
-            assert clock.longest_us <= TURN_US + PIECE_US
-
-    data_plane.run(body)
-
-
-@pytest.mark.parametrize("partitions", [1, 40])
-def test_turn_unfolds_no_more_than_its_budget(data_plane: Any, clock: WorkClock, partitions: int) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
-            clients = [await cluster.client(1) for _ in range(40 // partitions)]
-            for client in clients:
-                client.send(produce_request(bomb, partitions), 9, produce.ProduceResponse)
-            for client in clients:
-                for result in (await client.receive()).responses[0].partition_responses:
-                    assert not result.error_code
-            assert clock.longest_us <= TURN_US + PIECE_US
-
-    data_plane.run(body)
-
-
-def produce_request(batch: bytes, partitions: int) -> produce.ProduceRequest:
-    data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(partitions)]
-    return produce.ProduceRequest(
-        acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=data)]
-    )
-
-
 def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> None:
     size_bytes = 16 << 20
 
@@ -548,49 +323,6 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         data_plane.run(body)
     finally:
         gc.enable()
-
-
-def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            client = await cluster.client(1)
-            batch = data_plane.batch(b"v")
-            client.send(produce_request(batch, 1000), 9, produce.ProduceResponse)
-            await data_plane.until(lambda: gate.waiting)
-            assert 0 < cluster.partition(1).log.log_end_offset < 300
-            gate.is_open.set()
-            results = (await client.receive()).responses[0].partition_responses
-            assert [result.base_offset for result in results] == list(range(1000))
-
-    data_plane.run(body)
-
-
-def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
-    data_plane: Any, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None of them is walked, and that is where room is asked for."""
-    find = ReplicaManager.by_name
-
-    def timed(replicas: ReplicaManager, topic: str, index: int) -> Any:
-        clock.work(BATCH_US)
-        return find(replicas, topic, index)
-
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            client = await cluster.client(1)
-            monkeypatch.setattr(ReplicaManager, "by_name", timed)
-            client.send(produce_request(b"damaged", 1000), 9, produce.ProduceResponse)
-            client.send_produce(data_plane.batch(b"after"), acks=1)
-            results = (await client.receive()).responses[0].partition_responses
-            assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
-            assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
-            assert clock.longest_us <= TURN_US + 2 * BATCH_US
-
-    data_plane.run(body)
 
 
 def test_broker_that_stops_begins_no_long_batch_and_nothing_behind_one(data_plane: Any) -> None:

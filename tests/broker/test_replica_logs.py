@@ -243,3 +243,21 @@ def test_cleaner_checkpoint_says_which_gaps_compaction_made(data_plane: Any) -> 
         assert held == [0, 1, 2, 3, 8, 9, 10, 11]
 
     data_plane.run(body)
+
+
+def test_retention_spares_what_is_not_committed(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2, configs={"retention.bytes": "0"})
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            broker, partition = cluster.brokers[1], cluster.partition(1)
+            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            await maintenance.delete_old_segments()
+            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
+            partition.handle_follower_fetch(2, 3, 100, 0)
+            await maintenance.delete_old_segments()
+            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
+
+    data_plane.run(body)

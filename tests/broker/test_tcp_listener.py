@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import gc
 import logging
 import mmap
@@ -12,79 +10,15 @@ import socket
 import struct
 import tracemalloc
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Self
 
 import pytest
-import uvloop
 
-from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
-from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
-from pykraft.runtime.file_budget import FileBudget
-from pykraft.runtime.tcp import SHARED_BUFFER_BYTES, StreamRuntime
-
-LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-
-
-def frame(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-class Echo:
-    """Answers each frame with itself; ``hold`` keeps slots whose frame starts with ``w``."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[bytes, ResponseSlot]] = []
-        self.frames = 0
-        self.bytes = 0
-        self.connections: list[Connection] = []
-        self.abandoned: list[bytes] = []
-
-    def handle_frame(self, connection: Connection, data: memoryview, slot: ResponseSlot) -> None:
-        self.frames += 1
-        self.bytes += len(data)
-        if connection not in self.connections:
-            self.connections.append(connection)
-        head = bytes(data[:1])
-        if head == b"w":
-            body = bytes(data)
-            slot.on_abandon = lambda: self.abandoned.append(body)
-            self.held.append((body, slot))
-        elif head == b"n":
-            slot.complete_without_response()
-        elif head == b"x":
-            slot.complete([b"ok"])
-        else:
-            slot.complete([bytes(data)])
-
-
-@contextlib.asynccontextmanager
-async def serving(
-    handler: RequestHandler, limits: ListenerLimits | None = None, files: FileBudget | None = None
-) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
-    runtime = StreamRuntime(asyncio.get_running_loop(), files=files)
-    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", limits)
-    await listener.start(handler)
-    try:
-        yield listener, runtime
-    finally:
-        await listener.stop()
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    size = struct.unpack(">i", await reader.readexactly(4))[0]
-    return await reader.readexactly(size)
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-def run(new_loop: Callable[[], asyncio.AbstractEventLoop], test: Callable[[], object]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(test())  # type: ignore[arg-type]
+from pykraft.broker.serving.listener import ListenerLimits
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.runtime.tcp import SHARED_BUFFER_BYTES
+from tests.broker.echo import LOOPS, Echo, frame, read_frame, run, serving, until
 
 
 @LOOPS
@@ -349,143 +283,6 @@ def test_large_frame_is_received_without_being_copied_while_it_grows(
             assert echo.bytes == size
             assert runtime.retained_bytes == size + 4
             assert len(made) == 1 and made[0] <= 2 << 20
-            writer.close()
-
-    run(new_loop, body)
-
-
-def test_silent_connections_are_closed_and_busy_ones_kept() -> None:
-    async def body() -> None:
-        echo = Echo()
-        async with serving(echo, ListenerLimits(idle_timeout_ms=400)) as (listener, _):
-            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
-            busy_reader, busy = await asyncio.open_connection("127.0.0.1", listener.port)
-            end = asyncio.create_task(reader.read())
-            while not end.done():
-                busy.write(frame(b"hello"))
-                assert await read_frame(busy_reader) == b"hello"
-                await asyncio.sleep(0.02)
-            assert listener.connection_count == 1
-            silent.close()
-            busy.close()
-
-    run(asyncio.new_event_loop, body)
-
-
-def test_listeners_of_one_loop_do_not_shorten_each_others_patience() -> None:
-    async def body() -> None:
-        loop, limits = asyncio.get_running_loop(), ListenerLimits(idle_timeout_ms=400)
-        async with serving(Echo(), limits) as (listener, runtime), contextlib.AsyncExitStack() as stack:
-            for _ in range(3):
-                other = KafkaListener(runtime, "127.0.0.1", 0, "OTHER", limits)
-                await other.start(Echo())
-                stack.push_async_callback(other.stop)
-            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
-            silent.write(frame(b"hello"))
-            assert await read_frame(reader) == b"hello"
-            heard_s = loop.time()
-            assert await reader.read() == b""
-            assert loop.time() - heard_s >= 0.35, "a machine under load only makes it longer"
-            silent.close()
-
-    run(asyncio.new_event_loop, body)
-
-
-def test_limit_of_one_address_can_be_changed_while_the_listener_runs() -> None:
-    async def body() -> None:
-        async with serving(Echo()) as (listener, _):
-            listener.limit_connections(2**31 - 1, 1)
-            first_reader, first = await asyncio.open_connection("127.0.0.1", listener.port)
-            first.write(frame(b"taken"))
-            assert await read_frame(first_reader) == b"taken"
-            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            listener.limit_connections(2**31 - 1, 2)
-            await until(lambda: listener.connection_count == 1)
-            second_reader, second = await asyncio.open_connection("127.0.0.1", listener.port)
-            second.write(frame(b"taken too"))
-            assert await read_frame(second_reader) == b"taken too"
-            for writer in (first, refused, second):
-                writer.close()
-
-    run(asyncio.new_event_loop, body)
-
-
-def test_connections_over_the_limit_are_refused() -> None:
-    async def body() -> None:
-        echo = Echo()
-        async with serving(echo, ListenerLimits(max_connections=2)) as (listener, _):
-            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
-            await until(lambda: listener.connection_count == 2)
-            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            for pair_reader, writer in pairs:
-                writer.write(frame(b"still here"))
-                assert await read_frame(pair_reader) == b"still here"
-                writer.close()
-            refused.close()
-
-    run(asyncio.new_event_loop, body)
-
-
-@LOOPS
-def test_connections_are_refused_before_files_run_out_and_taken_again_when_there_is_room(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
-) -> None:
-    async def body() -> None:
-        echo = Echo()
-        files = FileBudget(60)  # 32 in reserve, 15 for files, room for 6 connections
-        async with serving(echo, files=files) as (listener, _):
-            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(6)]
-            await until(lambda: listener.connection_count == 6)
-            for _ in range(3):
-                reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
-                with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(reader.read(), 10) == b""
-                refused.close()
-            assert "may open 60 files only" in caplog.text
-            for pair_reader, writer in pairs:
-                writer.write(frame(b"still here"))
-                assert await read_frame(pair_reader) == b"still here"
-            pairs.pop()[1].close()
-            await until(lambda: files.connections == 5)
-            reader, again = await asyncio.open_connection("127.0.0.1", listener.port)
-            again.write(frame(b"room"))
-            assert await read_frame(reader) == b"room"
-            for writer in [again, *(writer for _, writer in pairs)]:
-                writer.close()
-        assert files.connections == 0
-
-    run(new_loop, body)
-
-
-@LOOPS
-def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever answers it, perhaps on behalf of many, must not be hit."""
-
-    async def body() -> None:
-        echo = Echo()
-        async with serving(echo) as (listener, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            writer.write(frame(b"wait"))
-            await until(lambda: len(echo.held) == 1)
-
-            def full(descriptor: int) -> int:
-                raise OSError(errno.EMFILE, "Too many open files")
-
-            with monkeypatch.context() as patched:
-                patched.setattr("os.dup", full)
-                echo.held[0][1].complete([b"answer"])
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
-            writer.close()
-            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            writer.write(frame(b"go on"))
-            assert await read_frame(reader) == b"go on"
             writer.close()
 
     run(new_loop, body)

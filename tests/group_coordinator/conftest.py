@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,14 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
+from tests.group_coordinator.coordinators import (
+    CLASSIC_CONFIG,
+    SHORT_METADATA,
+    Broker,
+    Classic,
+    Leased,
+    World,
+)
 
 
 @dataclass
@@ -192,3 +201,71 @@ def tools() -> SimpleNamespace:
         assigned=assigned,
         random=Random,
     )
+
+
+@pytest.fixture
+def world(tools: SimpleNamespace) -> Callable[..., None]:
+    def run(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            made = World(tools)
+            try:
+                await asyncio.wait_for(scenario(made), 20)
+            finally:
+                await made.service.stop()
+            assert not made.faults, made.faults
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.fixture
+def broker(tools: SimpleNamespace) -> Callable[..., None]:
+    def run(
+        scenario: Callable[[Broker], Coroutine[Any, Any, None]], config: GroupConfig = SHORT_METADATA
+    ) -> None:
+        async def main() -> None:
+            world = Broker(tools, config)
+            try:
+                await scenario(world)
+            finally:
+                await world.service.stop()
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.fixture
+def classic(tools: SimpleNamespace) -> Callable[[Callable[[Classic], Coroutine[Any, Any, None]]], None]:
+    def run(
+        scenario: Callable[[Classic], Coroutine[Any, Any, None]], config: GroupConfig = CLASSIC_CONFIG
+    ) -> None:
+        async def main() -> None:
+            world = Classic(tools, config)
+            await world.settle()
+            try:
+                await scenario(world)
+            finally:
+                await world.service.stop()
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.fixture
+def leased(tools: SimpleNamespace) -> Callable[..., None]:
+    def run(scenario: Callable[[Leased], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            made = Leased(tools)
+            try:
+                await made.lead()
+                made.service.tick()
+                await asyncio.wait_for(scenario(made), 20)
+            finally:
+                await made.service.stop()
+
+        asyncio.run(main())
+
+    return run

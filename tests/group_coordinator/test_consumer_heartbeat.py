@@ -297,7 +297,7 @@ def test_sessions_start_anew_after_a_failover(lab) -> None:  # type: ignore[no-u
     assert set(lab.group.members) == set()
 
 
-# ---- static members
+# --- static members --------------------------------------------------------------------------------------
 
 
 def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
@@ -350,7 +350,7 @@ def test_static_member_that_leaves_for_good_is_gone(lab) -> None:  # type: ignor
     assert not lab.group.static_members
 
 
-# ---- the skeleton
+# --- the skeleton ----------------------------------------------------------------------------------------
 
 
 def test_failed_append_changes_nothing(lab) -> None:  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ import pytest
 from pykraft.group_coordinator.classic_sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.group_coordinator.test_adversarial_coordinator import World
+from tests.group_coordinator.coordinators import World
 
 
 @pytest.fixture

@@ -3,87 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE
-from tests.group_coordinator.test_adversarial_coordinator import CONFIG, World
+from tests.group_coordinator.coordinators import CONFIG, Leased, World
+
+
+def test_coordinator_past_its_lease_answers_nobody(world: Any) -> None:
+    """Another coordinator may have given the member's partitions away, or taken newer commits."""
+
+    async def scenario(w: World) -> None:
+        await w.lead()
+        joined = await w.beat("m", 0)
+        assert joined.error_code == 0
+        w.lease.valid = False
+        refused = await w.beat("m", joined.member_epoch)
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await w.fetch())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await w.commit(5, group_id="simple") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        w.lease.valid = True
+        assert (await w.beat("m", joined.member_epoch)).error_code == 0
+
+    world(scenario)
+
+
+def test_members_refused_past_the_lease_are_not_blamed_for_their_silence(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        joined = await w.beat("m", 0)
+        w.pass_time(40_000)
+        w.lease.valid = False
+        refused = await w.beat("m", joined.member_epoch)
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        w.pass_time(60_000)
+        w.lease.valid = True
+        w.pass_time(1)
+        w.pass_time(44_000)
+        assert (await w.beat("m", joined.member_epoch)).error_code == 0
+        w.pass_time(45_001)
+        gone = await w.beat("m", joined.member_epoch)
+        assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID, "the session runs again"
+
+    world(scenario)
+
+
+def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        joined = await w.beat("m", 0)
+        w.lease.valid = False
+        w.clock.now_ms += 40_000
+        await w.beat("m", joined.member_epoch)
+        w.lease.valid = True
+        w.pass_time(6_000)
+        assert (await w.beat("m", joined.member_epoch)).error_code == 0
+
+    world(scenario)
+
 
 REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-class LeaseUntil:
-    """A lease that ends at a time of the coordinator's own clock; None: the broker knows it is fenced."""
-
-    def __init__(self, clock: Any) -> None:
-        self.clock = clock
-        self.end_ms: int | None = 2**60
-
-    def lease_valid(self, now_ms: int) -> bool:
-        return self.end_ms is not None and now_ms < self.end_ms
-
-    def lapsed_ms(self, now_ms: int) -> int | None:
-        return None if self.end_ms is None else max(0, now_ms + 1 - self.end_ms)
-
-
-class Leased(World):
-    def __init__(
-        self, tools: SimpleNamespace, clock: Any = None, config: GroupConfig = CONFIG, seed: int = 1
-    ) -> None:
-        super().__init__(tools)
-        self.clock = clock or self.clock
-        self.until = LeaseUntil(self.clock)
-        self.service = GroupCoordinatorService(
-            config, self.writer, self.clock, tools.random(seed), lease=self.until
-        )
-        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
-
-    def lapse(self) -> None:
-        self.until.end_ms = self.clock.monotonic_ms()
-
-    def regain(self) -> None:
-        self.until.end_ms = 2**60
-
-    def replicate(self) -> None:
-        self.writer.watermarks[0] = len(self.writer.logs[0])
-        self.service.on_high_watermark(0, self.writer.watermarks[0])
-
-    async def join_classic(self) -> tuple[str, int]:
-        """A stable group of one."""
-        joining = self.join()
-        await self.settle()
-        self.pass_time(1)
-        joined = await joining
-        assert (await self.sync(joined.member_id, joined.generation_id)).error_code == 0
-        return joined.member_id, joined.generation_id
-
-
-@pytest.fixture
-def leased(tools: SimpleNamespace) -> Callable[..., None]:
-    def run(scenario: Callable[[Leased], Coroutine[Any, Any, None]]) -> None:
-        async def main() -> None:
-            made = Leased(tools)
-            try:
-                await made.lead()
-                made.service.tick()
-                await asyncio.wait_for(scenario(made), 20)
-            finally:
-                await made.service.stop()
-
-        asyncio.run(main())
-
-    return run
 
 
 def test_commits_are_taken_and_answered_when_the_replicas_have_them(leased: Any) -> None:
@@ -321,130 +303,3 @@ def test_answer_that_grants_no_lease_moves_no_end_of_one() -> None:
     assert lifecycle.lapsed_ms(60_000) == 57_501
     lifecycle.handle_stale_epoch()
     assert lifecycle.lapsed_ms(60_000) is None
-
-
-# ---- two coordinators whose clocks disagree
-
-
-class DriftingClock:
-    """Runs at its own rate, from its own start."""
-
-    def __init__(self, world: TwoCoordinators, rate: float, start_ms: int) -> None:
-        self._world, self._rate, self._start_ms = world, rate, start_ms
-
-    def monotonic_ms(self) -> int:
-        return self._start_ms + int(self._world.true_ms * self._rate)
-
-    def wall_ms(self) -> int:
-        return self.monotonic_ms()
-
-
-class TwoCoordinators:
-    """One that was fenced when its lease had ended, and does not know it; and the one that leads since.
-
-    The old one keeps one member, which does not know of the new one either; the new one is joined by another.
-    Only what both read at the same true time is judged.
-    """
-
-    def __init__(self, tools: SimpleNamespace, seed: int) -> None:
-        rng = Random(seed)
-        self.true_ms = 0
-        slow, fast = rng.choice([(0.95, 1.05), (0.95, 1.0), (1.0, 1.05), (1.05, 0.95)])
-        self.session_ms = rng.choice([6_000, 10_000, 45_000])
-        self.rebalance_ms = rng.choice([5_000, 60_000])
-        self.step_ms = rng.choice([37, 101, 250])
-        self.election_ms = rng.choice([0, 0, 1, 3_000])
-        config = GroupConfig(
-            offsets_topic_num_partitions=1,
-            initial_rebalance_delay_ms=0,
-            consumer_session_timeout_ms=self.session_ms,
-            consumer_heartbeat_interval_ms=1_000,
-        )
-        self.old = Leased(tools, DriftingClock(self, slow, 5_000), config)
-        self.new = Leased(tools, DriftingClock(self, fast, 900_000), config, seed=2)
-        self.last_well_ms = -1
-        self.taken_ms: int | None = None
-
-    async def elect_new(self) -> None:
-        self.old.lapse()
-        committed = list(self.old.writer.logs[0])
-        self.old.writer.hold = True
-        self.true_ms += self.election_ms
-        self.new.writer.logs[0] = committed
-        self.new.writer.watermarks[0] = len(committed)
-        await self.new.lead(2)
-
-    async def step(self) -> None:
-        self.true_ms += self.step_ms
-        self.old.service.tick()
-        self.new.service.tick()
-        await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_partitions(
-    tools: SimpleNamespace, seed: int
-) -> None:
-    async def main() -> None:
-        w = TwoCoordinators(tools, seed)
-        await w.old.lead()
-        w.old.service.tick()
-        epoch = (await w.old.beat("m", 0, rebalance_timeout_ms=w.rebalance_ms)).member_epoch
-        await w.elect_new()
-        other = 0
-        while w.taken_ms is None:
-            assert w.true_ms < 200_000
-            await w.step()
-            if (await w.old.beat("m", epoch)).error_code == 0:
-                w.last_well_ms = w.true_ms
-            fields: dict[str, Any] = {"topic_partitions": []}
-            answer = await w.new.beat("x", other, **fields)
-            assert answer.error_code == 0
-            other = answer.member_epoch
-            if answer.assignment is not None and answer.assignment.topic_partitions:
-                w.taken_ms = w.true_ms
-        for _ in range(2_000):
-            await w.step()
-            if (await w.old.beat("m", epoch)).error_code == 0:
-                w.last_well_ms = w.true_ms
-        assert 0 <= w.last_well_ms < w.taken_ms
-        await w.old.service.stop()
-        await w.new.service.stop()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_no_classic_member_is_told_that_all_is_well_after_the_group_went_on_without_it(
-    tools: SimpleNamespace, seed: int
-) -> None:
-    async def main() -> None:
-        w = TwoCoordinators(tools, seed)
-        timeouts = {"session_timeout_ms": w.session_ms, "rebalance_timeout_ms": w.rebalance_ms}
-        await w.old.lead()
-        joining = w.old.join(**timeouts)
-        await w.old.settle()
-        w.true_ms += 10
-        w.old.service.tick()
-        joined = await joining
-        member, generation = joined.member_id, joined.generation_id
-        assert (await w.old.sync(member, generation)).error_code == 0
-        await w.elect_new()
-        newcomer = w.new.join(**timeouts)
-        while w.taken_ms is None:
-            assert w.true_ms < 200_000
-            await w.step()
-            if (await w.old.heartbeat(member, generation)).error_code == 0:
-                w.last_well_ms = w.true_ms
-            if newcomer.done():
-                w.taken_ms = w.true_ms
-        assert newcomer.result().error_code == 0
-        for _ in range(2_000):
-            await w.step()
-            if (await w.old.heartbeat(member, generation)).error_code == 0:
-                w.last_well_ms = w.true_ms
-        assert 0 <= w.last_well_ms < w.taken_ms
-        await w.old.service.stop()
-        await w.new.service.stop()
-
-    asyncio.run(main())

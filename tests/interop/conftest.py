@@ -16,6 +16,7 @@ import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from tests.interop.java_jars import KafkaTools, fetch_jars, need
+from tests.interop.peer import MAX_GROWTH_BYTES, Bystander, memory_bytes
 
 # Sessions of group members are short, so that a crashed member is noticed within seconds.
 GROUP_PROPERTIES = {
@@ -115,3 +116,25 @@ def pytest_runtest_makereport(
         for cluster in _running:
             report.sections.append((f"Servers in {cluster.directory}", cluster.output_tails()))
     return report
+
+
+@pytest.fixture(scope="module")
+def bystander(single: ProcessCluster) -> Iterator[Bystander]:
+    bystander = Bystander(single.bootstrap_servers)
+    yield bystander
+    bystander.stop()
+
+
+@pytest.fixture
+def unharmed(
+    single: ProcessCluster, bystander: Bystander, no_tracebacks: Callable[[ProcessCluster], None]
+) -> Iterator[None]:
+    """Others go on, no traceback, and the server does not grow."""
+    bystander.check()
+    before = memory_bytes(single)
+    yield
+    bystander.check()
+    no_tracebacks(single)
+    assert single.nodes[1].unordered_exit is None
+    grown = memory_bytes(single) - before
+    assert grown < MAX_GROWTH_BYTES, f"grown by {grown / 2**20:.0f} MiB"

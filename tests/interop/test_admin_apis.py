@@ -221,7 +221,7 @@ def test_cluster_is_described_with_its_fenced_brokers(admin: KafkaAdminClient) -
     assert not any(broker["is_fenced"] for broker in cluster["brokers"])
 
 
-# --- bad input ---------------------------------------------------------------------------------------------
+# --- bad input -------------------------------------------------------------------------------------------
 
 
 def exchange(trio: ProcessCluster, frame: bytes) -> bytes:

@@ -141,7 +141,7 @@ def test_calls_of_nobody_are_refused_and_change_nothing(
     no_tracebacks(single)
 
 
-# --- one that speaks as others ------------------------------------------------------------------------------
+# --- one that speaks as others ---------------------------------------------------------------------------
 
 ROUNDS = 40
 FLOOD = 60

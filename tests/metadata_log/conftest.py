@@ -247,18 +247,28 @@ class ControllerHarness:
 
     def set_isr(self, name: str, *isr: int, index: int = 0) -> PartitionIsrResult:
         """The leader of a partition proposes an ISR."""
+        members = [(broker_id, self.epoch_of(broker_id)) for broker_id in isr]
+        return self.propose_isr(name, members, index=index)
+
+    def propose_isr(
+        self, name: str, members: list[tuple[int, int]], *, sender: int | None = None, index: int = 0
+    ) -> PartitionIsrResult:
+        """A proposal about the present state of a partition: brokers and their epochs."""
         topic, partition = self.topic(name), self.partition(name, index)
-        epochs = {id: broker.epoch for id, broker in self.image.brokers.items()}
+        leader = partition.leader if sender is None else sender
         change = PartitionIsrChange(
             topic.id,
             index,
             partition.leader_epoch,
             partition.partition_epoch,
-            tuple(IsrMember(id, epochs[id]) for id in isr),
+            tuple(IsrMember(broker_id, epoch) for broker_id, epoch in members),
         )
-        request = AlterPartitionRequest(partition.leader, epochs[partition.leader], (change,))
+        request = AlterPartitionRequest(leader, self.epoch_of(leader), (change,))
         (result,) = self.run(self.core.handle_alter_partition(request)).partitions
         return result
+
+    def epoch_of(self, broker_id: int) -> int:
+        return self.image.brokers[broker_id].epoch
 
     def reassign(
         self, name: str, replicas: list[int] | None, *, index: int = 0, allow_factor_change: bool = True

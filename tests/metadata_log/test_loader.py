@@ -84,7 +84,7 @@ def test_a_record_newer_than_the_code_stops_the_loader() -> None:
     assert loader.offset == -1
 
 
-# --- starting ----------------------------------------------------------------------------------------------
+# --- starting --------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_published_before_the_node_has_caught_up() -> None:
@@ -120,7 +120,7 @@ def test_owner_is_told_when_the_image_has_grown() -> None:
     assert grown == [GROWTH_RECORDS - 1, 2 * GROWTH_RECORDS - 1]
 
 
-# --- snapshots ---------------------------------------------------------------------------------------------
+# --- snapshots -------------------------------------------------------------------------------------------
 
 
 def image_of(*records: Record) -> MetadataImage:
@@ -184,7 +184,7 @@ def test_batch_in_the_middle_of_a_snapshot_is_a_bug() -> None:
         loader.handle_commit([batch(0, NoOpRecord())])
 
 
-# --- a controller on the same node -------------------------------------------------------------------------
+# --- a controller on the same node -----------------------------------------------------------------------
 
 
 class Controller:

@@ -181,7 +181,7 @@ def test_broker_that_stands_still_is_fenced_although_the_controller_stalls_again
     assert not cluster.image.brokers[2].fenced
 
 
-# --- how far back a lease reaches ---------------------------------------------------------------------------
+# --- how far back a lease reaches ------------------------------------------------------------------------
 
 
 def lease_ms(cluster: Any, broker_id: int) -> int:

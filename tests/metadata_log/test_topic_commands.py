@@ -325,7 +325,7 @@ def test_collision_is_found_among_few_and_many_topics(name: str, others: int) ->
             check_collision(name, crowd | {twin})
 
 
-# --- a request that a broker had to pass on more than once -------------------------------------------------
+# --- a request that a broker had to pass on more than once -----------------------------------------------
 
 
 def create_at(cluster: Any, attempt: int, *names: str, request_id: bytes = b"request", **fields: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import IO
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
+from tests.node.sites import Site, create, run_node
 
 COMMAND = (sys.executable, "-m", "pykraft.node")
 TIMEOUT_S = PATIENCE_S
@@ -135,3 +138,24 @@ def server_file(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return write
+
+
+@pytest.fixture(scope="session")
+def used_sites(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Site]:
+    """Two nodes that have run and stopped, with voters by id and with voters in the log; topics t1 and t2."""
+    sites = {log_voters: Site(tmp_path_factory.mktemp("site"), log_voters) for log_voters in (False, True)}
+    for site in sites.values():
+        site.format()
+        assert asyncio.run(run_node(site, lambda site=site: create(site, "t1", "t2"))) == []  # type: ignore[misc]
+    return sites
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, used_sites: dict[bool, Site], tmp_path: Path) -> Iterator[Site]:
+    """A copy of a used site; with voters in the log where a test says so."""
+    used = used_sites[getattr(request, "param", False)]
+    kept = used.root
+    used.root = tmp_path / "copy"
+    shutil.copytree(kept, used.root)
+    yield used
+    used.root = kept

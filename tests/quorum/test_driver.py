@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -152,5 +153,32 @@ def test_many_proposals_share_flushes(run_quorum):
         assert offsets == list(range(offsets[0], offsets[0] + 200))
         await cluster.until(lambda: leader.listener.next_offset > offsets[-1])
         assert sum(call.operation == "flush" for call in leader.memory_disk.calls) - before < 40
+
+    run_quorum(scenario)
+
+
+def test_idle_quorum_does_not_spin(run_quorum):
+    """Between two fetches nothing is due: the work of an idle second is bounded by its long polls."""
+
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        steps = 0
+        for node in cluster.nodes:
+            core = node._core
+
+            class Counting:
+                state = core.state
+
+                def __getattr__(self, name, core=core):
+                    return getattr(core, name)
+
+                def step(self, event, now_ms, core=core):
+                    nonlocal steps
+                    steps += 1
+                    return core.step(event, now_ms)
+
+            node._core = Counting()
+        await asyncio.sleep(0.6)  # 15 long polls of 40 ms by each of two followers
+        assert steps < 3 * 15 * 6
 
     run_quorum(scenario)

@@ -12,6 +12,7 @@ from pykraft.log_store.memory import DiskCall
 from pykraft.log_store.spy import SpyDisk
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
+from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -247,5 +248,46 @@ def test_restart_reads_back_epoch_leader_and_vote(run_quorum):
             state = QuorumStateStore(replica.memory_disk, DIRECTORY).read()
             assert state.epoch == leader.node.leader.epoch
             assert state.leader_id == leader.key.id
+
+    run_quorum(scenario)
+
+
+DIRECTORY = "/data/__cluster_metadata-0"
+
+
+class _Killed(BaseException):
+    """Not an Exception: nothing may go on after it."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vote_that_a_killed_process_left_without_flushing_the_directory_counts_only_once_durable(
+    run_quorum, seed
+):
+    """Killed between rename and flush, the vote reads back; the replica acts on it, so it must stay."""
+
+    async def scenario(cluster):
+        await cluster.commit(b"a")
+        replica = cluster.replicas[0]
+        await replica.stop()
+        store = QuorumStateStore(replica.memory_disk, DIRECTORY)
+        vote = ElectionState(store.read().epoch + 1, None, cluster.replicas[1].key)
+        flush_dir = replica.memory_disk.flush_dir
+
+        def killed(path):
+            raise _Killed
+
+        replica.memory_disk.flush_dir = killed
+        with pytest.raises(_Killed):
+            store.write(vote)
+        replica.memory_disk.flush_dir = flush_dir
+        for other in cluster.replicas[1:]:
+            cluster.rpc.down.add(other.address)
+        node = await replica.start()
+        assert node.leader.epoch == vote.epoch
+        await replica.crash(random.Random(seed))
+        assert store.read().epoch >= vote.epoch
+        cluster.rpc.down.clear()
+        await replica.start()
+        await cluster.commit(b"b")
 
     run_quorum(scenario)

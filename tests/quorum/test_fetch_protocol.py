@@ -44,7 +44,7 @@ def _records(b, *spans, high_watermark=0, **changed):
     return replace(answer, **changed)
 
 
-# --- the leader ---
+# --- the leader ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_f
     assert {type(e.request).__name__ for e in b.of(Send)} == {"EndQuorumEpochRequest"}
 
 
-# --- the follower ---
+# --- the follower ----------------------------------------------------------------------------------------
 
 
 def test_follower_fetches_from_its_flushed_end_and_waits_for_the_flush(bench):
@@ -358,3 +358,38 @@ def test_fetches_are_held_for_less_than_the_timeouts_that_would_give_up_on_them(
     assert QuorumConfig(request_timeout_ms=150).fetch_wait_ms == 50
     with pytest.raises(ValueError, match="election_timeout_ms"):
         QuorumConfig(election_timeout_ms=0)
+
+
+def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress(bench):
+    """What it matches ends before our epoch begins, so it could commit nothing; but it is no news either."""
+    b = bench()
+    b.lead()
+    b.fetch(2, 1, 1)
+    b.step(TimerFired(), after_ms=10_000)  # resigns
+    b.stand()
+    b.answer(b.vote_for(3))
+    role = b.state.role
+    assert isinstance(role, Leader) and b.state.epoch == 2
+    b.now_ms += 1
+    assert b.fetch(2, 1, 1, epoch=1).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert role.progress[2].end_offset == 0 and role.progress[2].last_fetch_ms == role.elected_at_ms
+
+
+def test_one_lost_message_does_not_cost_an_election():
+    for config in (
+        QuorumConfig(),
+        QuorumConfig(request_timeout_ms=30_000),
+        QuorumConfig(fetch_timeout_ms=500),
+    ):
+        again_ms = config.fetch_request_timeout_ms + config.retry_backoff_ms
+        assert again_ms + config.fetch_wait_ms < config.fetch_timeout_ms
+        assert config.begin_request_timeout_ms + 5 * config.retry_backoff_ms < config.election_timeout_ms
+
+
+def test_fetches_and_announcements_carry_the_shorter_deadlines(bench):
+    b = bench(election=ElectionState(4, 2, None))
+    assert [send.timeout_ms for send in b.of(Send)] == [b.state.config.fetch_request_timeout_ms]
+    b = bench()
+    b.stand()
+    b.answer(b.vote_for(2))
+    assert {send.timeout_ms for send in b.of(Send)} == {b.state.config.begin_request_timeout_ms}

@@ -160,7 +160,7 @@ def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_
     assert b.state.in_flight
 
 
-# --- nobody honest is shut out ------------------------------------------------------------------------------
+# --- nobody honest is shut out ---------------------------------------------------------------------------
 
 
 def test_replica_that_was_away_for_very_long_follows_at_once(bench):
@@ -215,7 +215,7 @@ def test_nobody_stands_behind_the_last_epoch(bench):
     assert b.state.epoch == MAX_EPOCH
 
 
-# --- places are freed ---------------------------------------------------------------------------------------
+# --- places are freed ------------------------------------------------------------------------------------
 
 
 def add_voter(b, node_id=4, timeout_ms=1000):
@@ -257,7 +257,7 @@ def test_replica_that_leads_no_more_lets_calls_go(bench):
     b.step(RequestAbandoned(token))
 
 
-# --- on the wire --------------------------------------------------------------------------------------------
+# --- on the wire -----------------------------------------------------------------------------------------
 
 
 class Table:

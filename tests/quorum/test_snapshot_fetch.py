@@ -77,7 +77,7 @@ def _piece(b, position, data, size_bytes=10, checksum=77, **changed):
     return replace(response, **changed)
 
 
-# --- at the leader --------------------------------------------------------------------------------------
+# --- at the leader ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_log_is_not_cut_where_nothing_stands_for_it(bench):
         b.step(RetentionReached(SnapshotId(1, 1)))
 
 
-# --- at the follower ------------------------------------------------------------------------------------
+# --- at the follower -------------------------------------------------------------------------------------
 
 
 def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed(bench):
@@ -318,7 +318,7 @@ def test_late_piece_of_another_role_is_ignored(bench):
     assert b.of(AppendSnapshotChunk) == []
 
 
-# --- the outline of a log that starts at a snapshot -------------------------------------------------------
+# --- the outline of a log that starts at a snapshot ------------------------------------------------------
 
 
 def test_log_behind_a_snapshot_knows_epochs_from_its_start_on():
@@ -355,7 +355,7 @@ def test_log_is_never_truncated_below_its_start():
         log.truncate(39)
 
 
-# --- on the wire ----------------------------------------------------------------------------------------
+# --- on the wire -----------------------------------------------------------------------------------------
 
 
 def test_snapshot_messages_survive_the_wire(bench):

@@ -222,7 +222,7 @@ def test_fetching_anew_forgets_what_was_fetched():
         store.check_download(ID, store.open_download(ID))
 
 
-# --- what is kept ---------------------------------------------------------------------------------------
+# --- what is kept ----------------------------------------------------------------------------------------
 
 
 def _info(end_offset, size_bytes=10, time_ms=0):

@@ -80,7 +80,7 @@ def test_a_taken_port_is_refused() -> None:
     asyncio.run(case())
 
 
-# --- what a flood can make a server hold --------------------------------------------------------------------
+# --- what a flood can make a server hold -----------------------------------------------------------------
 
 
 class Held:

@@ -13,8 +13,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import pytest
-
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
@@ -588,45 +586,3 @@ def in_order(values: Sequence[bytes], producers: Sequence[int]) -> None:
         sequences = [int(v.split(b"-")[1]) for v in values if v.startswith(b"%d-" % producer)]
         expected = list(range(sequences[0], sequences[0] + len(sequences))) if sequences else []
         assert sequences == expected, f"ExactlyOnceInOrder: {producer} wrote {sequences}"
-
-
-def run(seed: int, steps: int = 1500) -> World:
-    world = World(seed)
-    for number in range(steps):
-        world.step()
-        world.check()
-        if number % 20 == 0:
-            world.check_logs()
-    world.check_logs()
-    world.heal()
-    world.check_logs()
-    return world
-
-
-@pytest.mark.parametrize("block", range(6))
-def test_every_batch_is_there_once_and_in_order_whatever_brokers_suffer(block: int) -> None:
-    totals: dict[str, int] = {}
-    acknowledged = 0
-    for seed in range(block * 20, block * 20 + 20):
-        try:
-            world = run(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        acknowledged += sum(batch.acknowledged for batch in world.batches)
-        for name, count in world.counts.items():
-            totals[name] = totals.get(name, 0) + count
-    assert acknowledged > 20 * 200, acknowledged
-    assert totals.get("refused", 0) <= 2, totals
-    wanted = (
-        "elect",
-        "isr",
-        "stop",
-        "kill",
-        "power",
-        "wipe",
-        "recreate",
-        "duplicate",
-        "truncate",
-        "retention",
-    )
-    assert all(totals.get(name, 0) >= 4 for name in wanted), totals

@@ -1,0 +1,91 @@
+"""What tests do to the files of a replica, and how they look at the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.runtime.disk import UnreadableError
+
+SEGMENTS = {"segment.bytes": str(1 << 20)}
+CLOSED, NEWEST = f"{3:020d}", f"{9:020d}"
+
+
+def values(count: int, start: int = 0) -> list[bytes]:
+    return [b"%03d" % number + b"v" * 50 for number in range(start, start + count)]
+
+
+async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: str = "t") -> None:
+    """One batch a value, three batches a segment on every replica."""
+    client = await cluster.client(leader)
+    for number, value in enumerate(values(count)):
+        if number % 3 == 0:
+            for broker in cluster.brokers.values():
+                partition = broker.replicas.find(topic, 0)
+                if partition is not None and broker.node_id in cluster.controller.brokers:
+                    partition.log.roll(0)
+        result = await client.produce(data_plane.batch(value), topic=topic)
+        assert result.error_code == ErrorCode.NONE
+        await data_plane.until(
+            lambda number=number: all(  # type: ignore[misc]
+                broker.replicas.find(topic, 0) is None
+                or broker.replicas.find(topic, 0).log.log_end_offset == number + 1
+                for broker in cluster.brokers.values()
+            )
+        )
+
+
+async def read_all(cluster: Any, data_plane: Any, node_id: int, topic: str = "t") -> list[bytes]:
+    client = await cluster.client(node_id)
+    found: list[bytes] = []
+    while True:
+        result = await client.fetch(len(found), topic=topic)
+        assert result.error_code == ErrorCode.NONE
+        more = data_plane.values(result.records)
+        if not more:
+            return found
+        found += more
+
+
+def cut(disk: MemoryDisk, path: str, size_bytes: int) -> None:
+    disk.write_atomic(path, disk.read(path)[:size_bytes])
+
+
+def flip(position: int) -> Callable[[MemoryDisk, str], None]:
+    return lambda disk, path: disk.flip_bit(path, position, 6)
+
+
+def half(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, len(disk.read(path)) // 2)
+
+
+def empty(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, 0)
+
+
+def missing(disk: MemoryDisk, path: str) -> None:
+    disk.remove(path)
+
+
+def unreadable(disk: MemoryDisk, path: str) -> None:
+    disk.make_unreadable(path)
+
+
+def content(disk: MemoryDisk, path: str) -> bytes | None:
+    """None if it is not there, or cannot be read."""
+    try:
+        return disk.read(path)
+    except (FileNotFoundError, UnreadableError):
+        return None
+
+
+def first_batch_only(disk: MemoryDisk, path: str) -> None:
+    cut(disk, path, 12 + int.from_bytes(disk.read(path)[8:12], "big"))
+
+
+def in_sync(cluster: Any, node_id: int, end_offset: int, topic: str = "t") -> bool:
+    partition = cluster.brokers[node_id].replicas.find(topic, 0)
+    isr = cluster.controller.partition(topic).isr
+    return partition is not None and partition.log.log_end_offset == end_offset and node_id in isr

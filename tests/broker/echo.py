@@ -1,0 +1,79 @@
+"""A listener on a real socket whose handler echoes frames."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import uvloop
+
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
+from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
+from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.tcp import StreamRuntime
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Echo:
+    """Answers each frame with itself; ``hold`` keeps slots whose frame starts with ``w``."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[bytes, ResponseSlot]] = []
+        self.frames = 0
+        self.bytes = 0
+        self.connections: list[Connection] = []
+        self.abandoned: list[bytes] = []
+
+    def handle_frame(self, connection: Connection, data: memoryview, slot: ResponseSlot) -> None:
+        self.frames += 1
+        self.bytes += len(data)
+        if connection not in self.connections:
+            self.connections.append(connection)
+        head = bytes(data[:1])
+        if head == b"w":
+            body = bytes(data)
+            slot.on_abandon = lambda: self.abandoned.append(body)
+            self.held.append((body, slot))
+        elif head == b"n":
+            slot.complete_without_response()
+        elif head == b"x":
+            slot.complete([b"ok"])
+        else:
+            slot.complete([bytes(data)])
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    handler: RequestHandler, limits: ListenerLimits | None = None, files: FileBudget | None = None
+) -> AsyncIterator[tuple[KafkaListener, StreamRuntime]]:
+    runtime = StreamRuntime(asyncio.get_running_loop(), files=files)
+    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT", limits)
+    await listener.start(handler)
+    try:
+        yield listener, runtime
+    finally:
+        await listener.stop()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = struct.unpack(">i", await reader.readexactly(4))[0]
+    return await reader.readexactly(size)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def run(new_loop: Callable[[], asyncio.AbstractEventLoop], test: Callable[[], object]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(test())  # type: ignore[arg-type]

@@ -1,0 +1,149 @@
+"""One broker's lifecycle driver and the controllers it talks to, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
+from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.image import BrokerRegistration
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.rpc import RpcAddress, RpcFailure
+
+ONE, TWO = RpcAddress("controller", 1), RpcAddress("controller", 2)
+SESSION_MS = 9000
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop on which nothing takes time but waiting, and waiting takes none of ours."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        super().__init__(_Jump(self))
+
+    def time(self) -> float:
+        return self.now_s
+
+
+class _Jump(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        assert timeout is not None, "everybody waits for something that nobody will do"
+        self._loop.now_s += max(timeout, 0)
+        return super().select(0)
+
+
+class LoopClock:
+    def monotonic_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self.monotonic_ms()
+
+
+Answer = Callable[[Any], Any]
+
+
+class Controllers:
+    """The transport, and the scripted controllers behind it. An address without a script never answers."""
+
+    def __init__(self) -> None:
+        self.leader: RpcAddress | None = ONE
+        self.scripts: dict[RpcAddress, dict[str, Answer]] = {}
+        self.seen: list[tuple[int, RpcAddress, str, Any]] = []
+        self.latency_ms = 1
+
+    def send(
+        self,
+        to: RpcAddress,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        name = method.rpartition("/")[2]
+        request = getattr(pb, f"{name}Request").FromString(payload)
+        self.seen.append((round(loop.time() * 1000), to, name, request))
+
+        def answer() -> None:
+            script = self.scripts.get(to, {}).get(name)
+            told = None if script is None else script(request)
+            if told is None:
+                later = max(0, deadline_ms - self.latency_ms) / 1000
+                loop.call_later(later, on_reply, RpcFailure("DEADLINE_EXCEEDED"))
+            else:
+                on_reply(told if isinstance(told, RpcFailure) else told.SerializeToString())
+
+        loop.call_later(self.latency_ms / 1000, answer)
+
+    async def close(self) -> None: ...
+
+    def of(self, name: str) -> list[Any]:
+        return [request for _, _, method, request in self.seen if method == name]
+
+
+class World:
+    def __init__(self, stopped_in_order_at_epoch: int | None = None, **config: Any) -> None:
+        self.controllers = Controllers()
+        self.lifecycle = BrokerLifecycle()
+        self.metadata_offset = 0
+        self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
+        self.clock = LoopClock()
+        self.channel = ControllerChannel(
+            self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1), b"incarnation"
+        )
+        self.driver = LifecycleDriver(
+            BrokerConfig(node_id=7, cluster_id="c", log_dirs=("/d",), listeners=(), **config),
+            self.lifecycle,
+            self.channel,
+            self.clock,
+            incarnation_id=Uuid(b"i" * 16),
+            endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),
+            log_dir_ids=(Uuid(b"d" * 16),),
+            metadata_offset=lambda: self.metadata_offset,
+            features={"metadata.version": (7, 30)},
+            stopped_in_order_at_epoch=stopped_in_order_at_epoch,
+        )
+        self.beat: Answer = lambda request: pb.BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= 10,
+            is_fenced=request.want_fence or request.current_metadata_offset < 10,
+            lease_ms=SESSION_MS,
+        )
+        self.registered: Answer = lambda request: pb.RegisterBrokerResponse(broker_epoch=10)
+        self.controllers.scripts[ONE] = {
+            "RegisterBroker": lambda request: self.registered(request),
+            "BrokerHeartbeat": lambda request: self.beat(request),
+        }
+
+    async def start(self) -> asyncio.Task[None]:
+        """Register and get unfenced; the task that goes on heartbeating."""
+        await self.driver.register()
+        self.metadata_offset = 10
+        self.lifecycle.handle_registration_change(self.unfenced)
+        running = asyncio.ensure_future(self.driver.run())
+        await self.driver.caught_up.wait()
+        self.lifecycle.set_ready()
+        await self.driver.running.wait()
+        return running
+
+
+def in_virtual_time(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -> None:
+    async def main() -> None:
+        await scenario(World(**config))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())

@@ -1,0 +1,51 @@
+"""Batches that take longer to validate than a turn of the loop has room for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
+from pykraft.kafka_protocol.messages import produce
+from pykraft.runtime.turns import TURN_US
+
+WORK_PER_US = 2
+BATCH_US = 20
+PIECE_US = BATCH_US + PIECE_WORK // WORK_PER_US
+
+LONG = 3 * TURN_US * WORK_PER_US
+"""Records of a batch that takes several turns, if no two neighbours are alike."""
+
+
+def long_batch(data_plane: Any, **fields: Any) -> bytes:
+    batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
+    return batch
+
+
+class Gate:
+    """Lets long batches be walked when a test says so, and counts them."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].validation
+        self.waiting = 0
+        self.is_open = asyncio.Event()
+        self._walk = self.turns.walk
+        self.turns.walk = self._gated  # type: ignore[method-assign]
+
+    async def _gated(self, batch: Any) -> None:
+        self.waiting += 1
+        await self.is_open.wait()
+        await self._walk(batch)
+
+
+def produce_request(batch: bytes, partitions: int) -> produce.ProduceRequest:
+    data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(partitions)]
+    return produce.ProduceRequest(
+        acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=data)]
+    )
+
+
+def _crc(data: bytearray) -> bytes:
+    from crc32c import crc32c
+
+    return int(crc32c(bytes(data[21:]))).to_bytes(4, "big")

@@ -1,0 +1,69 @@
+"""One replica over a log in memory, and what tests do to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykraft.broker.logs.producer_state import rebuild
+from pykraft.broker.replicas.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import assign_offset, read_header
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.metadata_log.image import PartitionRegistration
+
+
+class Events:
+    def log_grew(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def producers_lost(self, partition: Partition) -> None:
+        log = partition.log
+        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.outcome: object = None
+
+    def offset_committed(self) -> None:
+        self.outcome = "committed"
+
+    def offset_refused(self, error_code: int) -> None:
+        self.outcome = ErrorCode(error_code)
+
+
+def make(node_id: int = 1, *, min_isr: int = 1, disk: MemoryDisk | None = None, **options: Any) -> Partition:
+    config = LogConfig(segment_bytes=2000, min_insync_replicas=min_isr)
+    log = Log.open(disk or MemoryDisk(), "t-0", config, now_ms=0)
+    return Partition("t", b"i" * 16, 0, node_id, log, Events(), **options)  # type: ignore[arg-type]
+
+
+def state(leader: int, epoch: int = 0, version: int = 0, isr: tuple[int, ...] = (1, 2, 3)) -> Any:
+    return PartitionRegistration((1, 2, 3, 4), isr, leader, epoch, version)
+
+
+def batch(value: bytes = b"v", **fields: Any) -> memoryview:
+    return memoryview(bytearray(encode_batch([RecordInput(None, value, (), 1000)], **fields)))
+
+
+def stored(offset: int, epoch: int, value: bytes = b"v", **fields: Any) -> bytes:
+    data = bytearray(encode_batch([RecordInput(None, value, (), 1000)], **fields))
+    assign_offset(data, 0, offset, epoch)
+    return bytes(data)
+
+
+def append(partition: Partition, value: bytes = b"v", *, all_acks: bool = True, **fields: Any) -> Any:
+    data = batch(value, **fields)
+    return partition.append_as_leader(data, read_header(data), 5000, all_acks=all_acks)
+
+
+def acknowledge(partition: Partition, offset: int, *replicas: int, epoch: int = 7, now_ms: int = 0) -> None:
+    for replica in replicas:
+        partition.handle_follower_fetch(replica, offset, epoch, now_ms)
+
+
+def always(replica: int, epoch: int) -> bool:
+    return True

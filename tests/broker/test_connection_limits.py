@@ -1,0 +1,151 @@
+"""Real sockets against a listener: which connections are refused or closed, and when files run out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
+from pykraft.runtime.file_budget import FileBudget
+from tests.broker.echo import LOOPS, Echo, frame, read_frame, run, serving, until
+
+
+def test_silent_connections_are_closed_and_busy_ones_kept() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(idle_timeout_ms=400)) as (listener, _):
+            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            busy_reader, busy = await asyncio.open_connection("127.0.0.1", listener.port)
+            end = asyncio.create_task(reader.read())
+            while not end.done():
+                busy.write(frame(b"hello"))
+                assert await read_frame(busy_reader) == b"hello"
+                await asyncio.sleep(0.02)
+            assert listener.connection_count == 1
+            silent.close()
+            busy.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_listeners_of_one_loop_do_not_shorten_each_others_patience() -> None:
+    async def body() -> None:
+        loop, limits = asyncio.get_running_loop(), ListenerLimits(idle_timeout_ms=400)
+        async with serving(Echo(), limits) as (listener, runtime), contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                other = KafkaListener(runtime, "127.0.0.1", 0, "OTHER", limits)
+                await other.start(Echo())
+                stack.push_async_callback(other.stop)
+            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            silent.write(frame(b"hello"))
+            assert await read_frame(reader) == b"hello"
+            heard_s = loop.time()
+            assert await reader.read() == b""
+            assert loop.time() - heard_s >= 0.35, "a machine under load only makes it longer"
+            silent.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_limit_of_one_address_can_be_changed_while_the_listener_runs() -> None:
+    async def body() -> None:
+        async with serving(Echo()) as (listener, _):
+            listener.limit_connections(2**31 - 1, 1)
+            first_reader, first = await asyncio.open_connection("127.0.0.1", listener.port)
+            first.write(frame(b"taken"))
+            assert await read_frame(first_reader) == b"taken"
+            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            listener.limit_connections(2**31 - 1, 2)
+            await until(lambda: listener.connection_count == 1)
+            second_reader, second = await asyncio.open_connection("127.0.0.1", listener.port)
+            second.write(frame(b"taken too"))
+            assert await read_frame(second_reader) == b"taken too"
+            for writer in (first, refused, second):
+                writer.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+def test_connections_over_the_limit_are_refused() -> None:
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo, ListenerLimits(max_connections=2)) as (listener, _):
+            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+            await until(lambda: listener.connection_count == 2)
+            reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            for pair_reader, writer in pairs:
+                writer.write(frame(b"still here"))
+                assert await read_frame(pair_reader) == b"still here"
+                writer.close()
+            refused.close()
+
+    run(asyncio.new_event_loop, body)
+
+
+@LOOPS
+def test_connections_are_refused_before_files_run_out_and_taken_again_when_there_is_room(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        echo = Echo()
+        files = FileBudget(60)  # 32 in reserve, 15 for files, room for 6 connections
+        async with serving(echo, files=files) as (listener, _):
+            pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(6)]
+            await until(lambda: listener.connection_count == 6)
+            for _ in range(3):
+                reader, refused = await asyncio.open_connection("127.0.0.1", listener.port)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 10) == b""
+                refused.close()
+            assert "may open 60 files only" in caplog.text
+            for pair_reader, writer in pairs:
+                writer.write(frame(b"still here"))
+                assert await read_frame(pair_reader) == b"still here"
+            pairs.pop()[1].close()
+            await until(lambda: files.connections == 5)
+            reader, again = await asyncio.open_connection("127.0.0.1", listener.port)
+            again.write(frame(b"room"))
+            assert await read_frame(reader) == b"room"
+            for writer in [again, *(writer for _, writer in pairs)]:
+                writer.close()
+        assert files.connections == 0
+
+    run(new_loop, body)
+
+
+@LOOPS
+def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever answers it, perhaps on behalf of many, must not be hit."""
+
+    async def body() -> None:
+        echo = Echo()
+        async with serving(echo) as (listener, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"wait"))
+            await until(lambda: len(echo.held) == 1)
+
+            def full(descriptor: int) -> int:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            with monkeypatch.context() as patched:
+                patched.setattr("os.dup", full)
+                echo.held[0][1].complete([b"answer"])
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(frame(b"go on"))
+            assert await read_frame(reader) == b"go on"
+            writer.close()
+
+    run(new_loop, body)

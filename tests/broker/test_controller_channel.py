@@ -1,0 +1,203 @@
+"""Calls to the active controller: which node is asked, how often, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange
+from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.runtime.rpc import RpcFailure
+from tests.broker.lifecycle_world import ONE, TWO, World, in_virtual_time
+
+
+def allocate(world: World, timeout_ms: int) -> Coroutine[Any, Any, Any]:
+    request = pb.AllocateProducerIdsRequest(broker_id=7, broker_epoch=10)
+    parse = pb.AllocateProducerIdsResponse.FromString
+    return world.channel.call("AllocateProducerIds", request, parse, timeout_ms)
+
+
+def test_call_follows_the_controller_through_an_election() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        controllers.scripts[ONE]["AllocateProducerIds"] = lambda request: pb.AllocateProducerIdsResponse(
+            error_code=ErrorCode.NOT_CONTROLLER
+        )
+        controllers.scripts[TWO] = {
+            "AllocateProducerIds": lambda request: pb.AllocateProducerIdsResponse(start=5, length=1000)
+        }
+        call = asyncio.ensure_future(allocate(world, 10_000))
+        await asyncio.sleep(0.3)
+        controllers.leader = None
+        await asyncio.sleep(1)
+        controllers.leader = TWO
+        await asyncio.sleep(0.1)
+        assert call.done() and call.result().start == 5
+
+    in_virtual_time(scenario)
+
+
+def test_refusal_is_raised_with_the_controllers_code_and_words() -> None:
+    async def scenario(world: World) -> None:
+        world.controllers.scripts[ONE]["AllocateProducerIds"] = lambda request: (
+            pb.AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, error_message="old")
+        )
+        with pytest.raises(KafkaError) as refusal:
+            await allocate(world, 10_000)
+        assert (refusal.value.code, refusal.value.message) == (ErrorCode.STALE_BROKER_EPOCH, "old")
+
+    in_virtual_time(scenario)
+
+
+def test_call_that_nobody_answers_times_out_and_says_why() -> None:
+    async def scenario(world: World) -> None:
+        began_ms = world.clock.monotonic_ms()
+        with pytest.raises(KafkaError, match="DEADLINE_EXCEEDED") as refusal:
+            await allocate(world, 7000)
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert 7000 <= world.clock.monotonic_ms() - began_ms < 7200
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_leaves_a_paused_controller_when_another_one_leads() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        controllers.scripts = {TWO: {"Forward": lambda request: pb.ForwardResponse(body=request.body)}}
+        began_ms = world.clock.monotonic_ms()
+        call = asyncio.ensure_future(
+            world.channel.forward(
+                19,
+                7,
+                b"body",
+                principal="p",
+                client_id="c",
+                client_address="a",
+                listener="l",
+                timeout_ms=30_000,
+            )
+        )
+        await asyncio.sleep(2.5)
+        controllers.leader = TWO
+        assert await call == b"body"
+        assert world.clock.monotonic_ms() - began_ms < 3000
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
+    async def scenario(world: World) -> None:
+        controllers = world.controllers
+        answers: list[Any] = [
+            pb.ForwardResponse(error_code=ErrorCode.NOT_CONTROLLER),
+            RpcFailure("UNAVAILABLE"),
+            pb.ForwardResponse(body=b"done"),
+            pb.ForwardResponse(body=b"done"),
+        ]
+        controllers.scripts = {ONE: {"Forward": lambda request: answers.pop(0)}}
+        for _ in range(2):
+            caller = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+            assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **caller) == b"done"
+        requests = controllers.of("Forward")
+        assert [request.attempt for request in requests] == [0, 1, 2, 0]
+        names = [request.request_id for request in requests]
+        assert names[0] == names[1] == names[2] != names[3]
+        assert all(name.startswith(b"incarnation") for name in names), "no other process uses them"
+
+    in_virtual_time(scenario)
+
+
+def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer() -> None:
+    one, two = Uuid(b"1" * 16), Uuid(b"2" * 16)
+    members = (IsrMember(7, 10), IsrMember(8, 12))
+    changes = [
+        PartitionIsrChange(one, 3, 4, 5, members),
+        PartitionIsrChange(two, 0, 1, 1, members),
+        PartitionIsrChange(one, 0, 2, 2, (IsrMember(7, 10),)),
+    ]
+
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+
+        def alter(request: Any) -> Any:
+            taken = pb.AlterPartitionPartitionResult(
+                index=3, leader=7, leader_epoch=4, isr=[7, 8], partition_epoch=6
+            )
+            refused = pb.AlterPartitionPartitionResult(index=0, error_code=ErrorCode.INELIGIBLE_REPLICA)
+            return pb.AlterPartitionResponse(
+                topics=[
+                    pb.AlterPartitionTopicResult(topic_id=two, partitions=[refused]),
+                    pb.AlterPartitionTopicResult(topic_id=one, partitions=[taken]),
+                ]
+            )
+
+        world.controllers.scripts[ONE]["AlterPartition"] = alter
+        port = ControllerAlterPartition(7, world.lifecycle, world.channel)
+        taken, refused, forgotten = await port.alter_partitions(changes)
+        (request,) = world.controllers.of("AlterPartition")
+        assert (request.broker_id, request.broker_epoch) == (7, 10)
+        assert [(topic.topic_id, [it.index for it in topic.partitions]) for topic in request.topics] == [
+            (one, [3, 0]),
+            (two, [0]),
+        ]
+        sent = request.topics[0].partitions[0]
+        assert (sent.index, sent.leader_epoch, sent.partition_epoch) == (3, 4, 5)
+        assert [(m.broker_id, m.broker_epoch) for m in sent.new_isr] == [(7, 10), (8, 12)]
+        assert taken.error is ErrorCode.NONE
+        assert (taken.leader, taken.leader_epoch, taken.isr, taken.partition_epoch) == (7, 4, (7, 8), 6)
+        assert refused.error is ErrorCode.INELIGIBLE_REPLICA
+        assert forgotten.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+    in_virtual_time(scenario)
+
+
+def test_report_of_lost_replicas_says_as_of_which_leader_epochs() -> None:
+    one = Uuid(b"1" * 16)
+
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        world.controllers.scripts[ONE]["ReportLostReplicas"] = lambda _request: pb.ReportLostReplicasResponse(
+            partitions=[
+                pb.LostReplicaResult(topic_id=one, index=3, partition_epoch=9),
+                pb.LostReplicaResult(topic_id=one, index=0, error_code=ErrorCode.FENCED_LEADER_EPOCH),
+            ]
+        )
+        port = ControllerLostReplicas(7, world.lifecycle, world.channel)
+        taken, refused = await port.report_lost_replicas([LostReplica(one, 3, 4), LostReplica(one, 0, 0)])
+        (request,) = world.controllers.of("ReportLostReplicas")
+        assert (request.broker_id, request.broker_epoch) == (7, 10)
+        sent = [(lost.topic_id, lost.index, lost.leader_epoch) for lost in request.partitions]
+        assert sent == [(one, 3, 4), (one, 0, 0)]
+        assert (taken.error, taken.partition_epoch) == (ErrorCode.NONE, 9)
+        assert refused.error is ErrorCode.FENCED_LEADER_EPOCH
+
+    in_virtual_time(scenario)
+
+
+def test_calls_that_are_refused_come_back_ever_more_seldom_until_another_node_leads() -> None:
+    async def scenario(world: World) -> None:
+        def refuse(request: Any) -> Any:
+            return pb.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+        world.controllers.scripts[ONE]["AllocateProducerIds"] = refuse
+        world.controllers.scripts[TWO] = {
+            "AllocateProducerIds": lambda request: pb.AllocateProducerIdsResponse(start=5, length=1)
+        }
+        call = asyncio.ensure_future(allocate(world, 60_000))
+        await asyncio.sleep(20)
+        asked_ms = [
+            at_ms for at_ms, _, method, _ in world.controllers.seen if method == "AllocateProducerIds"
+        ]
+        assert 20 <= len(asked_ms) <= 45, "once a second or less often, after a few quick attempts"
+        world.controllers.leader = TWO
+        await asyncio.sleep(0.1)
+        assert call.done(), "another node that leads is asked at once"
+        assert (await call).start == 5
+
+    in_virtual_time(scenario)

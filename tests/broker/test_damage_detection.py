@@ -1,0 +1,296 @@
+"""Who finds damage of a log while the broker runs: readers, followers, the scrub, flushes and the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis import list_offsets
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pykraft.kafka_protocol.records import read_header
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.memory import MemoryDisk
+from pykraft.runtime.disk import UnreadableError
+from tests.broker.damage import (
+    CLOSED,
+    NEWEST,
+    SEGMENTS,
+    fill,
+    first_batch_only,
+    flip,
+    half,
+    in_sync,
+    missing,
+    read_all,
+    unreadable,
+    values,
+)
+
+
+def test_damage_met_while_reading_is_a_storage_error_and_takes_the_replica_offline(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v" * 50))
+            broker = cluster.brokers[1]
+            broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
+            result = await client.fetch(1)
+            assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "corrupt" in broker.logs.offline["t", 0].reason
+            for answer in (await client.fetch(1), await client.produce(data_plane.batch(b"v"))):
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    data_plane.run(body)
+
+
+def test_damage_met_by_a_look_up_takes_the_replica_offline_too(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for time in range(3):
+                await client.produce(data_plane.batch(b"v" * 50, timestamp_ms=1_700_000_000_000 + time))
+            broker = cluster.brokers[1]
+            broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
+            asked = ListOffsetsPartition(partition_index=0, timestamp=1_700_000_000_002)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+            )
+            response = await list_offsets.handle(broker.services, RequestContext(), request, 9)
+            assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "corrupt" in broker.logs.offline["t", 0].reason
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    "rot",
+    [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing, unreadable],
+    ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing", "unreadable"],
+)
+def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await cluster.create(1, 2, topic="u")
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            await broker.replicas.scrubber.scrub_all()
+            assert not broker.logs.offline
+            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            await broker.replicas.scrubber.scrub_all()
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.lost == [(1, "t")]
+            assert cluster.controller.partition().leader == 2
+            assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
+
+    data_plane.run(body)
+
+
+def test_scrub_does_not_take_a_truncation_or_a_deletion_for_damage(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={**SEGMENTS, "retention.ms": "1000"})
+            await fill(cluster, data_plane, 1, 12)
+            log, scrubber = cluster.partition(1).log, cluster.brokers[1].replicas.scrubber
+            opened = cluster.brokers[1].logs.logs["t", 0]
+            newest = log.scrub_segment(9)
+            oldest = log.scrub_segment(0)
+            assert newest is not None and oldest is not None
+            log.truncate_to(10)
+            while await scrubber._is_sound(("t", 0), opened, 0, newest.step):
+                assert not newest.is_done
+            cuts = log.truncation_count
+            assert log.retire_old_segments(cluster.brokers[1].replicas.clock.wall_ms(), limit_offset=9)
+            log.delete_retired_segments(log.log_start_offset)
+            assert not await scrubber._is_sound(("t", 0), opened, cuts, oldest.step)
+            assert not cluster.brokers[1].logs.offline
+
+    data_plane.run(body)
+
+
+def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None:
+    """Within a large batch: its header is read when it is looked up, its records when they are sent."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            large = b"v" * 100_000
+            for value in (large, b"w"):
+                await client.produce(data_plane.batch(value))
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 2)
+            cluster.disks[1].make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.fetch(0)
+            await data_plane.until(lambda: cluster.controller.lost)  # what was not sent is read again first
+            await data_plane.until(lambda: in_sync(cluster, 1, 2))
+            assert cluster.controller.lost == [(1, "t")] and cluster.controller.partition().leader == 2
+            assert await read_all(cluster, data_plane, 2) == [large, b"w"]
+
+    data_plane.run(body)
+
+
+def test_late_word_of_a_bad_sector_does_not_cost_the_log_that_was_copied_anew(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await fill(cluster, data_plane, 1, 3)
+            broker = cluster.brokers[1]
+            old = cluster.partition(1).log.read(0, 1 << 20)
+            unreadable(cluster.disks[1], old.file.path)
+            await broker.replicas.scrubber.check_unsent(old)
+            await data_plane.until(lambda: in_sync(cluster, 1, 3))
+            with pytest.raises(UnreadableError):
+                old.file.pread(0, 100)
+            await broker.replicas.scrubber.check_unsent(old)
+            assert cluster.controller.lost == [(1, "t")] and not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_follower_that_cannot_read_where_it_has_to_cut_begins_anew(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            follower = cluster.partition(2)
+            cluster.controller.elect(1, (1,))
+            more = data_plane.batch(b"never seen by its leader", base_offset=12, leader_epoch=0)
+            follower.log.append(more, [read_header(more)], now_ms=0)
+            unreadable(cluster.disks[2], f"/d2/t-0/{NEWEST}.log")
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"w"))
+            await data_plane.until(lambda: in_sync(cluster, 2, 13))
+            assert cluster.controller.lost == [(2, "t")]
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("rot", [flip(100), unreadable], ids=["crc", "unreadable"])
+def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: Any, rot: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            assert (await broker.replicas.read("t", 0, 0))[1] == 12
+            with pytest.raises(KafkaError) as raised:
+                await broker.replicas.read("t", 0, 3)
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.partition().leader == 2
+
+    data_plane.run(body)
+
+
+def test_file_that_vanishes_before_a_flush_costs_its_replica_only(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            log = cluster.partition(1).log
+            for segment in log._segments[:-1]:
+                segment.close()
+            missing(cluster.disks[1], log._segments[1].path)
+            await cluster.brokers[1].logs.flush(("t", 0))
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert cluster.controller.lost == [(1, "t")]
+
+    data_plane.run(body)
+
+
+def test_file_that_is_missed_at_the_stop_is_told_at_the_next_start(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            log = cluster.partition(2).log
+            for segment in log._segments[:-1]:
+                segment.close()
+            missing(cluster.disks[2], log._segments[1].path)
+            await cluster.brokers[2].stop()
+            await cluster.start(2)
+            await data_plane.until(lambda: in_sync(cluster, 2, 12))
+            assert cluster.controller.lost == [(2, "t")]
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_error_of_the_node_is_not_taken_for_damage_of_a_log(data_plane: Any, number: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            broker = cluster.brokers[1]
+            cluster.disks[1].inject("open", number, path_part=f"{CLOSED}.log")
+            with pytest.raises(OSError, match="injected") as raised:
+                await broker.replicas.scrubber.scrub_all()
+            assert raised.value.errno == number
+            assert not broker.logs.offline and not cluster.controller.lost
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("operation", ["append", "flush"])
+def test_write_that_failed_halts_the_node_and_sets_nothing_aside(data_plane: Any, operation: str) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            await fill(cluster, data_plane, 1, 3)
+            broker = cluster.brokers[1]
+            cluster.disks[1].inject(operation, errno.EIO, path_part=".log")
+            if operation == "append":
+                client = await cluster.client(1)
+                result = await client.produce(data_plane.batch(b"w"))
+                assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                with pytest.raises(OSError, match="injected"):
+                    await broker.logs.flush(("t", 0))
+            assert broker.faults and not broker.logs.offline
+            await broker.stop(clean=False)
+            broker.faults.clear()
+
+    data_plane.run(body)
+
+
+def test_index_entry_that_is_wrong_leads_nobody_astray(data_plane: Any) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        async with data_plane.cluster(1, disks={1: disk}) as cluster:
+            await cluster.create(1, configs={"index.interval.bytes": "0", "segment.bytes": str(1 << 20)})
+            client = await cluster.client(1)
+            for number, value in enumerate(values(30)):
+                batch = data_plane.batch(value, timestamp_ms=1_700_000_000_000 + number)
+                assert (await client.produce(batch)).error_code == ErrorCode.NONE
+            partition = cluster.partition(1)
+            partition.log.roll(0)
+            size = len(disk.read(f"/d1/t-0/{0:020d}.index"))
+            assert size >= 20 * 8
+            for position in range(8, size - 8):
+                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
+                for offset in range(position // 8, min(30, position // 8 + 4)):
+                    found = partition.log.read(offset, 1)
+                    assert found is not None and found.base_offset == offset
+                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
+            size = len(disk.read(f"/d1/t-0/{0:020d}.timeindex"))
+            for position in range(12, size - 12):
+                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
+                for number in range(position // 12, min(30, position // 12 + 4)):
+                    at = partition.log.lookup_timestamp(1_700_000_000_000 + number)
+                    assert at is not None and at.offset == number
+                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
+
+    data_plane.run(body)

@@ -1,0 +1,152 @@
+"""One replica that follows: what it takes from its leader, and what it keeps when the leader changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykraft.broker.replicas.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.records import assign_offset
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.log_store.memory import MemoryDisk
+from tests.broker.partitions import Events, append, batch, make, state, stored
+
+
+@pytest.mark.parametrize(("epoch", "kept"), [(1, 1), (2, 2), (3, 0)])
+def test_follower_takes_only_what_its_leader_can_have_written_in_its_epoch(epoch: int, kept: int) -> None:
+    # A leader that was deposed and truncated may send, from a slice queued before, its successor's bytes.
+    partition = make(1)
+    partition.apply(state(2, epoch=1, version=1), 0)
+    partition.append_as_follower(memoryview(stored(0, 1)), 0)
+    partition.apply(state(3, epoch=2, version=2), 0)
+    data = memoryview(stored(1, epoch) + stored(2, 3))
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(data, 0)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (partition.log.log_end_offset, partition.log.latest_epoch) == (1, 1)
+    if kept:
+        partition.append_as_follower(data[: len(data) // 2], 0)
+        assert partition.log.log_end_offset == 2
+
+
+def test_follower_takes_no_gap_that_compaction_cannot_have_made() -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    data = batch(b"rotten offset")
+    assign_offset(data, 0, 1 << 20, 0)
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(memoryview(data), 0)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert partition.log.log_end_offset == 0
+    partition.log.config = replace(partition.log.config, cleanup_policy=frozenset({"compact"}))
+    partition.append_as_follower(memoryview(data), 0)
+    assert partition.log.log_end_offset == (1 << 20) + 1
+
+
+def test_follower_keeps_nothing_of_a_damaged_response_and_skips_what_it_has() -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    batches = []
+    for offset in range(3):
+        data = batch(b"%d" % offset)
+        assign_offset(data, 0, offset, 0)
+        batches.append(bytes(data))
+    damaged = bytearray(b"".join(batches))
+    damaged[-1] ^= 1
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(memoryview(damaged), 0)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert partition.log.log_end_offset == 0
+    partition.append_as_follower(memoryview(batches[0] + batches[1][:-1]), 0)
+    assert partition.log.log_end_offset == 1
+    partition.append_as_follower(memoryview(b"".join(batches)), 0)
+    assert partition.log.log_end_offset == 3
+    partition.follow(2, 0)
+    assert partition.high_watermark == 2
+    partition.follow(1, 0)
+    assert partition.high_watermark == 2
+
+
+def test_follower_refuses_an_epoch_that_goes_back() -> None:
+    partition = make(1)
+    partition.apply(state(2, epoch=3, version=1), 0)
+    partition.append_as_follower(memoryview(stored(0, 1) + stored(1, 3)), 0)
+    with pytest.raises(KafkaError):
+        partition.append_as_follower(memoryview(stored(2, 2)), 0)
+    assert [(e.epoch, e.start_offset) for e in partition.log.epoch_cache.entries] == [(1, 0), (3, 1)]
+
+
+def test_follower_that_led_without_writing_finds_back(caplog: pytest.LogCaptureFixture) -> None:
+    leader, follower = make(2), make(1)
+    for partition in (leader, follower):
+        partition.apply(state(1, epoch=1), 0)
+    data = batch()
+    append(follower)
+    assign_offset(data, 0, 0, 1)
+    leader.append_as_follower(data, 0)
+    follower.apply(state(1, epoch=2, version=1), 0)  # leads again and writes nothing
+    for partition in (leader, follower):
+        partition.apply(state(2, epoch=3, version=2), 0)
+    append(leader)
+    assert leader.check_follower(1, follower.log.log_end_offset, follower.log.latest_epoch) is None
+
+
+def test_truncation_forgets_the_producers_of_the_tail_only() -> None:
+    partition = make()
+    partition.apply(state(1), 0)
+    for sequence in range(12):
+        append(partition, producer_id=4, producer_epoch=0, base_sequence=sequence)
+    append(partition, producer_id=9, producer_epoch=0, base_sequence=0)
+    partition.apply(state(2, epoch=1, version=1), 0)
+    partition.truncate_to(3)  # all that was remembered of 4, and more
+    known = partition.producers.entry(4)
+    assert known is not None and [b.first_sequence for b in known.batches] == [0, 1, 2]
+    assert partition.producers.entry(9) is None
+    partition.apply(state(1, epoch=2, version=2), 0)
+    with pytest.raises(KafkaError) as refused:
+        append(partition, producer_id=4, producer_epoch=0, base_sequence=12)
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(partition, producer_id=4, producer_epoch=0, base_sequence=2).base_offset == 2
+    assert append(partition, producer_id=4, producer_epoch=0, base_sequence=3).base_offset == 3
+
+
+def test_starting_over_behind_deleted_records_forgets_producers() -> None:
+    partition = make(1)
+    partition.apply(state(2), 0)
+    partition.append_as_follower(
+        memoryview(stored(0, 0, producer_id=4, producer_epoch=0, base_sequence=0)), 0
+    )
+    partition.restart_at(50)
+    partition.apply(state(1, epoch=1, version=1), 0)
+    # What 4 and 5 wrote between 1 and 50 is gone here; what they write next is none the less in order.
+    assert append(partition, producer_id=4, producer_epoch=0, base_sequence=31).base_offset == 50
+    assert append(partition, producer_id=5, producer_epoch=0, base_sequence=7).base_offset == 51
+
+
+def test_state_rebuilt_from_a_log_without_its_beginning_takes_unknown_producers_as_they_come() -> None:
+    log = Log.open(MemoryDisk(), "t-0", LogConfig(), now_ms=0, log_start_offset=5)
+    partition = Partition("t", b"i" * 16, 0, 1, log, Events())  # type: ignore[arg-type]
+    partition.apply(state(1), 0)
+    assert append(partition, producer_id=4, producer_epoch=0, base_sequence=9).base_offset == 5
+
+
+def test_high_watermark_below_log_start_is_lifted() -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.restart_at(50)
+    assert (partition.high_watermark, partition.log.log_end_offset) == (50, 50)
+    data = batch()
+    assign_offset(data, 0, 50, 0)
+    partition.append_as_follower(data, 0)
+    partition.follow(51, 51)
+    assert (partition.high_watermark, partition.log.log_start_offset) == (51, 51)
+
+
+def test_image_of_an_older_leader_epoch_changes_nothing() -> None:
+    partition = make()
+    partition.apply(state(1, epoch=3, version=5), 0)
+    assert not partition.apply(state(2, epoch=2, version=4), 0)
+    assert partition.is_leader and partition.leader_epoch == 3

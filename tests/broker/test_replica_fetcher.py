@@ -1,0 +1,109 @@
+"""What a follower asks its leader for, and what its requests acknowledge."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pykraft.broker.replicas.replica_fetcher import _Followed
+from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
+from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
+from pykraft.kafka_protocol.records import assign_offset
+from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
+
+
+def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            cluster.partition(2).restart_at(50)  # as after losing all that lay behind its log start
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
+            assert cluster.partition(2).log.log_end_offset == 1
+
+    data_plane.run(body)
+
+
+def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            follower = cluster.partition(2)
+            link = cluster.brokers[2].fetchers._links[1]
+            result = FetchResult(0, 0, 1, 0, data_plane.batch(b"of another epoch"))
+            chunks = build_fetch_response(17, 1, [(data_plane.topic_id, [result])])
+            frame = memoryview(b"".join(bytes(chunk) for chunk in chunks))[4:]
+            link.handle_response({(data_plane.topic_id, 0): _Followed(follower)}, frame)
+            assert (follower.log.log_end_offset, follower.high_watermark) == (0, 0)
+
+    data_plane.run(body)
+
+
+def test_follower_told_to_truncate_takes_its_recovery_point_back_at_once(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, replica_fetch_wait_max_ms=3000) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"))
+            broker, follower = cluster.brokers[2], cluster.partition(2)
+            for offset in (1, 2):
+                data = bytearray(data_plane.batch(b"of a leader nobody else heard of"))
+                assign_offset(data, 0, offset, 0)
+                follower.append_as_follower(memoryview(data), 0)
+            await broker.logs.flush(("t", 0))
+            await broker.logs.write_checkpoints({})
+            path = f"/d2/{RECOVERY_POINT_CHECKPOINT}"
+            assert read_offset_checkpoint(broker.disk, path) == {("t", 0): 3}
+            cluster.controller.elect(1)
+            await data_plane.until(lambda: follower.log.log_end_offset == 1)
+            assert read_offset_checkpoint(broker.disk, path) == {("t", 0): 1}
+
+    data_plane.run(body)
+
+
+def test_what_a_diverging_follower_asks_for_acknowledges_nothing(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            asked = FetchPartition(0, 1, 3, 0, 0, 1000)  # everything, but written in epoch 0
+            client.writer.write(
+                build_follower_fetch(
+                    1,
+                    "broker-2",
+                    replica_id=2,
+                    replica_epoch=102,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1000,
+                    topics=[(data_plane.topic_id, [asked])],
+                )
+            )
+            await client.reader.readexactly(4)
+            partition = cluster.partition(1)
+            assert partition.followers[2].log_end_offset == -1
+            assert partition.high_watermark == 0
+
+    data_plane.run(body)
+
+
+def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            behind = cluster.controller.brokers.pop(2)
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"), acks=1)
+            await asyncio.sleep(0.3)  # several fetches
+            leader = cluster.partition(1)
+            assert (leader.leader_epoch, cluster.partition(2).leader_epoch) == (1, 0)
+            assert (leader.followers[2].log_end_offset, leader.high_watermark) == (-1, 0)
+            cluster.controller.brokers[2] = behind
+            cluster.controller.elect(1)
+            await data_plane.until(lambda: leader.high_watermark == 1)
+
+    data_plane.run(body)

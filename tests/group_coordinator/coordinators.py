@@ -1,0 +1,405 @@
+"""Group coordinators over a log in memory, and what clients send to them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+
+CONFIG = GroupConfig(
+    offsets_topic_num_partitions=1, initial_rebalance_delay_ms=0, consumer_session_timeout_ms=45_000
+)
+
+
+class Lease:
+    """The broker's standing with the controller, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.valid = True
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return self.valid
+
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        return 0 if self.valid else None
+
+
+class World:
+    """One coordinator that leads partition 0 of a log in memory."""
+
+    def __init__(self, tools: SimpleNamespace) -> None:
+        self.tools = tools
+        self.clock, self.writer, self.lease = tools.ManualClock(), tools.MemoryWriter(), Lease()
+        self.faults: list[tuple[str, BaseException]] = []
+        self.client_id = "cli"
+        self.service = GroupCoordinatorService(
+            CONFIG,
+            self.writer,
+            self.clock,
+            tools.random(1),
+            lease=self.lease,
+            on_fault=lambda what, error: self.faults.append((what, error)),
+        )
+        self.image = EMPTY_IMAGE
+        self.publish(tools.make_image({"t": 4}))
+
+    def publish(self, image: MetadataImage, **changes: Any) -> None:
+        delta = MetadataDelta(self.image, image, **changes)
+        self.image = image
+        self.service.on_metadata(delta, image)
+
+    def delete_topic(self, name: str, sizes_after: dict[str, int]) -> None:
+        topic = self.image.topic(name)
+        assert topic is not None
+        image = self.tools.make_image(sizes_after, self.image.offset + 1)
+        self.publish(image, deleted_topics={topic.id: topic})
+
+    async def settle(self) -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    async def lead(self, epoch: int = 1) -> None:
+        self.service.on_elected(0, epoch)
+        await self.settle()
+
+    def pass_time(self, delay_ms: int) -> None:
+        self.clock.now_ms += delay_ms
+        self.service.tick()
+
+    def send(self, request: Message, version: int) -> asyncio.Task[Any]:
+        ctx = RequestContext(client_id=self.client_id, client_address="127.0.0.1")
+        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> asyncio.Task[Any]:
+        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        values = ({} if epoch else joining) | {"group_id": "g"} | fields
+        request = ConsumerGroupHeartbeatRequest(member_id=member_id, member_epoch=epoch, **values)
+        return self.send(request, 1)
+
+    def join(self, member_id: str = "", version: int = 3, **fields: Any) -> asyncio.Task[Any]:
+        values: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
+            "protocol_type": "consumer",
+            "protocols": [JoinGroupRequestProtocol(name="range", metadata=b"")],
+        }
+        return self.send(JoinGroupRequest(member_id=member_id, **(values | fields)), version)
+
+    def sync(self, member_id: str, generation: int, **assignments: bytes) -> asyncio.Task[Any]:
+        given = [
+            SyncGroupRequestAssignment(member_id=name.replace("_", "-"), assignment=assignment)
+            for name, assignment in assignments.items()
+        ]
+        request = SyncGroupRequest(
+            group_id="g", member_id=member_id, generation_id=generation, assignments=given
+        )
+        return self.send(request, 3)
+
+    def heartbeat(self, member_id: str, generation: int) -> asyncio.Task[Any]:
+        return self.send(HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation), 3)
+
+    async def commit(self, offset: int, **fields: Any) -> int:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        request = OffsetCommitRequest(**({"group_id": "g", "topics": topics} | fields))
+        answer = await self.send(request, 8)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def fetch(self) -> tuple[int, dict[int, int]]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (group,) = (await self.send(request, 8)).groups
+        return group.error_code, {
+            p.partition_index: p.committed_offset for t in group.topics for p in t.partitions
+        }
+
+    async def stable_pair(self) -> tuple[str, str, int]:
+        """Two classic members that have their assignment: leader, other, generation."""
+        first = self.join()
+        await self.settle()
+        self.pass_time(1)
+        leader = (await first).member_id
+        second = self.join()
+        await self.settle()
+        again = self.join(leader)
+        joined = [await again, await second]
+        members = sorted(answer.member_id for answer in joined)
+        generation = joined[0].generation_id
+        leader = joined[0].leader
+        (other,) = [name for name in members if name != leader]
+        waiting = self.sync(other, generation)
+        assert (await self.sync(leader, generation)).error_code == 0
+        assert (await waiting).error_code == 0
+        return leader, other, generation
+
+
+SHORT_METADATA = GroupConfig(offsets_topic_num_partitions=1, offset_metadata_max_bytes=10)
+
+Offsets = dict[tuple[str, int], int]
+
+
+class Broker:
+    """One coordinator over a log in memory whose high watermark a test can hold back."""
+
+    def __init__(self, tools: SimpleNamespace, config: GroupConfig) -> None:
+        self.tools, self.config = tools, config
+        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.image = tools.make_image({"t": 4, "u": 2})
+        self.service = self.new_service()
+
+    def new_service(self) -> GroupCoordinatorService:
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, self.tools.random(1))
+        service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
+        return service
+
+    async def settle(self) -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    async def lead(self, epoch: int = 1) -> None:
+        self.service.on_elected(0, epoch)
+        await self.settle()
+        self.service.tick()  # sessions begin, and what earlier coordinators left is cleaned up
+
+    def clean_up(self) -> None:
+        for _ in range(3):  # offsets, then groups, a slice a tick
+            self.service.tick()
+
+    async def fail_over(self) -> None:
+        await self.service.stop()
+        self.service = self.new_service()
+        await self.lead(2)
+
+    def release(self) -> None:
+        end = len(self.writer.logs[0])
+        self.writer.watermarks[0] = end
+        self.service.on_high_watermark(0, end)
+
+    def send(self, request: Message, version: int) -> asyncio.Task[Any]:
+        ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
+        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+
+    async def wire(self, request: Message, version: int) -> Any:
+        """Through the codec both ways: what a client of that version would get to see."""
+        request = type(request).decode(request.encode(version), version)
+        response = await self.send(request, version)
+        return type(response).decode(response.encode(version), version)
+
+    def beat(self, member_id: str = "m", epoch: int = 0, group_id: str = "g") -> asyncio.Task[Any]:
+        joining: dict[str, Any] = {}
+        if epoch == 0:
+            joining = {
+                "rebalance_timeout_ms": 60_000,
+                "subscribed_topic_names": ["t"],
+                "topic_partitions": [],
+            }
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, **joining
+        )
+        return self.send(request, 1)
+
+    def commit(
+        self, offsets: Offsets, version: int = 8, *, group_id: str = "g", metadata: str = "", **fields: Any
+    ) -> asyncio.Task[Any]:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (name, partition), offset in offsets.items():
+            topics.setdefault(name, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[
+                OffsetCommitRequestTopic(name=name, topic_id=self.tools.topic_id(name), partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+            **fields,
+        )
+        return self.send(request, version)
+
+    async def fetch(self, group_id: str = "g", version: int = 8, **fields: Any) -> Offsets:
+        group = OffsetFetchRequestGroup(group_id=group_id, topics=None, **fields)
+        answer = (await self.wire(OffsetFetchRequest(groups=[group]), version)).groups[0]
+        assert answer.error_code == 0
+        return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+
+
+def codes(response: Any) -> list[int]:
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+DELAY_MS = 3_000
+CLASSIC_CONFIG = GroupConfig(offsets_topic_num_partitions=1, initial_rebalance_delay_ms=DELAY_MS, max_size=4)
+
+
+class Classic:
+    """A coordinator of group ``g`` and what clients send to it."""
+
+    def __init__(self, tools: SimpleNamespace, config: GroupConfig = CLASSIC_CONFIG) -> None:
+        self.tools, self.config = tools, config
+        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.service = self._new_service(1)
+
+    def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, self.tools.random(1))
+        image = self.tools.make_image({"t": 4})
+        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        service.on_elected(0, leader_epoch)
+        return service
+
+    async def fail_over(self) -> None:
+        await self.service.stop()
+        self.service = self._new_service(2)
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, delay_ms: int) -> None:
+        self.clock.now_ms += delay_ms
+        self.service.tick()
+        await self.settle()
+
+    def send(self, request: Any, version: int) -> asyncio.Task[Any]:
+        ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
+        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+
+    def join(self, member_id: str = "", *, version: int = 5, **fields: Any) -> asyncio.Task[Any]:
+        protocols = fields.pop("protocols", {"range": b"meta"})
+        values: dict[str, Any] = {
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+        }
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id=member_id,
+            protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols.items()],
+            **(values | fields),
+        )
+        return self.send(request, version)
+
+    async def member_id(self) -> str:
+        """The first of the two steps."""
+        response = await self.join()
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert response.member_id.startswith("cli-")
+        return str(response.member_id)
+
+    def sync(
+        self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any
+    ) -> asyncio.Task[Any]:
+        given = [
+            SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()
+        ]
+        request = SyncGroupRequest(
+            group_id="g", member_id=member_id, generation_id=generation, assignments=given, **fields
+        )
+        return self.send(request, 5)
+
+    async def heartbeat(self, member_id: str, generation: int, **fields: Any) -> int:
+        request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation, **fields)
+        return int((await self.send(request, 4)).error_code)
+
+    async def leave(self, *identities: MemberIdentity) -> Any:
+        return await self.send(LeaveGroupRequest(group_id="g", members=list(identities)), 5)
+
+    async def commit(self, member_id: str, generation: int) -> int:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+        request = OffsetCommitRequest(
+            group_id="g", member_id=member_id, generation_id_or_member_epoch=generation, topics=[topic]
+        )
+        return int((await self.send(request, 8)).topics[0].partitions[0].error_code)
+
+    async def state(self) -> Any:
+        return (await self.send(DescribeGroupsRequest(groups=["g"]), 5)).groups[0]
+
+    async def stable_pair(self) -> tuple[str, str]:
+        """Two members in generation 1: the leader and the other one."""
+        first, second = await self.member_id(), await self.member_id()
+        joins = [self.join(first), self.join(second)]
+        await self.settle()
+        await self.pass_time(DELAY_MS)
+        await self.pass_time(DELAY_MS)
+        answers = {answer.member_id: answer for answer in await asyncio.gather(*joins)}
+        leader = answers[first].leader
+        other = second if leader == first else first
+        assert {m.member_id for m in answers[leader].members} == {first, second}
+        assert answers[other].members == []
+        waiting = self.sync(other, 1)
+        await self.settle()
+        assert not waiting.done()
+        handed_in = await self.sync(leader, 1, {leader: b"L", other: b"O"})
+        assert (handed_in.assignment, (await waiting).assignment) == (b"L", b"O")
+        return leader, other
+
+
+class LeaseUntil:
+    """A lease that ends at a time of the coordinator's own clock; None: the broker knows it is fenced."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.end_ms: int | None = 2**60
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return self.end_ms is not None and now_ms < self.end_ms
+
+    def lapsed_ms(self, now_ms: int) -> int | None:
+        return None if self.end_ms is None else max(0, now_ms + 1 - self.end_ms)
+
+
+class Leased(World):
+    def __init__(
+        self, tools: SimpleNamespace, clock: Any = None, config: GroupConfig = CONFIG, seed: int = 1
+    ) -> None:
+        super().__init__(tools)
+        self.clock = clock or self.clock
+        self.until = LeaseUntil(self.clock)
+        self.service = GroupCoordinatorService(
+            config, self.writer, self.clock, tools.random(seed), lease=self.until
+        )
+        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
+
+    def lapse(self) -> None:
+        self.until.end_ms = self.clock.monotonic_ms()
+
+    def regain(self) -> None:
+        self.until.end_ms = 2**60
+
+    def replicate(self) -> None:
+        self.writer.watermarks[0] = len(self.writer.logs[0])
+        self.service.on_high_watermark(0, self.writer.watermarks[0])
+
+    async def join_classic(self) -> tuple[str, int]:
+        """A stable group of one."""
+        joining = self.join()
+        await self.settle()
+        self.pass_time(1)
+        joined = await joining
+        assert (await self.sync(joined.member_id, joined.generation_id)).error_code == 0
+        return joined.member_id, joined.generation_id

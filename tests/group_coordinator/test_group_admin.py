@@ -1,0 +1,101 @@
+"""What administrators see of groups and do to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from tests.group_coordinator.coordinators import Broker
+
+
+def test_groups_are_listed_by_state_and_type(broker: Any) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat()
+        await world.commit({("t", 0): 1}, group_id="simple")
+        everything = await world.wire(ListGroupsRequest(), 5)
+        assert {(g.group_id, g.group_type, g.group_state, g.protocol_type) for g in everything.groups} == {
+            ("g", "Consumer", "Stable", "consumer"),
+            ("simple", "Classic", "Empty", ""),
+        }
+        by_state = await world.wire(ListGroupsRequest(states_filter=["empty"]), 4)
+        assert [g.group_id for g in by_state.groups] == ["simple"]
+        by_type = await world.wire(ListGroupsRequest(types_filter=["consumer"]), 5)
+        assert [g.group_id for g in by_type.groups] == ["g"]
+
+    broker(scenario)
+
+
+def test_each_describe_sends_the_client_to_the_other(broker: Any) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat()
+        await world.commit({("t", 0): 1}, group_id="simple")
+        classic = (await world.wire(DescribeGroupsRequest(groups=["g", "simple"]), 6)).groups
+        assert [(g.group_state, g.error_code) for g in classic] == [
+            ("Dead", ErrorCode.GROUP_ID_NOT_FOUND),
+            ("Empty", 0),
+        ]
+        assert (await world.wire(DescribeGroupsRequest(groups=["g"]), 5)).groups[0].error_code == 0
+        consumer = await world.wire(ConsumerGroupDescribeRequest(group_ids=["g", "simple"]), 1)
+        group, other = consumer.groups
+        assert other.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
+        assert group.assignor_name == "uniform"
+        (member,) = group.members
+        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 1, "/127.0.0.1")
+        assert member.assignment == member.target_assignment
+        assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [
+            ("t", [0, 1, 2, 3])
+        ]
+
+    broker(scenario)
+
+
+def test_only_empty_groups_are_deleted_and_with_everything_they_had(broker: Any) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat()
+        await world.commit({("t", 0): 1}, group_id="simple")
+        await world.commit({("t", 0): 1}, 9, member_id="m", generation_id_or_member_epoch=1)
+        names = ["g", "simple", "nobody"]
+        answer = await world.wire(DeleteGroupsRequest(groups_names=names), 2)
+        assert {r.group_id: r.error_code for r in answer.results} == {
+            "g": ErrorCode.NON_EMPTY_GROUP,
+            "simple": 0,
+            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        await world.beat("m", -1)
+        assert (await world.wire(DeleteGroupsRequest(groups_names=["g"]), 2)).results[0].error_code == 0
+        await world.fail_over()
+        assert (await world.wire(ListGroupsRequest(), 5)).groups == []
+        assert await world.fetch() == {}
+
+    broker(scenario)
+
+
+def test_empty_groups_change_protocol_and_keep_their_offsets(broker: Any) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit({("t", 0): 1})
+        assert (await world.beat()).error_code == 0, "an empty classic group is replaced"
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        assert (await world.wire(join, 5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        await world.beat("m", -1)
+        assert (await world.wire(join, 5)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert (await world.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND, (
+            "a classic member is on its way"
+        )
+        assert await world.fetch() == {("t", 0): 1}
+
+    broker(scenario)

@@ -1,0 +1,114 @@
+"""What clients can make the coordinator hold is bounded, and so are the names that it takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.subscription import MAX_REMEMBERED, TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
+from tests.group_coordinator.coordinators import World
+
+
+def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Any) -> None:
+    """A client that gives up and asks again on a new connection must not pile up requests."""
+
+    async def scenario(w: World) -> None:
+        await w.lead()
+        leader, other, _ = await w.stable_pair()
+        changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
+        tries = [w.join(leader, protocols=changed) for _ in range(20)]
+        await w.settle()
+        superseded = [task for task in tries if task.done()]
+        assert len(superseded) == 19
+        assert {task.result().error_code for task in superseded} == {ErrorCode.REBALANCE_IN_PROGRESS}
+        assert (await w.join(other)).error_code == 0
+        assert (await tries[-1]).error_code == 0
+
+    world(scenario)
+
+
+def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        leader, other, _ = await w.stable_pair()
+        changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
+        rejoin = w.join(leader, protocols=changed)
+        await w.settle()
+        joined = [await w.join(other), await rejoin]
+        leader, generation = joined[0].leader, joined[0].generation_id
+        (other,) = {a.member_id for a in joined} - {leader}
+        tries = [w.sync(other, generation) for _ in range(5)]
+        await w.settle()
+        assert [task.done() for task in tries] == [True] * 4 + [False]
+        assert {task.result().error_code for task in tries[:4]} == {ErrorCode.REBALANCE_IN_PROGRESS}
+        assert (await w.sync(leader, generation)).error_code == 0
+        assert (await tries[-1]).error_code == 0
+
+    world(scenario)
+
+
+LONG = "x" * 33_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": LONG}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_instance_id": LONG}, ErrorCode.INVALID_REQUEST),
+        ({"protocol_type": LONG}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": [JoinGroupRequestProtocol(name=LONG, metadata=b"")]}, ErrorCode.INVALID_REQUEST),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_join_with_a_name_no_record_can_hold_is_refused(world: Any, fields: Any, code: ErrorCode) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        join = w.join(**({"version": 9, "group_instance_id": "i"} | fields))
+        await w.settle()
+        w.pass_time(1)
+        w.pass_time(10_001)  # a member that was let in would now be expired, and the group written
+        assert (await join).error_code == code
+
+    world(scenario)
+
+
+def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        assert (await w.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await w.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
+        assert await w.commit(1, group_id=LONG) == ErrorCode.INVALID_GROUP_ID
+
+    world(scenario)
+
+
+def test_longest_client_id_still_gets_a_member_id_that_fits(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        w.client_id = "ü" * 16_000
+        join = w.join(version=3)
+        await w.settle()
+        w.pass_time(1)
+        answer = await join
+        assert answer.error_code == 0
+        assert len(answer.encode(3)) > 0
+        assert (await w.sync(answer.member_id, answer.generation_id)).error_code == 0
+
+    world(scenario)
+
+
+def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory(tools: SimpleNamespace) -> None:
+    """What a view of the topics remembers is bounded, even if the topics never change again."""
+    view = TopicsView(tools.make_image({"t": 1}))
+    for n in range(3 * MAX_REMEMBERED):
+        member = ConsumerMember("m", topic_names=("t", f"t{n}"), topic_regex=f"t{n}.*")
+        assert view.subscribed_ids(member) == {tools.topic_id("t")}
+        assert view.metadata_hash(ConsumerGroup(f"g{n}")) == 0
+    for remembered in (view._by_regex, view._by_subscription, view._hashes):
+        assert 0 < len(remembered) <= MAX_REMEMBERED

@@ -1,0 +1,119 @@
+"""Timers of the coordinator that fire late, and calls that come in the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from tests.group_coordinator.coordinators import World
+
+
+def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_late_tick(world: Any) -> None:
+    """The loop was held up until both the join phase and a joined member's session were over."""
+
+    async def scenario(w: World) -> None:
+        await w.lead()
+        leader, absent, generation = await w.stable_pair()
+        newcomer = w.join()
+        await w.settle()
+        w.clock.now_ms += 1_000
+        for member in (leader, absent):
+            beat = await w.heartbeat(member, generation)
+            assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        rejoin = w.join(leader)
+        await w.settle()
+        assert not rejoin.done()
+        w.clock.now_ms += 10_000
+        w.service.tick()
+        for answer in (await rejoin, await newcomer):
+            assert answer.error_code == 0
+            assert answer.generation_id == generation + 1
+            beat = await w.heartbeat(answer.member_id, answer.generation_id)
+            assert beat.error_code == 0
+
+    world(scenario)
+
+
+def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced(world: Any) -> None:
+    """librdkafka forgets its member id when its session ran out, and heartbeats once more before it joins."""
+
+    async def scenario(w: World) -> None:
+        await w.lead()
+        join = w.join(version=5, group_instance_id="i")
+        await w.settle()
+        w.pass_time(1)
+        member = (await join).member_id
+        assert (await w.sync(member, 1)).error_code == 0
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
+        assert (await w.send(beat, 3)).error_code == unknown
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
+        assert (await w.send(sync, 3)).error_code == unknown
+        lost = {"generation_id_or_member_epoch": 1, "member_id": "", "group_instance_id": "i"}
+        assert await w.commit(1, **lost) == unknown
+        assert (await w.join(version=5, group_instance_id="i")).error_code == 0
+
+    world(scenario)
+
+
+def test_member_that_did_not_rejoin_is_out_after_the_join_phase(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        _, absent, generation = await w.stable_pair()
+        newcomer = w.join()
+        await w.settle()
+        w.pass_time(10_001)
+        assert (await newcomer).generation_id == generation + 1
+        assert (await w.heartbeat(absent, generation)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    world(scenario)
+
+
+def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        join = w.join(version=5, group_instance_id="i", rebalance_timeout_ms=0)
+        await w.settle()
+        w.pass_time(1)
+        member = (await join).member_id
+        assert (await w.sync(member, 1)).error_code == 0
+        passer_by = (await w.join(version=4, rebalance_timeout_ms=0)).member_id
+        joining = w.join(passer_by, version=4, rebalance_timeout_ms=0)
+        await w.settle()
+        leave = LeaveGroupRequest(group_id="g", member_id=passer_by)
+        assert (await w.send(leave, 1)).error_code == 0
+        assert (await joining).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        fired = 0
+        for _ in range(50):
+            before = w.service._runtime._next_wake_ms(w.clock.now_ms)
+            fired += before <= w.clock.now_ms
+            w.service.tick()
+        assert fired <= 5
+
+    world(scenario)
+
+
+def test_timers_do_not_spin_while_the_lease_has_lapsed(world: Any) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        await w.beat("m", 0)
+        ticks = 0
+        tick = w.service._runtime.tick
+
+        def counted() -> None:
+            nonlocal ticks
+            ticks += 1
+            tick()
+
+        w.service._runtime.tick = counted  # type: ignore[method-assign]
+        w.lease.valid = False
+        w.clock.now_ms += 100_000
+        await w.service.start()
+        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.05)
+        assert ticks <= 2
+
+    world(scenario)

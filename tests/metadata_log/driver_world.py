@@ -1,0 +1,192 @@
+"""Controller drivers on a quorum that commits when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
+from pykraft.metadata_log.controller.requests import RegisterBrokerRequest
+from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.loader import MetadataLoader
+from pykraft.metadata_log.records import Endpoint
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
+from pykraft.runtime.rpc import RpcAddress
+
+NODE = 1
+NOBODY = LeaderAndEpoch(None, 0)
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now_ms = 50_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class ManualQuorum:
+    """A log that commits on demand, and any number of drivers listening to it."""
+
+    def __init__(self) -> None:
+        self.leader = NOBODY
+        self.batches: list[CommittedBatch] = []
+        self.delivered = 0
+        self.listeners: list[MetadataLoader] = []
+        self.voters = VoterSet([Voter(ReplicaKey(NODE), RpcAddress("localhost", 9093))])
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].last_offset + 1 if self.batches else 0
+
+    def propose(self, epoch: int, values: Sequence[bytes]) -> int:
+        if self.leader.leader_id is None or self.leader.epoch != epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        base = self.end_offset
+        self.batches.append(CommittedBatch(base, base + len(values) - 1, epoch, 0, tuple(values)))
+        return base + len(values) - 1
+
+    def describe(self, now_ms: int) -> QuorumDescription:
+        voters = (ReplicaProgress(ReplicaKey(NODE), self.end_offset, now_ms, now_ms),)
+        return QuorumDescription(self.leader.leader_id, self.leader.epoch, self.delivered, voters, ())
+
+    def commit(self, at_most: int | None = None) -> None:
+        end = len(self.batches) if at_most is None else self.delivered + at_most
+        batches = self.batches[self.delivered : end]
+        self.delivered += len(batches)
+        for listener in self.listeners:
+            listener.handle_commit(batches)
+
+    def elect(self, node_id: int, epoch: int) -> None:
+        """A new leader; what was not committed is cut off, a LeaderChange batch follows."""
+        del self.batches[self.delivered :]
+        self.leader = LeaderAndEpoch(node_id, epoch)
+        self.batches.append(CommittedBatch(self.end_offset, self.end_offset, epoch, 0, ()))
+        if node_id == NODE:
+            self.commit()
+        for listener in self.listeners:
+            listener.handle_leader_change(self.leader)
+        self.commit()
+
+
+class SuspendedClock(ManualClock):
+    """Goes with the loop, and by what it was suspended for, which a loop's timers do not notice."""
+
+    def __init__(self) -> None:
+        self.suspended_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return 50_000 + round(asyncio.get_running_loop().time() * 1000) + self.suspended_ms
+
+
+class LoopClock(ManualClock):
+    """A loop's own time: its process notices that it stood still only by that."""
+
+    def __init__(self) -> None: ...
+
+    def monotonic_ms(self) -> int:
+        return 50_000 + round(asyncio.get_running_loop().time() * 1000)
+
+
+class World:
+    def __init__(self, clock: ManualClock | None = None, **config: Any) -> None:
+        self.clock = clock or ManualClock()
+        self.quorum = ManualQuorum()
+        self.fatal: list[BaseException] = []
+        self.driver = self.make_driver(NODE, **config)
+        self.standby = self.make_driver(2)
+
+    def make_driver(
+        self,
+        node_id: int,
+        register: Registrar | None = None,
+        endpoints: tuple[Endpoint, ...] = (),
+        **config: Any,
+    ) -> ControllerDriver:
+        driver = ControllerDriver(
+            node_id=node_id,
+            config=ControllerConfig(**config),
+            cluster_id="c",
+            clock=self.clock,
+            rng=Random(1),
+            bootstrap_features={},
+            quorum=self.quorum,
+            register=register,
+            endpoints=endpoints,
+            on_fatal=self.fatal.append,
+        )
+        loader = MetadataLoader(controller=driver)
+        loader.handle_commit(self.quorum.batches[: self.quorum.delivered])
+        self.quorum.listeners.append(loader)
+        return driver
+
+    def restart_standby(
+        self, register: Registrar | None = None, endpoints: tuple[Endpoint, ...] = ()
+    ) -> None:
+        """With something to register."""
+        self.quorum.listeners.pop()
+        self.standby = self.make_driver(2, register, endpoints)
+
+    async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Let a command run up to its commit, commit, and take its answer."""
+        task = asyncio.ensure_future(work)
+        await settle()
+        self.quorum.commit()
+        return await task
+
+    async def register(self, broker_id: int = 1) -> int:
+        return int((await self.finish(self.driver.register_broker(registration(broker_id)))).broker_epoch)
+
+    def create(
+        self, name: str, timeout_ms: int = 30_000, partitions: int = 1, replication_factor: int = 1
+    ) -> Coroutine[Any, Any, bytes]:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        body = CreateTopicsRequest(topics=[topic]).encode(7)
+        return self.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, timeout_ms)
+
+
+def registration(broker_id: int, incarnation: int = 1) -> RegisterBrokerRequest:
+    return RegisterBrokerRequest(
+        "c",
+        broker_id,
+        Uuid(bytes([incarnation]) * 16),
+        (Endpoint("PLAINTEXT", "h", 1),),
+        (Uuid(bytes([100 + broker_id]) * 16),),
+        SUPPORTED_RANGES,
+    )
+
+
+async def settle() -> None:
+    """Give every ready task its turn."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -> None:
+    async def main() -> None:
+        world = World(**config)
+        world.quorum.elect(NODE, 1)
+        await scenario(world)
+        assert world.driver.committed_image == world.standby.committed_image
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def error_code_of(body: bytes) -> int:
+    return CreateTopicsResponse.decode(body, 7).topics[0].error_code

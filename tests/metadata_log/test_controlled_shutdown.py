@@ -1,0 +1,132 @@
+"""A broker that asks to leave: what moves first, whom it waits for, and when it may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.metadata_log.records import NO_LEADER
+
+
+def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2], [1, 3])
+    first = cluster.heartbeat(1, want_shut_down=True)
+    assert (first.is_fenced, first.should_shut_down) == (False, False)
+    assert cluster.image.brokers[1].in_controlled_shutdown
+    assert [(p.leader, p.isr) for p in cluster.topic("t").partitions] == [(2, (2,)), (3, (3,))]
+    second = cluster.heartbeat(1, want_shut_down=True)
+    assert (second.is_fenced, second.should_shut_down) == (False, False), "the others do not know yet"
+    cluster.hear_active()
+    third = cluster.heartbeat(1, want_shut_down=True)
+    assert (third.is_fenced, third.should_shut_down) == (True, True)
+    assert cluster.image.brokers[1].fenced
+
+
+def test_broker_that_shuts_down_hands_over_and_may_then_go(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    first = cluster.heartbeat(1, want_shut_down=True)
+    assert not first.should_shut_down and cluster.partition("t").leader == 2
+    last = cluster.shut_down(1)
+    assert last.should_shut_down and last.is_fenced
+    cluster.register(1, incarnation=2)
+
+
+def test_broker_that_shuts_down_with_the_only_copy_goes_all_the_same(cluster: Any) -> None:
+    cluster.create_assigned("t", [1])
+    assert cluster.shut_down(1).should_shut_down
+    assert cluster.partition("t").isr == (1,) and cluster.partition("t").leader == NO_LEADER
+
+
+def test_broker_that_shuts_down_is_not_taken_into_an_isr_again(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.create_assigned("only", [2])
+    cluster.heartbeat(2, want_shut_down=True)
+    members = [(1, cluster.epoch_of(1)), (2, cluster.epoch_of(2))]
+    assert cluster.propose_isr("t", members).error is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_broker_that_another_calls_leaving_stays(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2], [1, 3])
+    before = cluster.image.offset
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, offset=before)
+    assert cluster.image.brokers[1].in_controlled_shutdown, "the heartbeat may be older than the wish"
+    cluster.heartbeat(1)
+    assert cluster.image.is_active(1)
+    cluster.create_assigned("u", [1, 2])
+    cluster.hear_active()
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.partition("u").leader == 2
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "the others do not know yet"
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    cluster.create_assigned("u", [3, 2])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, want_shut_down=True)
+    handed_over_at = cluster.image.offset
+    cluster.heartbeat(2)
+    cluster.heartbeat(3, offset=handed_over_at - 1)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.create_topic("later")
+    cluster.heartbeat(3, offset=handed_over_at)
+    cluster.heartbeat(2, offset=0)  # an old heartbeat that was late takes nothing back
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_leaving_broker_waits_for_none_that_is_fenced_or_leaves_as_well(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3], [2, 3, 1])
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id, want_shut_down=True)
+        cluster.heartbeat(broker_id, want_shut_down=True)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.silence(3)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.heartbeat(2, want_shut_down=True).should_shut_down
+
+
+def test_new_controller_learns_anew_who_knows_of_a_leave(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.hear_active()
+    cluster.commit()
+    cluster.lose_leadership()
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_broker_that_leads_nothing_leaves_the_same_way(cluster: Any) -> None:
+    cluster.create_assigned("t", [2, 1])
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.hear_active()
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert cluster.partition("t").isr == (2,)
+
+
+def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_but_with_its_isr(
+    cluster: Any,
+) -> None:
+    cluster.create_assigned("t", [1])
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))
+    assert cluster.shut_down(1).should_shut_down
+
+
+def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster: Any) -> None:
+    cluster.create_assigned("t", [1])
+    cluster.shut_down(1)
+    cluster.register(1, incarnation=2)
+    assert not cluster.heartbeat(1).is_fenced
+    assert not cluster.image.brokers[1].in_controlled_shutdown
+    assert cluster.partition("t").leader == 1
+
+
+def test_fenced_broker_that_wants_to_shut_down_is_let_go_at_once(controller: Any) -> None:
+    controller.register(1)
+    assert controller.heartbeat(1, want_shut_down=True).should_shut_down

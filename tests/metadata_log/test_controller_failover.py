@@ -1,0 +1,75 @@
+"""What a controller decided and could not commit never happened; what its successor may not believe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.controller.requests import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    IsrMember,
+    PartitionIsrChange,
+)
+
+
+def test_producer_ids_taken_back_with_a_lost_leadership_were_never_told_to_anybody(cluster: Any) -> None:
+    def allocate() -> int:
+        request = AllocateProducerIdsRequest(1, cluster.epoch_of(1))
+        return int(cluster.run(cluster.core.handle_allocate_producer_ids(request)).start)
+
+    committed = allocate()
+    cluster.commit()
+    lost = allocate()
+    cluster.lose_leadership()
+    again = allocate()
+    cluster.commit()
+    assert committed < lost == again
+    assert allocate() > again
+    assert cluster.standby.image.next_producer_id == again + 1000
+
+
+def test_good_bye_that_was_not_committed_is_forgotten_with_the_leadership(cluster: Any) -> None:
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    cluster.commit()
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    cluster.hear_active()
+    assert cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    cluster.lose_leadership()
+    assert not cluster.image.brokers[3].fenced
+    with pytest.raises(KafkaError) as refusal:
+        cluster.register(3, incarnation=2)
+    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_new_controller_gives_a_full_session_from_its_claim(cluster: Any) -> None:
+    cluster.now_ms += cluster.config.session_timeout_ms - 1
+    cluster.lose_leadership()
+    cluster.now_ms += cluster.config.session_timeout_ms - 1
+    cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+    assert not any(broker.fenced for broker in cluster.image.brokers.values())
+    cluster.now_ms += 1
+    cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
+    assert all(broker.fenced for broker in cluster.image.brokers.values())
+
+
+def test_fenced_broker_is_not_unfenced_before_it_knows_that_it_was_fenced(cluster: Any) -> None:
+    known = cluster.image.offset
+    cluster.silence(2)
+    answer = cluster.heartbeat(2, offset=known)
+    assert answer.is_fenced and not answer.is_caught_up
+    assert not cluster.heartbeat(2).is_fenced
+
+
+def test_proposal_of_a_former_leader_is_refused_by_its_epoch(cluster: Any) -> None:
+    cluster.create_assigned("t", [1, 2, 3])
+    topic, old = cluster.topic("t"), cluster.partition("t")
+    epoch = cluster.epoch_of(1)
+    cluster.silence(1)
+    change = PartitionIsrChange(topic.id, 0, old.leader_epoch, old.partition_epoch, (IsrMember(1, epoch),))
+    (result,) = cluster.run(
+        cluster.core.handle_alter_partition(AlterPartitionRequest(1, epoch, (change,)))
+    ).partitions
+    assert result.error is ErrorCode.FENCED_LEADER_EPOCH

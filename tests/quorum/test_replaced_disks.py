@@ -1,0 +1,29 @@
+"""A lone voter whose disk was replaced is not the voter that its cluster counts on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.quorum.state_store import QuorumStateError
+
+
+def test_lone_voter_on_another_disk_refuses_to_start_and_names_both(bench):
+    b = bench(voters=1)
+    with pytest.raises(ValueError, match=str(b.keys[1])):
+        bench(voters=1, local=ReplicaKey(1, b.keys[8].directory_id))
+
+
+def test_lone_voter_whose_disk_was_replaced_is_refused_with_both_keys(run_quorum):
+    async def scenario(cluster):
+        replica = cluster.replicas[0]
+        voter = replica.key
+        await replica.stop()
+        replica.key = ReplicaKey(1, Uuid(b"x" * 16))
+        with pytest.raises(QuorumStateError, match=str(voter)):
+            await replica.start()
+        replica.log.close()
+        replica.node = None
+
+    run_quorum(scenario, voters=1)

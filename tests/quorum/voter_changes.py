@@ -1,0 +1,39 @@
+"""Voters that change, and what a test waits for meanwhile."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.quorum.core.effects import Reply
+from pykraft.quorum.core.messages import VoterChangeResponse
+from pykraft.quorum.core.voters import Voter
+from pykraft.runtime.rpc import RpcAddress
+
+OTHER_DISK = Uuid(b"other disk......")
+
+
+def address(node_id):
+    return RpcAddress("test", node_id)
+
+
+def voter(b, node_id):
+    return Voter(b.keys[node_id], address(node_id))
+
+
+def catch_up(b, *node_ids):
+    """These fetch from the end of the leader's log, again and again as a follower does."""
+    effects = []
+    for node_id in node_ids:
+        b.fetch(node_id, b.state.log.end_offset, b.state.log.last_epoch)
+        effects += b.effects
+    b.effects = effects
+
+
+def answers(b):
+    """Answers to changes among the last effects, as (error, message)."""
+    return [
+        e.response.error for e in b.effects if type(e) is Reply and type(e.response) is VoterChangeResponse
+    ]
+
+
+def voters_of(bench, count):
+    return bench(voters=count).voters
