@@ -22,9 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import mean_departure_delay
 from confluent_kafka import KafkaException
 from demo_consume import CONSUMERS, Received, consume_all
 from demo_produce import Produced, produce_rows
+from mean_departure_delay import Result as SparkResult
 from nycflights import find_flights, iter_flights
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +35,6 @@ from pykraft.jepsen_like.awaiting import WaitError
 from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.observer import Observer
 from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.spark.jobs import mean_departure_delay
-from pykraft.spark.jobs.mean_departure_delay import Result as SparkResult
 
 TOPIC = "flights"
 PARTITIONS = 6

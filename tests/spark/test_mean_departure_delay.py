@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import zipfile
-from pathlib import Path
 
+import mean_departure_delay as job
+import nycflights
 import pytest
-
-from pykraft.spark.jobs import mean_departure_delay as job
 
 ROWS = [
     "year,month,dep_delay,carrier,tailnum",
@@ -26,15 +24,6 @@ def csv_zip(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("flights.csv", "\n".join(ROWS) + "\n")
     return path
-
-
-@pytest.fixture(scope="module")
-def nycflights():
-    path = Path(__file__).parents[2] / "examples" / "nycflights.py"
-    spec = importlib.util.spec_from_file_location("nycflights_example", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_figures_are_worked_out_from_the_file(csv_zip):
@@ -62,19 +51,19 @@ def test_disagreement_shows_in_the_result_and_the_table():
     assert (result.rows_per_s, result.warm_rows_per_s) == (3.0, 6.0)
 
 
-def test_rows_of_the_file_become_typed_records(csv_zip, nycflights):
+def test_rows_of_the_file_become_typed_records(csv_zip):
     rows = list(nycflights.iter_flights(csv_zip))
     assert rows[1] == {"year": 2013, "month": 1, "dep_delay": -4, "carrier": "UA", "tailnum": None}
     key, value = nycflights.encode_flight(rows[2])
     assert (key, value) == (b"UA", b'{"year":2013,"month":1,"dep_delay":null,"carrier":"UA","tailnum":"N3"}')
 
 
-def test_data_set_already_in_the_directory_is_used(csv_zip, nycflights):
+def test_data_set_already_in_the_directory_is_used(csv_zip):
     assert nycflights.find_flights(csv_zip.parent) == csv_zip
 
 
 @pytest.mark.spark
-def test_topic_and_file_agree(spark_session, mock_cluster, csv_zip, nycflights):
+def test_topic_and_file_agree(spark_session, mock_cluster, csv_zip):
     for key, value in map(nycflights.encode_flight, nycflights.iter_flights(csv_zip)):
         mock_cluster.producer.produce("delays", value, key=key)
     assert mock_cluster.producer.flush(20) == 0

