@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 
-from pykraft.kafka_client.network import Address, Channel
+from pykraft.kafka_client.network import Address, Channel, Event, Future, Task
 
 
 class AsyncioChannel:
-    """A pair of streams. One task at a time."""
+    """A pair of streams. One task at a time may send, and one receive."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -36,7 +39,7 @@ class AsyncioChannel:
 
 
 class AsyncioNetwork:
-    """:class:`~pykraft.kafka_client.network.Network` on the running event loop."""
+    """:class:`~pykraft.kafka_client.network.ConcurrentNetwork` on the running event loop."""
 
     async def connect(self, address: Address, deadline_ms: int) -> Channel:
         async with _until(deadline_ms):
@@ -47,8 +50,24 @@ class AsyncioNetwork:
         await asyncio.sleep(duration_ms / 1000)
 
     def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+        # A microsecond more: a timer set for a reading must not go off before it by a rounding error.
+        return int(asyncio.get_running_loop().time() * 1000 + 1e-3)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Task:
+        return asyncio.get_running_loop().create_task(work)
+
+    def event(self) -> Event:
+        return asyncio.Event()
+
+    def future(self) -> Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    async def wait(self, event: Event, deadline_ms: int | None = None) -> None:
+        assert isinstance(event, asyncio.Event)
+        with suppress(TimeoutError):
+            async with _until(deadline_ms):
+                await event.wait()
 
 
-def _until(deadline_ms: int) -> asyncio.Timeout:
-    return asyncio.timeout_at(deadline_ms / 1000)
+def _until(deadline_ms: int | None) -> asyncio.Timeout:
+    return asyncio.timeout_at(None if deadline_ms is None else deadline_ms / 1000)

@@ -1,8 +1,9 @@
 """One connection to one broker: version negotiation, correlation ids, timeouts, clear errors.
 
-A connection is for one task at a time. Requests may be sent ahead; answers come in the order of the
-requests (the protocol's rule), which is checked by correlation id. After any failure part-way through a
-frame the stream has no known position, so the connection closes itself and is never used again.
+A connection is for one task at a time; where requests are sent ahead, one may send while another receives.
+Answers come in the order of the requests (the protocol's rule), which is checked by correlation id. After any
+failure part-way through a frame the stream has no known position, so the connection closes itself and is
+never used again.
 """
 
 from __future__ import annotations
@@ -94,10 +95,18 @@ class Connection:
         await self.send(request, deadline_ms, max_version=max_version)
         return await self.receive(response_type, deadline_ms)
 
-    async def send(self, request: Message, deadline_ms: int, *, max_version: int | None = None) -> int:
-        """Send a request; its answer is fetched later with :meth:`receive`. Returns the version sent."""
+    async def send(
+        self,
+        request: Message,
+        deadline_ms: int,
+        *,
+        max_version: int | None = None,
+        has_answer: bool = True,
+    ) -> int:
+        """Send a request; its answer is fetched later with :meth:`receive`, unless it has none (Produce with
+        acks=0). Returns the version sent."""
         version = self.version_for(request, max_version)
-        await self._send_version(request, version, deadline_ms)
+        await self._send_version(request, version, deadline_ms, has_answer=has_answer)
         return version
 
     async def receive(self, response_type: type[R], deadline_ms: int) -> R:
@@ -133,7 +142,9 @@ class Connection:
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
 
-    async def _send_version(self, request: Message, version: int, deadline_ms: int) -> None:
+    async def _send_version(
+        self, request: Message, version: int, deadline_ms: int, *, has_answer: bool = True
+    ) -> None:
         if self.closed:
             raise ConnectionFailedError(f"the connection to {self.address} is closed")
         correlation_id = self._next_correlation_id
@@ -146,7 +157,8 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self._in_flight.append(_InFlight(correlation_id, request.API_KEY, version))
+        if has_answer:
+            self._in_flight.append(_InFlight(correlation_id, request.API_KEY, version))
 
     async def _receive_body(self, deadline_ms: int) -> tuple[int, memoryview]:
         expected = self._in_flight.popleft()

@@ -38,6 +38,18 @@ class UnsupportedByBrokerError(KafkaError):
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
+class ProduceError(KafkaError):
+    """A record was not acknowledged; ``code`` and message are those of the last refusal."""
+
+
+class NotWrittenError(ProduceError):
+    """The record is not in the log, and no request that could still bring it there is under way."""
+
+
+class MaybeWrittenError(ProduceError):
+    """Nobody knows whether the record is in the log; a request under way may still bring it there."""
+
+
 class DataLossError(KafkaError):
     """Records that were asked for are no longer there."""
 

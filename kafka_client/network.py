@@ -9,8 +9,11 @@ Deadlines are readings of :meth:`Network.now_ms`, a monotonic clock.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,6 +51,53 @@ class Network(Protocol):
     async def sleep(self, duration_ms: int) -> None: ...
 
     def now_ms(self) -> int: ...
+
+
+class Event(Protocol):
+    """As :class:`asyncio.Event`; waited for with :meth:`ConcurrentNetwork.wait`."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+
+class Future(Protocol[T]):
+    """As :class:`asyncio.Future`."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: T, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+    def __await__(self) -> Generator[Any, None, T]: ...
+
+
+class Task(Protocol):
+    """As :class:`asyncio.Task`."""
+
+    def cancel(self) -> bool: ...
+
+    def done(self) -> bool: ...
+
+
+class ConcurrentNetwork(Network, Protocol):
+    """A network whose coroutines run beside each other: for clients with something to do on their own, such
+    as a producer that lingers or a group member that heartbeats."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Task:
+        """Run a coroutine in the background. It must not raise but to be cancelled."""
+        ...
+
+    def event(self) -> Event: ...
+
+    def future(self) -> Future[Any]: ...
+
+    async def wait(self, event: Event, deadline_ms: int | None = None) -> None:
+        """Until the event is set or the deadline (None: there is none) has come, whichever is first."""
+        ...
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:

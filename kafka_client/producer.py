@@ -1,0 +1,334 @@
+"""The producer: takes records at any time, sends them in batches, retries, and says what became of each.
+
+One coroutine in the background decides what is sent (:mod:`.producer_partition` says what may be), one pair a
+broker carries it (:mod:`.producer_lane`), and one at a time asks for what is missing: leaders, a producer id.
+A record ends as a :class:`RecordMetadata`, as :class:`~.errors.NotWrittenError`, or, after
+``delivery.timeout.ms`` or an error that leaves it open, as :class:`~.errors.MaybeWrittenError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.errors import MalformedAnswerError, NotWrittenError
+from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition
+from pykraft.kafka_client.network import Address, ConcurrentNetwork, Future, Task
+from pykraft.kafka_client.producer_batch import (
+    ProducerBatch,
+    ProducerConfig,
+    RecordMetadata,
+    record_size_bound,
+)
+from pykraft.kafka_client.producer_lane import BrokerLane, LaneEvents, SentBatch
+from pykraft.kafka_client.producer_partition import PartitionQueue
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.kafka_protocol.records import NO_TIMESTAMP
+
+__all__ = ["Producer", "ProducerConfig", "RecordMetadata"]
+
+# Version 6 is two-phase commit, which no broker offers yet.
+_LAST_INIT_PRODUCER_ID_VERSION = 5
+_NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Producer:
+    """Made on a running event loop; :meth:`close` it there. May be used by many tasks at once."""
+
+    def __init__(self, network: ConcurrentNetwork, client: ClientConfig, config: ProducerConfig) -> None:
+        self._network = network
+        self._client = client
+        self._config = config
+        self._cluster = Cluster(network, client)
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._lanes: dict[Address, BrokerLane] = {}
+        self._events = LaneEvents(self._answered, self._unanswered)
+        self._unresolved: dict[ProducerBatch, None] = {}
+        self._buffered_bytes = 0
+        self._producer_id: tuple[int, int] | None = None
+        self._wants_producer_id = False
+        self._stale_topics: set[str] = set()
+        self._question: Task | None = None
+        self._ask_at_ms = 0
+        self._failed_questions = 0
+        self._work = network.event()
+        self._resolved = network.event()
+        self._is_closed = False
+        self._runner = network.start(self._run())
+
+    async def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = NO_TIMESTAMP,
+    ) -> RecordMetadata:
+        """Write a record and wait until it is acknowledged. :class:`~.errors.ProduceError`."""
+        return await self.append(topic, partition, key, value, headers, timestamp_ms)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = NO_TIMESTAMP,
+    ) -> Future[RecordMetadata]:
+        """Put a record behind those of its partition; the future is what :meth:`send` waits for.
+
+        :class:`NotWrittenError` at once for a record that is too large, and while the buffer is full
+        (THROTTLING_QUOTA_EXCEEDED, which is retriable).
+        """
+        if self._is_closed:
+            raise NotWrittenError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+        record = RecordInput(key, value, headers, timestamp_ms)
+        size_bytes = record_size_bound(record)
+        if size_bytes > self._config.max_request_size_bytes:
+            limit = self._config.max_request_size_bytes
+            message = f"a record of up to {size_bytes} bytes is above max.request.size, {limit}"
+            raise NotWrittenError(ErrorCode.MESSAGE_TOO_LARGE, message)
+        if self.is_full(size_bytes):
+            message = f"buffer.memory ({self._config.buffer_memory_bytes} bytes) is full"
+            raise NotWrittenError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+        where = TopicPartition(topic, partition)
+        queue = self._queues.get(where)
+        if queue is None:
+            queue = self._queues[where] = PartitionQueue(where, self._config, self._client, self._batch_done)
+        future: Future[RecordMetadata] = self._network.future()
+        batch = queue.append(record, size_bytes, future, self._network.now_ms())
+        self._buffered_bytes += size_bytes
+        self._unresolved[batch] = None
+        self._active[where] = queue
+        if batch.is_closed or len(batch.records) == 1:
+            self._work.set()
+        return future
+
+    def is_full(self, size_bytes: int = 0) -> bool:
+        """Whether the buffer has no room for so many bytes more."""
+        return self._buffered_bytes + size_bytes > self._config.buffer_memory_bytes
+
+    async def flush(self, timeout_ms: int | None = None) -> bool:
+        """Send everything without lingering and wait (None: as long as it takes) until it is answered;
+        False if something was not in time. Does not raise what became of the records."""
+        deadline_ms = None if timeout_ms is None else self._network.now_ms() + timeout_ms
+        pending = list(self._unresolved)
+        for batch in pending:
+            batch.is_closed = True
+        self._work.set()
+        for batch in pending:
+            while not batch.is_done:
+                if deadline_ms is not None and self._network.now_ms() >= deadline_ms:
+                    return False
+                self._resolved.clear()
+                await self._network.wait(self._resolved, deadline_ms)
+        return True
+
+    async def close(self, timeout_ms: int = 0) -> None:
+        """Flush for so long, then give up what is left."""
+        self._is_closed = True
+        try:
+            if timeout_ms > 0:
+                await self.flush(timeout_ms)
+        finally:
+            self._runner.cancel()
+            if self._question is not None:
+                self._question.cancel()
+            for lane in self._lanes.values():
+                lane.close()
+            self._cluster.close()
+            for queue in self._active.values():
+                queue.give_up_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed"))
+
+    async def _run(self) -> None:
+        while True:
+            self._work.clear()
+            now_ms = self._network.now_ms()
+            for queue in self._active.values():
+                queue.expire(now_ms)
+            self._drain(now_ms)
+            for where in [where for where, queue in self._active.items() if queue.is_empty]:
+                del self._active[where]
+            self._maybe_ask(now_ms)
+            await self._network.wait(self._work, self._next_deadline_ms(now_ms))
+
+    def _next_deadline_ms(self, now_ms: int) -> int | None:
+        deadlines = [queue.next_deadline_ms(now_ms) for queue in self._active.values()]
+        if (self._stale_topics or self._wants_producer_id) and self._question is None:
+            deadlines.append(self._ask_at_ms)
+        return min(deadlines, default=None)
+
+    def _batch_done(self, batch: ProducerBatch) -> None:
+        del self._unresolved[batch]
+        self._buffered_bytes -= batch.records_bytes
+        self._resolved.set()
+
+    # What is sent.
+
+    def _drain(self, now_ms: int) -> None:
+        """Hand out what may be sent, in requests with at most one batch a partition; then the next ones."""
+        while True:
+            requests: dict[Address, list[SentBatch]] = {}
+            for queue in list(self._active.values()):
+                leader = self._leader(queue)
+                if self._has_producer_id(queue) and leader is not None and queue.ready(now_ms) is not None:
+                    self._take(queue, *leader, requests)
+            if not requests:
+                return
+            for address, batches in requests.items():
+                self._lanes[address].submit(batches)
+
+    def _has_producer_id(self, queue: PartitionQueue) -> bool:
+        if not queue.needs_producer_id:
+            return True
+        if self._producer_id is not None and self._producer_id[0] != queue.spent_producer_id:
+            queue.adopt(*self._producer_id)
+            return True
+        self._wants_producer_id = True
+        return False
+
+    def _leader(self, queue: PartitionQueue) -> tuple[Partition, Address] | None:
+        """The partition and where its leader is; None while that is to be asked for."""
+        where, metadata = queue.partition, self._cluster.metadata
+        if where.topic in self._stale_topics:
+            return None
+        partition = metadata.partition(*where)
+        leader_id = None if partition is None else partition.leader_id
+        broker = None if leader_id is None else metadata.brokers.get(leader_id)
+        if partition is not None and broker is not None:
+            return partition, broker.address
+        self._stale_topics.add(where.topic)
+        code = metadata.errors.get(where.topic)
+        if code is None:
+            code = _NO_PARTITION if partition is None else ErrorCode.LEADER_NOT_AVAILABLE
+        queue.note_obstacle(KafkaError(code, f"no leader of {where} is known"))
+        return None
+
+    def _take(
+        self,
+        queue: PartitionQueue,
+        partition: Partition,
+        address: Address,
+        requests: dict[Address, list[SentBatch]],
+    ) -> None:
+        """Add the queue's next batch to the request for its leader, if there is room."""
+        if queue.in_flight and queue.sent_to != address:
+            return  # what the old leader was sent is answered, or given up by its lane, first
+        batches = requests.get(address, [])
+        size_bytes = sum(sent.batch.size_bytes for sent in batches) + queue.waiting[0].size_bytes
+        if batches and size_bytes > self._config.max_request_size_bytes:
+            return
+        if not self._lane(address).has_room:
+            return
+        requests.setdefault(address, batches).append(SentBatch(queue.take(address), partition))
+        where = queue.partition
+        self._active[where] = self._active.pop(where)  # those that got no room come first next time
+
+    def _lane(self, address: Address) -> BrokerLane:
+        lane = self._lanes.get(address)
+        if lane is None or lane.is_closed:
+            lane = BrokerLane(self._network, address, self._client, self._config, self._events)
+            self._lanes[address] = lane
+        return lane
+
+    # What became of it.
+
+    def _answered(self, sent_batches: Sequence[SentBatch], response: ProduceResponse | None) -> None:
+        self._work.set()
+        if response is None:
+            for sent in sent_batches:
+                self._queues[sent.batch.partition].acknowledged(sent.batch, None)
+            return
+        told = {
+            (topic.name or topic.topic_id, partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        brokers = [
+            Broker(node.node_id, Address(node.host, node.port), node.rack) for node in response.node_endpoints
+        ]
+        for sent in sent_batches:
+            topic, topic_id, index = sent.partition.topic, sent.partition.topic_id, sent.partition.index
+            answer = told.get((topic, index)) or told.get((topic_id, index))
+            if answer is None:
+                error = MalformedAnswerError("the answer leaves out the partition")
+                self._unanswered([sent], error, True)
+            else:
+                self._answered_batch(sent, answer, brokers)
+
+    def _answered_batch(
+        self, sent: SentBatch, answer: PartitionProduceResponse, brokers: Sequence[Broker]
+    ) -> None:
+        batch = sent.batch
+        queue = self._queues[batch.partition]
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            queue.acknowledged(batch, answer.base_offset, answer.log_append_time_ms)
+        elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            queue.acknowledged(batch, None)
+        else:
+            now_ms = self._network.now_ms()
+            queue.refused(batch, KafkaError(code, answer.error_message or code.name), now_ms)
+            hint, metadata = answer.current_leader, self._cluster.metadata
+            metadata.replay_leader(*batch.partition, hint.leader_id, hint.leader_epoch, brokers)
+            if metadata.partition(*batch.partition) != sent.partition:
+                batch.retry_at_ms = now_ms  # there is news since it was sent
+            elif code.retriable and code is not ErrorCode.NOT_ENOUGH_REPLICAS:
+                self._stale_topics.add(batch.partition.topic)
+
+    def _unanswered(self, sent_batches: Sequence[SentBatch], error: KafkaError, was_sent: bool) -> None:
+        self._work.set()
+        now_ms = self._network.now_ms()
+        for sent in sent_batches:
+            self._queues[sent.batch.partition].unanswered(sent.batch, error, now_ms, was_sent=was_sent)
+            self._stale_topics.add(sent.batch.partition.topic)
+
+    # What is missing.
+
+    def _maybe_ask(self, now_ms: int) -> None:
+        if (
+            self._question is None
+            and now_ms >= self._ask_at_ms
+            and (self._stale_topics or self._wants_producer_id)
+        ):
+            self._question = self._network.start(self._ask())
+
+    async def _ask(self) -> None:
+        """One attempt at everything that is missing; pauses grow while attempts fail."""
+        topics = sorted(self._stale_topics)
+        deadline_ms = self._cluster.deadline(self._client.request_timeout_ms)
+        try:
+            if topics:
+                await self._cluster.refresh(topics, deadline_ms)
+                self._stale_topics.difference_update(topics)
+            if self._wants_producer_id:
+                self._producer_id = await self._init_producer_id(deadline_ms)
+                self._wants_producer_id = False
+            found = all(self._leader(queue) for queue in self._active.values())
+            self._failed_questions = 0 if found else self._failed_questions + 1
+        except KafkaError as error:
+            self._failed_questions += 1
+            for queue in self._active.values():
+                if queue.partition.topic in topics or queue.needs_producer_id:
+                    queue.note_obstacle(error)
+        self._ask_at_ms = self._network.now_ms()
+        if self._failed_questions:
+            pause_ms = self._client.retry_backoff_ms * 2 ** min(self._failed_questions - 1, 16)
+            self._ask_at_ms += min(pause_ms, self._client.retry_backoff_max_ms)
+        self._question = None
+        self._work.set()
+
+    async def _init_producer_id(self, deadline_ms: int) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
+        response = await self._cluster.ask_any(
+            request, InitProducerIdResponse, deadline_ms, max_version=_LAST_INIT_PRODUCER_ID_VERSION
+        )
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), "InitProducerId")
+        return response.producer_id, response.producer_epoch

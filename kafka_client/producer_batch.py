@@ -1,0 +1,190 @@
+"""What a producer collects and sends: records in batches, each batch with one fate.
+
+A batch knows whether a request may have written it. It is given its sequence when it is first sent and keeps
+it through every retry; only a batch that is certainly not in the log may be given another (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.network import Future
+from pykraft.kafka_protocol import records
+from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+
+ACKS_ALL = -1
+MAX_IDEMPOTENT_IN_FLIGHT = 5
+"""Brokers remember this many batches of a producer, and know no duplicate beyond them."""
+
+_RECORD_OVERHEAD_BYTES = 32
+_RECORD_HEADER_OVERHEAD_BYTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """Kafka's names and defaults, but for the unit at the end. :class:`ValueError` for a contradiction.
+
+    The order of a partition's records is always kept: without idempotence one batch of a partition is in
+    flight at a time.
+    """
+
+    acks: int = ACKS_ALL
+    enable_idempotence: bool = True
+    max_in_flight_requests_per_connection: int = MAX_IDEMPOTENT_IN_FLIGHT
+    linger_ms: int = 5
+    batch_size_bytes: int = 16_384
+    buffer_memory_bytes: int = 32 << 20
+    max_request_size_bytes: int = 1 << 20
+    delivery_timeout_ms: int = 120_000
+    compression: Compression = Compression.NONE
+
+    def __post_init__(self) -> None:
+        if self.acks not in (ACKS_ALL, 0, 1):
+            raise ValueError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
+        if self.max_in_flight_requests_per_connection < 1:
+            raise ValueError("max.in.flight.requests.per.connection must be at least 1")
+        if self.enable_idempotence and self.acks != ACKS_ALL:
+            raise ValueError("enable.idempotence needs acks=all")
+        if self.enable_idempotence and self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:
+            raise ValueError(
+                f"enable.idempotence allows {MAX_IDEMPOTENT_IN_FLIGHT} requests in flight per connection"
+            )
+
+    @property
+    def max_in_flight_per_partition(self) -> int:
+        return self.max_in_flight_requests_per_connection if self.enable_idempotence else 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record is. ``offset`` None: the broker did not say (acks=0, or a duplicate it no longer knows).
+
+    ``timestamp_ms`` is the time of the append where the topic is configured so, else the record's own.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int
+
+
+class BatchSequence(NamedTuple):
+    """By what a broker recognises a batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+NO_SEQUENCE = BatchSequence(records.NO_PRODUCER_ID, records.NO_PRODUCER_EPOCH, records.NO_SEQUENCE)
+
+
+class ProducerBatch:
+    """Records of one partition that are written together or not at all. ``order`` is its place among them."""
+
+    __slots__ = (
+        "_encoded",
+        "attempts",
+        "created_ms",
+        "futures",
+        "is_closed",
+        "last_error",
+        "maybe_written",
+        "on_done",
+        "order",
+        "partition",
+        "records",
+        "retry_at_ms",
+        "sequence",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        order: int,
+        created_ms: int,
+        on_done: Callable[[ProducerBatch], None],
+    ) -> None:
+        self.partition = partition
+        self.order = order
+        self.created_ms = created_ms
+        self.on_done = on_done
+        self.records: list[RecordInput] = []
+        self.futures: list[Future[RecordMetadata]] = []
+        self.size_bytes = records.HEADER_BYTES
+        self.is_closed = False
+        self.sequence: BatchSequence | None = None
+        self.maybe_written = False
+        self.attempts = 0
+        self.retry_at_ms = created_ms
+        self.last_error: KafkaError | None = None
+        self._encoded: bytes | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return not self.futures
+
+    @property
+    def records_bytes(self) -> int:
+        """The sizes the records were appended with."""
+        return self.size_bytes - records.HEADER_BYTES
+
+    def append(self, record: RecordInput, size_bytes: int, future: Future[RecordMetadata]) -> None:
+        self.records.append(record)
+        self.futures.append(future)
+        self.size_bytes += size_bytes
+
+    def encode(self, compression: Compression) -> bytes:
+        """The bytes of the batch; the same ones at every retry."""
+        if self._encoded is None:
+            assert self.sequence is not None, "a batch is given its sequence before it is sent"
+            producer_id, producer_epoch, base_sequence = self.sequence
+            self._encoded = encode_batch(
+                self.records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                compression=compression,
+            )
+        return self._encoded
+
+    def forget_sequence(self) -> None:
+        """Make it a batch that was never sent. Only if it is certainly not in the log."""
+        assert not self.maybe_written, "a batch that may be written keeps its sequence"
+        self.sequence = self._encoded = None
+
+    def complete(self, base_offset: int | None, log_append_time_ms: int = -1) -> None:
+        futures, self.futures = self.futures, []
+        for index, (future, record) in enumerate(zip(futures, self.records, strict=True)):
+            if future.done():
+                continue  # its task was cancelled
+            offset = None if base_offset is None else base_offset + index
+            timestamp_ms = log_append_time_ms if log_append_time_ms >= 0 else record.timestamp_ms
+            future.set_result(
+                RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
+            )
+        self.on_done(self)
+
+    def fail(self, error: KafkaError) -> None:
+        """Give up: :class:`MaybeWrittenError` or :class:`NotWrittenError`, by what became of its requests."""
+        kind = MaybeWrittenError if self.maybe_written else NotWrittenError
+        futures, self.futures = self.futures, []
+        for future in futures:
+            if not future.done():
+                future.set_exception(kind(error.code, f"{self.partition}: {error.message}"))
+        self.on_done(self)
+
+
+def record_size_bound(record: RecordInput) -> int:
+    """At least as many bytes as the record takes in a batch that is not compressed."""
+    size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _RECORD_HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")
+    return size

@@ -1,0 +1,168 @@
+"""Produce requests to one broker: on one connection, in order, a few at a time.
+
+One coroutine writes and another reads. Whatever breaks, a request that is never answered, an answer that
+cannot be read, ends the lane and its connection; every request it still has is reported as unanswered, those
+that were never written apart from the others. A new lane takes its place when there is something to send.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pykraft.kafka_client.cluster import ClientConfig
+from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_client.metadata import Partition, has_id
+from pykraft.kafka_client.network import Address, ConcurrentNetwork
+from pykraft.kafka_client.producer_batch import ProducerBatch, ProducerConfig
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+_LAST_VERSION_WITH_NAMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch and the partition as it was known when the batch was sent."""
+
+    batch: ProducerBatch
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEvents:
+    """What the producer does about the fate of a request. ``response`` None: with acks=0 there is none."""
+
+    answered: Callable[[Sequence[SentBatch], ProduceResponse | None], None]
+    unanswered: Callable[[Sequence[SentBatch], KafkaError, bool], None]
+
+
+class BrokerLane:
+    """``is_closed``: use another."""
+
+    def __init__(
+        self,
+        network: ConcurrentNetwork,
+        address: Address,
+        client: ClientConfig,
+        config: ProducerConfig,
+        events: LaneEvents,
+    ) -> None:
+        self.address = address
+        self.is_closed = False
+        self._network = network
+        self._client = client
+        self._config = config
+        self._events = events
+        self._to_write: deque[Sequence[SentBatch]] = deque()
+        self._writing: Sequence[SentBatch] | None = None
+        self._to_read: deque[tuple[Sequence[SentBatch], int]] = deque()
+        self._something_to_write = network.event()
+        self._something_to_read = network.event()
+        self._connection: Connection | None = None
+        self._tasks = [network.start(self._run())]
+
+    @property
+    def has_room(self) -> bool:
+        in_flight = len(self._to_write) + (self._writing is not None) + len(self._to_read)
+        return not self.is_closed and in_flight < self._config.max_in_flight_requests_per_connection
+
+    def submit(self, batches: Sequence[SentBatch]) -> None:
+        assert self.has_room, "more requests in flight than allowed"
+        self._to_write.append(batches)
+        self._something_to_write.set()
+
+    def close(self) -> None:
+        """Stop at once; what it still has is not reported."""
+        self.is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _run(self) -> None:
+        try:
+            connect_by = self._network.now_ms() + self._client.connect_timeout_ms
+            connection = await Connection.open(
+                self._network, self.address, self._client.client_id, connect_by
+            )
+            self._connection = connection
+            self._tasks.append(self._network.start(self._read(connection)))
+            while True:
+                while not self._to_write:
+                    self._something_to_write.clear()
+                    await self._network.wait(self._something_to_write)
+                await self._write(connection, self._to_write.popleft())
+        except KafkaError as error:
+            self._end(error)
+
+    async def _write(self, connection: Connection, submitted: Sequence[SentBatch]) -> None:
+        batches = [sent for sent in submitted if not sent.batch.is_done]
+        if not batches:
+            return
+        request = self._request(batches)
+        ceiling = (
+            None if all(has_id(sent.partition.topic_id) for sent in batches) else _LAST_VERSION_WITH_NAMES
+        )
+        connection.version_for(request, ceiling)  # raises before anything counts as sent
+        self._writing = batches
+        deadline_ms = self._network.now_ms() + self._client.request_timeout_ms
+        has_answer = self._config.acks != 0
+        await connection.send(request, deadline_ms, max_version=ceiling, has_answer=has_answer)
+        self._writing = None
+        if has_answer:
+            self._to_read.append((batches, deadline_ms))
+            self._something_to_read.set()
+        else:
+            self._events.answered(batches, None)
+
+    async def _read(self, connection: Connection) -> None:
+        try:
+            while True:
+                while not self._to_read:
+                    self._something_to_read.clear()
+                    await self._network.wait(self._something_to_read)
+                batches, deadline_ms = self._to_read[0]
+                response = await connection.receive(ProduceResponse, deadline_ms)
+                self._to_read.popleft()
+                self._events.answered(batches, response)
+        except KafkaError as error:
+            self._end(error)
+
+    def _request(self, batches: Sequence[SentBatch]) -> ProduceRequest:
+        """A request of at most one batch for each partition, as the protocol demands."""
+        by_topic: dict[tuple[str, Uuid], list[PartitionProduceData]] = defaultdict(list)
+        for sent in batches:
+            data = PartitionProduceData(
+                index=sent.partition.index, records=sent.batch.encode(self._config.compression)
+            )
+            by_topic[sent.partition.topic, sent.partition.topic_id].append(data)
+        return ProduceRequest(
+            acks=self._config.acks,
+            # Less than the time for the whole request: a late answer is better than a broken connection.
+            timeout_ms=self._client.request_timeout_ms * 3 // 4,
+            topic_data=[
+                TopicProduceData(name=name, topic_id=topic_id, partition_data=partitions)
+                for (name, topic_id), partitions in by_topic.items()
+            ],
+        )
+
+    def _end(self, error: KafkaError) -> None:
+        if self.is_closed:
+            return
+        self.close()
+        sent = [batches for batches, _ in self._to_read]
+        if self._writing is not None:
+            sent.append(self._writing)
+        not_sent = list(self._to_write)
+        for batches in sent:
+            self._events.unanswered(batches, error, True)
+        for batches in not_sent:
+            self._events.unanswered(batches, error, False)

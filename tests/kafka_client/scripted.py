@@ -1,0 +1,196 @@
+"""A scripted cluster in memory, on virtual time."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.network import Address, Channel
+from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
+from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pykraft.kafka_protocol.schema import Message
+
+Answer = Message | Exception | bytes
+Handler = Callable[[Message, int], Answer]
+
+HOST = "broker"
+
+
+@dataclass(frozen=True)
+class Later(Exception):
+    """For ``virtual_cluster`` only: an answer after a while, or, with None, nothing but a connection kept
+    waiting."""
+
+    answer: Any
+    delay_ms: int = 0
+
+
+@dataclass
+class ScriptedBroker:
+    """Answers each API by a handler, called with request and version; an exception breaks the connection."""
+
+    node_id: int
+    handlers: dict[int, Handler] = field(default_factory=dict)
+    ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
+    seen: list[tuple[int, int, Message]] = field(default_factory=list)
+    up: bool = True
+
+    @property
+    def address(self) -> Address:
+        return Address(HOST, self.node_id)
+
+    def answer(self, frame: bytes) -> bytes | Exception:
+        header, offset = decode_request_header(frame)
+        cls = request_class(header.api_key)
+        request = cls.decode(memoryview(frame)[offset:], header.api_version)
+        self.seen.append((header.api_key, header.api_version, request))
+        handler = self.handlers.get(header.api_key)
+        if handler is None and header.api_key == ApiKey.API_VERSIONS:
+            handler = self._api_versions
+        assert handler is not None, f"broker {self.node_id} has no script for {ApiKey(header.api_key).name}"
+        told = handler(request, header.api_version)
+        if isinstance(told, Later):
+            return replace(told, answer=_encode(header, told.answer))
+        return _encode(header, told)
+
+    def _api_versions(self, request: Message, version: int) -> Answer:
+        keys = (
+            {key: (0, request_class(key).MAX_VERSION) for key in self.handlers} | {18: (0, 4)} | self.ranges
+        )
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in sorted(keys.items())
+            ]
+        )
+
+
+def _encode(header: RequestHeader, told: Any) -> Any:
+    if told is None or isinstance(told, Exception):
+        return told
+    body = told if isinstance(told, bytes) else told.encode(header.api_version)
+    return encode_response_header(header.api_key, header.api_version, header.correlation_id) + body
+
+
+class ScriptedNetwork:
+    """The client's network port over scripted brokers; time passes only in :meth:`sleep` and timeouts."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[Address, ScriptedBroker] = {}
+        self.time_ms = 1_000
+        self.slept_ms: list[int] = []
+        self.on_sleep: Callable[[], None] = lambda: None
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    async def sleep(self, duration_ms: int) -> None:
+        self.time_ms += duration_ms
+        self.slept_ms.append(duration_ms)
+        self.on_sleep()
+
+    async def connect(self, address: Address, deadline_ms: int) -> Channel:
+        broker = self.brokers.get(address)
+        if broker is None or not broker.up:
+            raise ConnectionRefusedError("connection refused")
+        return ScriptedChannel(self, broker)
+
+
+class ScriptedChannel:
+    def __init__(self, network: ScriptedNetwork, broker: ScriptedBroker) -> None:
+        self._network = network
+        self._broker = broker
+        self._answers: deque[bytes | Exception] = deque()
+        self.closed = False
+
+    async def send(self, frame: bytes, deadline_ms: int) -> None:
+        assert not self.closed
+        if not self._broker.up:
+            raise ConnectionResetError("the peer is gone")
+        self._answers.append(self._broker.answer(frame))
+
+    async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
+        told = self._answers.popleft()
+        if isinstance(told, TimeoutError):
+            self._network.time_ms = deadline_ms
+        if isinstance(told, Exception):
+            raise told
+        return memoryview(told)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedCluster:
+    """Brokers plus the metadata they all tell; tests move leaders by assigning to ``leaders``."""
+
+    def __init__(self, broker_ids: tuple[int, ...] = (1, 2, 3)) -> None:
+        self.network = ScriptedNetwork()
+        self.brokers = {broker_id: ScriptedBroker(broker_id) for broker_id in broker_ids}
+        self.topic_ids: dict[str, bytes] = {}
+        self.leaders: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for broker in self.brokers.values():
+            self.network.brokers[broker.address] = broker
+            broker.handlers[ApiKey.METADATA] = self._metadata
+
+    def script(self, api_key: int, handler: Callable[[int, Message, int], Answer]) -> None:
+        """The same script for every broker; it is told the broker's id first."""
+        for broker_id, broker in self.brokers.items():
+            broker.handlers[api_key] = lambda request, version, broker_id=broker_id: handler(
+                broker_id, request, version
+            )
+
+    def add_topic(
+        self, name: str, leaders: dict[int, tuple[int, int]], topic_id: bytes | None = None
+    ) -> None:
+        """``leaders``: partition to (leader id, leader epoch)."""
+        self.topic_ids[name] = topic_id or name.encode().ljust(16, b"\1")
+        self.leaders[name] = dict(leaders)
+
+    def client(self, **settings: int) -> Cluster:
+        addresses = tuple(broker.address for broker in self.brokers.values())
+        return Cluster(self.network, ClientConfig(addresses, **settings))
+
+    def requests(self, api_key: int) -> list[tuple[int, int, Message]]:
+        """(broker id, version, request) of every request of an API, broker by broker."""
+        return [
+            (broker_id, version, request)
+            for broker_id, broker in self.brokers.items()
+            for key, version, request in broker.seen
+            if key == api_key
+        ]
+
+    def _metadata(self, request: Message, version: int) -> Answer:
+        wanted = request.topics  # type: ignore[attr-defined]
+        names = sorted(self.topic_ids) if wanted is None else [topic.name for topic in wanted]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=broker.node_id, host=HOST, port=broker.node_id)
+                for broker in self.brokers.values()
+                if broker.up
+            ],
+            cluster_id="scripted",
+            controller_id=1,
+            topics=[self._topic(name) for name in names],
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        if name not in self.topic_ids:
+            return MetadataResponseTopic(name=name, error_code=3)
+        return MetadataResponseTopic(
+            name=name,
+            topic_id=self.topic_ids[name],
+            partitions=[
+                MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=epoch)
+                for index, (leader, epoch) in sorted(self.leaders[name].items())
+            ],
+        )

@@ -1,0 +1,673 @@
+"""The producer: what is written, in which order, how often, and what the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict, deque
+
+import pytest
+
+from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.kafka_client.cluster import ClientConfig
+from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
+from pykraft.kafka_client.producer import Producer, ProducerConfig
+from pykraft.kafka_client.producer_partition import NOT_WRITTEN
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse
+from pykraft.kafka_protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.records import assign_offset, read_header
+from tests.kafka_client.scripted import HOST
+from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, run_virtual
+
+APPENDED = "appended"
+"""Put before an answer in a plan: the records are appended first."""
+
+
+class Leaders:
+    """The partitions of topic ``t``: appends as the product's leaders check, unless a plan says otherwise.
+
+    ``plan``: what becomes of the next requests, one entry each. None: nothing special. An error code: the
+    answer for every partition. An exception or SILENCE: that, without anything being appended.
+    A pair of APPENDED and one of these: the records are appended, and then that is the answer.
+    """
+
+    def __init__(self, scripted) -> None:
+        self.scripted = scripted
+        self.plan = deque()
+        self.logs = defaultdict(list)
+        self.producers = defaultdict(ProducerState)
+        self.headers = []
+        self.producer_ids = 0
+        self.log_append_time_ms = -1
+        self.hints = False
+        self.in_flight = []
+        scripted.script(ApiKey.PRODUCE, self.produce)
+        scripted.script(ApiKey.INIT_PRODUCER_ID, self.init_producer_id)
+
+    def init_producer_id(self, broker_id, request, version):
+        assert request.transactional_id is None
+        self.producer_ids += 1
+        return InitProducerIdResponse(producer_id=1000 + self.producer_ids, producer_epoch=0)
+
+    def produce(self, broker_id, request, version):
+        planned = self.plan.popleft() if self.plan else None
+        appends = planned is None
+        if isinstance(planned, tuple):
+            appends, planned = True, planned[1]
+        results = self.results(broker_id, request) if appends else []
+        if isinstance(planned, ErrorCode):
+            results = [
+                [PartitionProduceResponse(index=p.index, error_code=planned) for p in topic.partition_data]
+                for topic in request.topic_data
+            ]
+        elif planned is not None:
+            return planned
+        if request.acks == 0:
+            return NO_ANSWER
+        nodes = [NodeEndpoint(node_id=b, host=HOST, port=b) for b in self.scripted.brokers]
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told)
+                for topic, told in zip(request.topic_data, results, strict=True)
+            ],
+            node_endpoints=nodes if self.hints else [],
+        )
+
+    def results(self, broker_id, request):
+        return [
+            [self.append(broker_id, p.index, bytearray(p.records)) for p in topic.partition_data]
+            for topic in request.topic_data
+        ]
+
+    def append(self, broker_id, index, data):
+        leader, epoch = self.scripted.leaders["t"][index]
+        header = read_header(data)
+        self.headers.append((index, header))
+        if leader != broker_id:
+            hint = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            return PartitionProduceResponse(
+                index=index,
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                current_leader=hint if self.hints else LeaderIdAndEpoch(),
+            )
+        log, state = self.logs[index], self.producers[index]
+        if header.producer_id >= 0:
+            try:
+                duplicate = state.check(header)
+            except KafkaError as error:
+                return PartitionProduceResponse(index=index, error_code=error.code)
+            if duplicate is not None:
+                return PartitionProduceResponse(index=index, base_offset=duplicate.base_offset)
+        base_offset = len(log)
+        assign_offset(data, 0, base_offset, epoch)
+        state.replay(read_header(data))
+        log += decode_batch(data)
+        return PartitionProduceResponse(
+            index=index, base_offset=base_offset, log_append_time_ms=self.log_append_time_ms
+        )
+
+    def values(self, index=0):
+        return [record.value.decode() for record in self.logs[index]]
+
+
+@pytest.fixture
+def leaders(scripted):
+    scripted.add_topic("t", {0: (1, 0), 1: (2, 0), 2: (1, 0)})
+    return Leaders(scripted)
+
+
+def producing(scripted, body, *, client=None, **config):
+    """Run ``body(producer)`` on a producer, and close it."""
+
+    async def main():
+        settings = {"request_timeout_ms": 1_000} | (client or {})
+        addresses = tuple(broker.address for broker in scripted.brokers.values())
+        producer = Producer(
+            network_of(scripted), ClientConfig(addresses, **settings), ProducerConfig(**config)
+        )
+        try:
+            return await body(producer)
+        finally:
+            await producer.close()
+
+    return run_virtual(main())
+
+
+def append(producer, values, partition=0):
+    return [producer.append("t", partition, None, value.encode()) for value in values]
+
+
+def names(prefix, count):
+    return [f"{prefix}{n}" for n in range(count)]
+
+
+async def fates(futures):
+    """What each record was: its offset, or the error."""
+    told = await asyncio.gather(*futures, return_exceptions=True)
+    return [one if isinstance(one, BaseException) else one.offset for one in told]
+
+
+async def one_a_batch(producer, values, partition=0):
+    """Records that become a batch and a request each, in order."""
+    futures = []
+    for value in values:
+        futures += append(producer, [value], partition)
+        await producer.flush(0)  # closes the batch
+    return futures
+
+
+ONE_A_BATCH = {"linger_ms": 0}
+
+
+def test_a_record_is_told_where_it_is(scripted, leaders):
+    async def body(producer):
+        first = await producer.send("t", 0, b"k", b"v", [("h", b"x")], 77)
+        second = await producer.send("t", 0, None, None, (), 78)
+        return first, second
+
+    first, second = producing(scripted, body)
+    assert (first.topic, first.partition, first.offset, first.timestamp_ms) == ("t", 0, 0, 77)
+    assert (second.offset, second.timestamp_ms) == (1, 78)
+    assert leaders.logs[0][0][1:] == (77, b"k", b"v", (("h", b"x"),))
+    assert leaders.logs[0][1][1:] == (78, None, None, ())
+
+
+def test_the_time_of_the_append_is_told_where_the_topic_has_it(scripted, leaders):
+    leaders.log_append_time_ms = 5_000
+    told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v", (), 77))
+    assert told.timestamp_ms == 5_000
+
+
+def test_records_that_come_together_share_a_batch_and_a_request(scripted, leaders):
+    async def body(producer):
+        return await fates(append(producer, names("a", 5)) + append(producer, names("b", 5), 2))
+
+    assert producing(scripted, body, linger_ms=5) == [*range(5), *range(5)]
+    assert [header.record_count for _, header in leaders.headers] == [5, 5]
+    assert len(scripted.requests(ApiKey.PRODUCE)) == 1
+    assert (leaders.values(0), leaders.values(2)) == (names("a", 5), names("b", 5))
+
+
+def test_a_full_batch_does_not_linger(scripted, leaders):
+    async def body(producer):
+        futures = append(producer, ["a" * 600, "b" * 600, "c" * 900, "d"])
+        await asyncio.sleep(0.5)
+        return [future.done() for future in futures], await fates(futures)
+
+    done, told = producing(scripted, body, linger_ms=1_000, batch_size_bytes=950)
+    assert done == [True, True, True, False]
+    assert told == [0, 1, 2, 3]
+
+
+def test_flush_does_not_linger_and_waits_for_everything(scripted, leaders):
+    async def body(producer):
+        futures = append(producer, names("a", 3)) + append(producer, names("b", 3), 1)
+        assert await producer.flush(500)
+        return [future.done() for future in futures]
+
+    assert producing(scripted, body, linger_ms=60_000) == [True] * 6
+
+
+def test_flush_says_that_something_is_not_answered_in_time(scripted, leaders):
+    leaders.plan += [SILENCE]
+
+    async def body(producer):
+        (future,) = append(producer, ["a"])
+        flushed, done = await producer.flush(500), future.done()
+        await future
+        return flushed, done
+
+    assert producing(scripted, body) == (False, False)
+
+
+def test_five_requests_are_in_flight_and_no_more(scripted, leaders):
+    leaders.plan += [SILENCE]
+
+    async def body(producer):
+        futures = await one_a_batch(producer, names("a", 8))
+        await asyncio.sleep(0.5)
+        return len(scripted.requests(ApiKey.PRODUCE)), await fates(futures)
+
+    assert producing(scripted, body, **ONE_A_BATCH) == (5, list(range(8)))
+
+
+def test_lost_answers_do_not_write_twice_nor_out_of_order(scripted, leaders):
+    leaders.plan += [(APPENDED, None), (APPENDED, SILENCE), (APPENDED, SILENCE), SILENCE]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 8)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert leaders.values() == names("a", 8)
+
+
+def test_a_broken_connection_does_not_write_twice_nor_out_of_order(scripted, leaders):
+    leaders.plan += [None, (APPENDED, ConnectionResetError("gone"))]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 8)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert leaders.values() == names("a", 8)
+
+
+def test_batches_behind_a_refused_one_keep_their_order(scripted, leaders):
+    leaders.plan += [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 8)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert leaders.values() == names("a", 8)
+
+
+@pytest.mark.parametrize("hints", [False, True])
+def test_a_moved_leader_is_followed_in_order(scripted, leaders, hints):
+    leaders.hints = hints
+
+    async def body(producer):
+        first = await fates(append(producer, ["a"]))
+        scripted.leaders["t"][0] = (3, 1)
+        return first + await fates(await one_a_batch(producer, names("b", 7)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert leaders.values() == ["a", *names("b", 7)]
+    # The hint saves the question who leads now (KIP-951).
+    assert len(scripted.requests(ApiKey.METADATA)) == (1 if hints else 2)
+
+
+def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(scripted, leaders):
+    """The new leader may know nothing of the producer, and would take any sequence."""
+    leaders.producers[0] = ProducerState(complete=False)
+    leaders.plan += [SILENCE]
+
+    async def body(producer):
+        first = append(producer, ["a"])
+        await asyncio.sleep(0.1)
+        scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
+        assert await fates(append(producer, ["x"], 1)) == [0]  # and so the new leaders are known
+        return await fates(first + append(producer, ["b"]))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == [0, 1]
+    assert leaders.values() == ["a", "b"]
+
+
+def test_a_duplicate_the_broker_no_longer_knows_is_written(scripted, leaders):
+    leaders.plan += [(APPENDED, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
+    told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v"))
+    assert told.offset is None
+    assert leaders.values() == ["v"]
+
+
+def test_silence_until_the_delivery_timeout_leaves_it_open_whether_the_record_is_written(scripted, leaders):
+    leaders.plan += [(APPENDED, SILENCE)] + [SILENCE] * 10
+
+    async def body(producer):
+        with pytest.raises(MaybeWrittenError, match=r"t-0: not acknowledged within 3000 ms"):
+            await producer.send("t", 0, None, b"v")
+        return asyncio.get_running_loop().time()
+
+    assert producing(scripted, body, delivery_timeout_ms=3_000) == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_record_without_a_leader_is_certainly_not_written(scripted, leaders):
+    async def body(producer):
+        with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await producer.send("t", 7, None, b"v")
+        with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await producer.send("other", 0, None, b"v")
+
+    producing(scripted, body, delivery_timeout_ms=3_000)
+
+
+def test_a_broker_that_cannot_be_reached_has_written_nothing(scripted, leaders):
+    async def body(producer):
+        await producer.send("t", 0, None, b"a")
+        scripted.brokers[2].up = False
+        with pytest.raises(NotWrittenError, match=r"cannot connect|no leader"):
+            await producer.send("t", 1, None, b"b")
+
+    producing(scripted, body, delivery_timeout_ms=3_000)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, NotWrittenError),
+        (ErrorCode.INVALID_RECORD, NotWrittenError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, NotWrittenError),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, MaybeWrittenError),
+    ],
+)
+def test_a_refusal_is_final_and_says_whether_the_record_may_be_there(scripted, leaders, code, error):
+    leaders.plan += [code]
+
+    async def body(producer):
+        with pytest.raises(error) as caught:
+            await producer.send("t", 0, None, b"v")
+        return caught.value.code, asyncio.get_running_loop().time()
+
+    told, at_s = producing(scripted, body)
+    assert told is code
+    assert at_s < 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ],
+)
+def test_errors_that_also_answer_an_append_leave_it_open(scripted, leaders, code):
+    leaders.plan += [(APPENDED, code)] + [code] * 30
+
+    async def body(producer):
+        with pytest.raises(MaybeWrittenError):
+            await producer.send("t", 0, None, b"v")
+
+    producing(scripted, body, delivery_timeout_ms=2_000)
+    assert leaders.values() == ["v"]
+
+
+def test_a_record_refused_after_a_lost_answer_may_be_written(scripted, leaders):
+    leaders.plan += [(APPENDED, SILENCE), ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+    async def body(producer):
+        with pytest.raises(MaybeWrittenError) as caught:
+            await producer.send("t", 0, None, b"v")
+        return caught.value.code
+
+    assert producing(scripted, body) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_records_behind_one_that_is_refused_are_written_in_a_new_epoch(scripted, leaders):
+    leaders.plan += [None, ErrorCode.MESSAGE_TOO_LARGE]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 8)))
+
+    told = producing(scripted, body, **ONE_A_BATCH)
+    assert isinstance(told.pop(1), NotWrittenError)
+    assert told == list(range(7))
+    assert leaders.values() == [name for name in names("a", 8) if name != "a1"]
+    assert {header.producer_epoch for _, header in leaders.headers} == {0, 1}
+    assert leaders.producer_ids == 1
+
+
+def test_a_batch_that_was_given_up_does_not_stop_the_partition(scripted, leaders):
+    leaders.plan += [None] + [SILENCE] * 3
+
+    async def body(producer):
+        first = await fates(append(producer, ["a"]))
+        second = await fates(append(producer, ["b"]))
+        third = await fates(append(producer, ["c"]))
+        return first + second + third
+
+    first, second, third = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
+    assert (first, third) == (0, 1)
+    assert isinstance(second, MaybeWrittenError)
+    assert leaders.values() == ["a", "c"]
+    assert leaders.headers[-1][1].producer_epoch == 1
+    assert leaders.headers[-1][1].base_sequence == 0
+
+
+def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(scripted, leaders):
+    async def body(producer):
+        assert await fates([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
+        leaders.plan += [ErrorCode.INVALID_RECORD]
+        await fates(append(producer, ["c"]))
+        return await fates([*append(producer, ["d"]), *append(producer, ["e"], 2)])
+
+    assert producing(scripted, body, **ONE_A_BATCH) == [1, 1]
+    last = dict(leaders.headers)
+    assert (last[0].producer_epoch, last[0].base_sequence) == (1, 0)
+    assert (last[2].producer_epoch, last[2].base_sequence) == (0, 1)
+
+
+def test_an_unknown_outcome_is_not_written_again_under_another_sequence(scripted, leaders):
+    """The first batch is given up, and nobody knows whether the second is in the log."""
+    leaders.plan += [None, SILENCE, (APPENDED, SILENCE)] + [SILENCE] * 2
+
+    async def body(producer):
+        assert await fates(append(producer, ["a"])) == [0]
+        futures = await one_a_batch(producer, ["b", "c"])
+        told = await fates(futures)
+        return told + await fates(append(producer, ["d"]))
+
+    told = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
+    assert [type(one) for one in told] == [MaybeWrittenError, MaybeWrittenError, int]
+    assert leaders.values() == ["a", "d"]
+
+
+def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(scripted, leaders):
+    leaders.plan += [None, ErrorCode.UNKNOWN_PRODUCER_ID]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 6)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
+    assert leaders.values() == names("a", 6)
+
+
+def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(scripted, leaders):
+    leaders.plan += [None, ErrorCode.INVALID_PRODUCER_EPOCH]
+
+    async def body(producer):
+        return await fates(await one_a_batch(producer, names("a", 6)))
+
+    assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
+    assert leaders.values() == names("a", 6)
+    assert leaders.producer_ids == 2
+
+
+def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(scripted, leaders):
+    """Acknowledged records are lost: the sender must hear of it; what follows is written again."""
+
+    async def body(producer):
+        assert await fates(append(producer, ["a"])) == [0]
+        leaders.producers[0] = ProducerState()
+        leaders.logs[0].clear()
+        return await fates(append(producer, ["b"])) + await fates(append(producer, ["c"]))
+
+    error, offset = producing(scripted, body, **ONE_A_BATCH)
+    assert isinstance(error, NotWrittenError)
+    assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert offset == 0
+    assert leaders.values() == ["c"]
+
+
+def test_without_idempotence_one_batch_of_a_partition_is_in_flight(scripted, leaders):
+    leaders.plan += [SILENCE]
+
+    async def body(producer):
+        futures = await one_a_batch(producer, names("a", 4))
+        await asyncio.sleep(0.5)
+        sent = len(scripted.requests(ApiKey.PRODUCE))
+        return sent, await fates(futures)
+
+    sent, told = producing(scripted, body, acks=1, enable_idempotence=False, **ONE_A_BATCH)
+    assert sent == 1
+    assert told == [0, 1, 2, 3]
+    assert leaders.producer_ids == 0
+    assert {header.producer_id for _, header in leaders.headers} == {-1}
+
+
+def test_acks_0_waits_for_no_answer(scripted, leaders):
+    async def body(producer):
+        told = await fates(await one_a_batch(producer, names("a", 8)))
+        await asyncio.sleep(0.1)
+        return told
+
+    assert producing(scripted, body, acks=0, enable_idempotence=False, **ONE_A_BATCH) == [None] * 8
+    assert leaders.values() == names("a", 8)
+
+
+def test_a_producer_id_is_asked_for_until_there_is_one(scripted, leaders):
+    answers = deque([InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3)
+    inner = leaders.init_producer_id
+    scripted.script(ApiKey.INIT_PRODUCER_ID, lambda *call: answers.popleft() if answers else inner(*call))
+    assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
+
+
+def test_a_producer_id_that_is_refused_fails_the_records_at_once(scripted, leaders):
+    scripted.script(
+        ApiKey.INIT_PRODUCER_ID,
+        lambda *_: InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    )
+
+    async def body(producer):
+        with pytest.raises(NotWrittenError) as caught:
+            await producer.send("t", 0, None, b"v")
+        return caught.value.code, asyncio.get_running_loop().time()
+
+    code, at_s = producing(scripted, body)
+    assert code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert at_s < 1
+
+
+def test_a_full_buffer_refuses_and_has_room_again_later(scripted, leaders):
+    async def body(producer):
+        futures = [producer.append("t", 0, None, b"x" * 400), producer.append("t", 0, None, b"y" * 400)]
+        assert producer.is_full(400)
+        with pytest.raises(NotWrittenError) as caught:
+            producer.append("t", 0, None, b"z" * 400)
+        await asyncio.gather(*futures)
+        await producer.send("t", 0, None, b"z" * 400)
+        return caught.value.code
+
+    assert producing(scripted, body, buffer_memory_bytes=1_000).retriable
+
+
+def test_a_record_too_large_for_a_request_is_refused_at_once(scripted, leaders):
+    async def body(producer):
+        with pytest.raises(NotWrittenError) as caught:
+            producer.append("t", 0, None, b"x" * 2_000)
+        return caught.value.code
+
+    assert producing(scripted, body, max_request_size_bytes=2_000) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_requests_stay_below_their_greatest_size(scripted, leaders):
+    async def body(producer):
+        return await fates([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)])
+
+    assert producing(scripted, body, max_request_size_bytes=1_500, batch_size_bytes=100) == [0, 0, 1, 1]
+    sizes = [
+        sum(len(p.records) for topic in request.topic_data for p in topic.partition_data)
+        for _, _, request in scripted.requests(ApiKey.PRODUCE)
+    ]
+    assert max(sizes) < 1_500
+
+
+def test_close_gives_up_what_is_open_and_tells_what_may_be_written(scripted, leaders):
+    leaders.plan += [SILENCE]
+
+    async def body(producer):
+        sent = append(producer, ["a"])
+        await asyncio.sleep(0.1)
+        waiting = append(producer, ["b"], 1)
+        await producer.close()
+        with pytest.raises(NotWrittenError, match="closed"):
+            producer.append("t", 0, None, b"c")
+        return await fates(sent + waiting)
+
+    told = producing(scripted, body, linger_ms=50)
+    assert [type(one) for one in told] == [MaybeWrittenError, NotWrittenError]
+
+
+def test_close_with_a_timeout_writes_what_is_open(scripted, leaders):
+    async def body(producer):
+        futures = append(producer, ["a"])
+        await producer.close(1_000)
+        return await fates(futures)
+
+    assert producing(scripted, body, linger_ms=60_000) == [0]
+
+
+def test_a_sender_that_is_cancelled_does_not_harm_its_batch(scripted, leaders):
+    async def body(producer):
+        lost = asyncio.ensure_future(producer.send("t", 0, None, b"a"))
+        kept = asyncio.ensure_future(producer.send("t", 0, None, b"b"))
+        await asyncio.sleep(0.001)
+        lost.cancel()
+        return (await kept).offset
+
+    assert producing(scripted, body, linger_ms=50) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"acks": 2},
+        {"acks": 1},
+        {"max_in_flight_requests_per_connection": 6},
+        {"max_in_flight_requests_per_connection": 0},
+    ],
+)
+def test_contradicting_settings_are_refused(settings):
+    with pytest.raises(ValueError, match=r"acks|idempotence|flight"):
+        ProducerConfig(**settings)
+
+
+def test_a_partition_is_found_by_name_where_topics_have_no_id(scripted, leaders):
+    scripted.topic_ids["t"] = bytes(16)
+    assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
+    assert [version for _, version, _ in scripted.requests(ApiKey.PRODUCE)] == [12]
+
+
+def fault(rng):
+    """What becomes of one request."""
+    answers = [
+        None,
+        SILENCE,
+        ConnectionResetError("gone"),
+        *(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE),
+        *(ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.REQUEST_TIMED_OUT),
+        *(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ]
+    answer = answers[rng.randrange(len(answers))]
+    carried_out = (isinstance(answer, ErrorCode) and answer not in NOT_WRITTEN) or answer is SILENCE
+    return (APPENDED, answer) if carried_out and rng.random() < 0.5 else answer
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_goes_wrong_records_are_in_order_at_most_once_and_where_the_sender_was_told(
+    scripted, leaders, seed
+):
+    rng = random.Random(seed)
+    leaders.plan += [fault(rng) if rng.random() < 0.4 else None for _ in range(150)]
+    leaders.hints = rng.random() < 0.5
+
+    async def body(producer):
+        sent = []
+        for n in range(60):
+            partition = rng.randrange(3)
+            sent.append((f"{n:02}", partition, append(producer, [f"{n:02}"], partition)[0]))
+            if rng.random() < 0.3:
+                await producer.flush(rng.randrange(200))
+            if rng.random() < 0.05:
+                scripted.leaders["t"][partition] = (rng.randrange(1, 4), n + 1)
+        await producer.flush()
+        return [(value, partition, future.exception() or await future) for value, partition, future in sent]
+
+    told = producing(scripted, body, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3))
+    for index in range(3):
+        values = leaders.values(index)
+        assert values == sorted(set(values)), "out of order or written twice"
+    for value, partition, fate in told:
+        log = leaders.values(partition)
+        if isinstance(fate, NotWrittenError):
+            assert value not in log
+        elif not isinstance(fate, MaybeWrittenError):
+            assert fate.offset is not None and log[fate.offset] == value

@@ -1,0 +1,131 @@
+"""A scripted cluster for clients that do several things at once: asyncio, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.network import Address, Channel
+from tests.kafka_client.scripted import Later, ScriptedBroker, ScriptedCluster
+
+T = TypeVar("T")
+
+
+SILENCE = Later(None)
+"""The request is carried out, or not; no answer comes."""
+NO_ANSWER = Later(None, -1)
+"""The request has no answer, as Produce with acks=0."""
+
+
+class VirtualNetwork(AsyncioNetwork):
+    """Scripted brokers on the running loop. A handler may answer with :class:`Later`."""
+
+    def __init__(self, brokers: dict[Address, ScriptedBroker], latency_ms: int = 1) -> None:
+        self.brokers = brokers
+        self.latency_ms = latency_ms
+        self.channels: list[VirtualChannel] = []
+
+    async def connect(self, address: Address, deadline_ms: int) -> Channel:
+        await self.sleep(self.latency_ms)
+        broker = self.brokers.get(address)
+        if broker is None or not broker.up:
+            raise ConnectionRefusedError("connection refused")
+        channel = VirtualChannel(self, broker)
+        self.channels.append(channel)
+        return channel
+
+
+class VirtualChannel:
+    """Requests reach the broker in order, ``latency_ms`` after they were sent; so do answers."""
+
+    def __init__(self, network: VirtualNetwork, broker: ScriptedBroker) -> None:
+        self.network = network
+        self.broker = broker
+        self.answers: deque[asyncio.Future[bytes]] = deque()
+        self.requests: deque[bytes] = deque()
+        self.closed = False
+        self._arrived = asyncio.Event()
+        self._broken: Exception | None = None
+
+    async def send(self, frame: bytes, deadline_ms: int) -> None:
+        if self._broken or self.closed or not self.broker.up:
+            raise ConnectionResetError("the peer is gone")
+        self.requests.append(frame)
+        self._later(self.network.latency_ms, lambda: self._carry_out(self.requests.popleft()))
+
+    async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
+        async with asyncio.timeout_at(deadline_ms / 1000):
+            while not self.answers:
+                if self._broken or self.closed:
+                    raise self._broken or ConnectionResetError("closed")
+                self._arrived.clear()
+                await self._arrived.wait()
+            frame = await asyncio.shield(self.answers[0])
+        self.answers.popleft()
+        return memoryview(frame)
+
+    def close(self) -> None:
+        self.closed = True
+        self._arrived.set()
+
+    def _carry_out(self, frame: bytes) -> None:
+        """Also when the client has closed the channel meanwhile: what is on its way arrives."""
+        told = self.broker.answer(frame)
+        delay_ms = self.network.latency_ms
+        if isinstance(told, Later):
+            if told == NO_ANSWER:
+                return
+            if told.answer is None:
+                self._enqueue(None, 0)
+                return
+            delay_ms, told = told.delay_ms, told.answer
+        if isinstance(told, Exception):
+            error = told
+            self._enqueue(None, 0)
+            self._later(delay_ms, lambda: self._break(error))
+        else:
+            self._enqueue(told, delay_ms)
+
+    def _enqueue(self, frame: bytes | None, delay_ms: int) -> None:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.answers.append(future)
+        self._arrived.set()
+        if frame is not None:
+            self._later(delay_ms, lambda: future.done() or future.set_result(frame))
+
+    def _break(self, error: Exception) -> None:
+        self._broken = error
+        for future in self.answers:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+        self._arrived.set()
+
+    def _later(self, delay_ms: int, work: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_later(delay_ms / 1000, work)
+
+
+def run_virtual(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in virtual time; a task that failed unseen fails the test."""
+    loop = VirtualLoop()
+    unseen: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+    try:
+        result = loop.run_until_complete(work)
+    finally:
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+    assert not unseen, unseen
+    return result
+
+
+def network_of(cluster: ScriptedCluster, latency_ms: int = 1) -> VirtualNetwork:
+    return VirtualNetwork(cluster.network.brokers, latency_ms)
