@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 SEED ?= 1
 SEEDS ?= 300
 TIME_LIMIT ?= 60
+WORKLOAD ?= append
 RUNS ?= 1
 PARTITIONS ?= 1000,100000
 TRIALS ?= 100
@@ -49,7 +50,7 @@ demo: setup java
 	$(BIN)/python examples/demo.py
 
 jepsen: setup
-	$(BIN)/pykraft jepsen run --workload append --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
+	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
 
 power-loss: setup
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)

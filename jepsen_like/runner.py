@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -21,10 +22,11 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from pykraft.jepsen_like.awaiting import WaitError
-from pykraft.jepsen_like.checkers.append import examine_append
 from pykraft.jepsen_like.checkers.counting import count_run
+from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.checkers.self_test import run_self_test
 from pykraft.jepsen_like.history import HistoryWriter, read_history
+from pykraft.jepsen_like.loop_thread import LoopThread
 from pykraft.jepsen_like.nemesis import Nemesis, plan_faults
 from pykraft.jepsen_like.observer import Observer
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
@@ -39,14 +41,21 @@ from pykraft.jepsen_like.report import (
     print_runs,
     print_start,
 )
-from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
+from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
+from pykraft.jepsen_like.workloads.registry import WORKLOADS
+from pykraft.jepsen_like.workloads.workload import Limits, TopicSpec, Workload
 
-WORKLOADS = ("append",)
 DEFAULT_OUT_DIR = Path("out/jepsen")
 HEAL_TIMEOUT_S = 60.0
-FLUSH_TIMEOUT_S = 60.0
-FINAL_READ_TIMEOUT_S = 30.0
+LIMITS = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 PROCESS = "runner"
+GROUPS = GroupsConfig()
+PROPERTIES = {
+    **FAST_FAILOVER,
+    "group.consumer.session.timeout.ms": str(GROUPS.session_timeout_ms),
+    "group.consumer.heartbeat.interval.ms": str(GROUPS.heartbeat_interval_ms),
+}
 
 
 class RunError(RuntimeError):
@@ -68,17 +77,22 @@ def run(
     print_start(console, workload, seed, time_limit_s, run_self_test())
     directory = _new_directory(out_dir, f"{workload}-{seed}")
     history_path = directory / "history.jsonl"
-    cluster = ProcessCluster(directory / "cluster", nodes, FAST_FAILOVER)
-    config = AppendConfig()
-    with HistoryWriter(history_path) as history, cluster:
+    cluster = ProcessCluster(directory / "cluster", nodes, PROPERTIES)
+    with HistoryWriter(history_path) as history, cluster, LoopThread() as loop:
         settings = {"workload": workload, "seed": seed, "time_limit_s": time_limit_s, "nodes": nodes}
         history.record("info", PROCESS, "run", detail=settings)
-        _start(cluster, config, console)
-        longest_leaderless_s, recovery_s = _break_and_heal(cluster, config, seed, time_limit_s, history)
-        _stop_and_dump(cluster, config, history)
+        clients = ConfluentClients(cluster.bootstrap_servers)
+        running = loop.call(lambda: WORKLOADS[workload](clients, seed, history))
+        _start(cluster, running.topics, console)
+        loop.call(running.start)
+        longest_leaderless_s, recovery_s = _break_and_heal(
+            cluster, loop, running, seed, time_limit_s, history
+        )
+        clients.close()
+        _stop_and_dump(cluster, running.topics, history)
     start = time.monotonic()
     events = list(read_history(history_path))
-    report = examine_append(events)
+    report = examine(events)
     result = Result(
         workload=workload,
         seed=seed,
@@ -129,51 +143,63 @@ def main(
     return next((s for s in (EXIT_ANOMALY, EXIT_DOES_NOT_COUNT) if s in statuses), EXIT_CLEAN)
 
 
-def _start(cluster: ProcessCluster, config: AppendConfig, console: Console) -> None:
+def _start(cluster: ProcessCluster, topics: Sequence[TopicSpec], console: Console) -> None:
     try:
         cluster.format()
         took_s = cluster.start()
-        cluster.create_topic(config.topic, config.partitions, configs={"min.insync.replicas": "2"})
+        for topic in topics:
+            cluster.create_topic(topic.name, topic.partitions, topic.replication_factor, topic.configs)
     except (WaitError, RuntimeError, KafkaException) as error:
         raise RunError(f"the cluster did not start: {error}\n{cluster.output_tails()}") from error
     console.print(f"{len(cluster.nodes)} nodes ready in {took_s:.1f} s at {cluster.bootstrap_servers}")
 
 
 def _break_and_heal(
-    cluster: ProcessCluster, config: AppendConfig, seed: int, time_limit_s: float, history: HistoryWriter
+    cluster: ProcessCluster,
+    loop: LoopThread,
+    workload: Workload,
+    seed: int,
+    time_limit_s: float,
+    history: HistoryWriter,
 ) -> tuple[float, float | None]:
     """The run proper. Returns the longest leaderless spell and the time from healed to in sync."""
-    observer = Observer(cluster, config.topic, history)
-    workload = AppendWorkload(cluster.bootstrap_servers, config, seed, history)
+    first = workload.topics[0].name
+    observer = Observer(cluster, first, history)
     plan = plan_faults(seed, time_limit_s, cluster.session_timeout_ms / 1000)
     observer.start()
-    workload.start()
-    Nemesis(cluster, config.topic, plan, history).run(time_limit_s)
+    Nemesis(cluster, first, plan, history).run(time_limit_s)
     recovery_s: float | None = None
     try:
-        recovery_s = cluster.wait_in_sync(config.topic, HEAL_TIMEOUT_S)
+        recovery_s = sum(cluster.wait_in_sync(topic.name, HEAL_TIMEOUT_S) for topic in workload.topics)
     except WaitError as error:
         history.record("info", PROCESS, "no-progress", error=str(error))
-    if not workload.stop_producers(FLUSH_TIMEOUT_S):
-        history.record("info", PROCESS, "no-progress", error="producers still wait for answers")
-    for partition in workload.final_read(FINAL_READ_TIMEOUT_S):
-        error_text = "the last read did not reach every acknowledged offset"
-        history.record("info", PROCESS, "no-progress", key=f"{config.topic}-{partition}", error=error_text)
-    workload.stop_consumers()
+    loop.run(workload.finish(LIMITS))
     observer.stop()
     return observer.spells.longest_s, recovery_s
 
 
-def _stop_and_dump(cluster: ProcessCluster, config: AppendConfig, history: HistoryWriter) -> None:
+def _stop_and_dump(cluster: ProcessCluster, topics: Sequence[TopicSpec], history: HistoryWriter) -> None:
     """Stop every node, which must end well, and record what each replica's log holds."""
+    placed = _replicas(cluster, topics)
     for node_id, what in cluster.unordered_exits().items():
         history.record("info", f"node-{node_id}", "node-exited", error=what)
     for node_id in cluster.stop():
         tail = cluster.nodes[node_id].output_tail(600).strip()
         history.record("info", f"node-{node_id}", "node-exited", error=f"did not stop when asked: {tail}")
-    for node_id in cluster.nodes:
-        for partition in range(config.partitions):
-            dump_replica(cluster.log_dir(node_id), node_id, config.topic, partition, history)
+    for (topic, partition), replicas in placed.items():
+        for node_id in replicas:
+            dump_replica(cluster.log_dir(node_id), node_id, topic, partition, history)
+
+
+def _replicas(cluster: ProcessCluster, topics: Sequence[TopicSpec]) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Where the replicas of each partition are; every node's if nobody can say."""
+    probe = cluster.probe("replicas")
+    placed = {(one.name, number): tuple(cluster.nodes) for one in topics for number in range(one.partitions)}
+    for topic in topics:
+        for view in cluster.views(probe, topic.name):
+            placed |= {(topic.name, number): seen.replicas for number, seen in view.partitions.items()}
+    probe.close()
+    return placed
 
 
 def _new_directory(out_dir: Path, name: str) -> Path:
@@ -215,7 +241,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pykraft jepsen run", description="Break a real cluster and check it."
     )
-    parser.add_argument("--workload", choices=WORKLOADS, default="append")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="append")
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, help="random when not given; printed either way")
     parser.add_argument("--runs", type=int, default=1, help="runs with successive seeds")

@@ -29,7 +29,16 @@ class Anomaly(StrEnum):
     POLL_SKIP = "poll-skip"
     NONMONOTONIC_POLL = "nonmonotonic-poll"
     POSITION_LOST = "position-lost"
+    READ_TOO_FAR = "read-too-far"
     DIVERGENT_REPLICA = "divergent-replica"
+    WRONG_OFFSET_FOR_TIME = "wrong-offset-for-time"
+    OWNED_TWICE = "owned-twice"
+    FOREIGN_ASSIGNMENT = "foreign-assignment"
+    NOT_CONVERGED = "not-converged"
+    EPOCH_WENT_BACK = "epoch-went-back"
+    SKIPPED_BY_GROUP = "skipped-by-group"
+    LOST_CHANGE = "lost-change"
+    PHANTOM_CHANGE = "phantom-change"
     PRODUCER_FATAL = "producer-fatal"
     NODE_EXITED = "node-exited"
     NO_PROGRESS = "no-progress"
@@ -50,6 +59,15 @@ MEANING: dict[Anomaly, str] = {
     Anomaly.POLL_SKIP: "between two polls a record was left out",
     Anomaly.NONMONOTONIC_POLL: "between two polls the consumer went backwards",
     Anomaly.POSITION_LOST: "a position below the high watermark was no longer honoured",
+    Anomaly.READ_TOO_FAR: "a record at or above the high watermark that came with it",
+    Anomaly.WRONG_OFFSET_FOR_TIME: "an offset found by time is not that of the first record so new",
+    Anomaly.OWNED_TWICE: "two members of a group believed at once that they owned a partition",
+    Anomaly.FOREIGN_ASSIGNMENT: "a member was given a partition of a topic it had not subscribed to",
+    Anomaly.NOT_CONVERGED: "after the last change, a partition without its one owner within the bound",
+    Anomaly.EPOCH_WENT_BACK: "a member was told a lower epoch than before",
+    Anomaly.SKIPPED_BY_GROUP: "below the committed offset, and read by no member of the group",
+    Anomaly.LOST_CHANGE: "a change or commit was answered, and an older value found afterwards",
+    Anomaly.PHANTOM_CHANGE: "a value was found that nobody set, or whose setting had certainly failed",
     Anomaly.DIVERGENT_REPLICA: "a replica's log differs below the high watermark",
     Anomaly.PRODUCER_FATAL: "an idempotent producer was told of a sequence that cannot be",
     Anomaly.NODE_EXITED: "a node ended by itself, or would not stop",

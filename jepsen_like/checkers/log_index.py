@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pykraft.jepsen_like.history import Event
 
@@ -16,14 +16,34 @@ BatchMark = tuple[int, ...]
 """Base offset, last offset, leader epoch, CRC, producer id, producer epoch, base sequence."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerKind:
+    """What a producer may expect: ``durable`` with acks=all, order and no duplicates if ``idempotent``."""
+
+    durable: bool = True
+    idempotent: bool = True
+    pipelined: bool = False
+
+
+STRICT = ProducerKind()
+
+
 @dataclass(slots=True)
 class Send:
     """One value sent to one key. ``open`` means never answered: nobody knows."""
 
     process: str
     value: str
+    kind: ProducerKind = STRICT
+    timestamp_ms: int | None = None
     status: SendStatus = "open"
     offset: int | None = None
+    answered_us: int | None = None
+
+    @property
+    def must_stay(self) -> bool:
+        """Acknowledged by enough replicas."""
+        return self.status == "ok" and self.kind.durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,17 @@ class Read:
     time_us: int
     continues: bool
     records: tuple[tuple[int, str], ...]
+    high_watermark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLookup:
+    """Which offset was found for a time; None: no record was so new."""
+
+    process: str
+    asked_us: int
+    timestamp_ms: int
+    offset: int | None
 
 
 @dataclass(slots=True)
@@ -55,6 +86,7 @@ class KeyIndex:
     sends: dict[str, Send] = field(default_factory=dict)
     sent_twice: list[str] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    lookups: list[TimeLookup] = field(default_factory=list)
     final: dict[int, str] = field(default_factory=dict)
     final_end: int | None = None
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
@@ -63,12 +95,11 @@ class KeyIndex:
 
 @dataclass(slots=True)
 class LogIndex:
-    """``keys`` by name; ``others`` are the events that speak of no key's log; ``pipelined`` the
-    producers with several requests in flight."""
+    """``keys`` by name; ``others`` are the events that speak of no key's log; ``producers`` by name."""
 
     keys: dict[str, KeyIndex] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
-    pipelined: set[str] = field(default_factory=set)
+    producers: dict[str, ProducerKind] = field(default_factory=dict)
 
     def key(self, name: str) -> KeyIndex:
         found = self.keys.get(name)
@@ -84,7 +115,8 @@ def build_index(events: Iterable[Event]) -> LogIndex:
     for event in events:
         match event.op:
             case "send" if event.key is not None and event.value is not None:
-                _add_send(index.key(event.key), event, event.value)
+                kind = index.producers.get(event.process, STRICT)
+                _add_send(index.key(event.key), event, event.value, kind)
             case "poll" | "final" if event.key is not None and event.type == "ok":
                 _add_read(index.key(event.key), event, started)
             case "final-end" if event.key is not None:
@@ -93,32 +125,53 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 _add_replica(index.key(event.key), event)
             case "assign":
                 started -= {place for place in started if place[0] == event.process}
+            case "assigned" | "rewind":
+                started -= {(event.process, key) for key in (event.detail or {}).get("partitions", ())}
+                index.others.append(event)
             case "producer":
-                if (event.detail or {}).get("max_in_flight", 1) > 1:
-                    index.pipelined.add(event.process)
+                index.producers[event.process] = _producer_kind(event.detail or {})
+            case "offset-for-time" if event.key is not None and event.type == "ok":
+                _add_lookup(index.key(event.key), event)
             case _:
                 index.others.append(event)
     return index
 
 
-def _add_send(key: KeyIndex, event: Event, value: str) -> None:
+def _producer_kind(detail: Mapping[str, Any]) -> ProducerKind:
+    return ProducerKind(
+        durable=detail.get("acks", -1) == -1,
+        idempotent=detail.get("idempotent", True),
+        pipelined=detail.get("max_in_flight", 1) > 1,
+    )
+
+
+def _add_send(key: KeyIndex, event: Event, value: str, kind: ProducerKind) -> None:
     if event.type == "invoke":
         if value in key.sends:
             key.sent_twice.append(value)
         else:
-            key.sends[value] = Send(event.process, value)
+            timestamp_ms = None if event.detail is None else event.detail.get("timestamp_ms")
+            key.sends[value] = Send(event.process, value, kind, timestamp_ms)
         return
     send = key.sends.get(value)
     if send is None:
-        send = key.sends[value] = Send(event.process, value)
+        send = key.sends[value] = Send(event.process, value, kind)
     send.status = event.type
     send.offset = event.offset
+    send.answered_us = event.time_us
+
+
+def _add_lookup(key: KeyIndex, event: Event) -> None:
+    detail = event.detail or {}
+    asked_us, timestamp_ms = detail["asked_us"], detail["timestamp_ms"]
+    key.lookups.append(TimeLookup(event.process, asked_us, timestamp_ms, event.offset))
 
 
 def _add_read(key: KeyIndex, event: Event, started: set[tuple[str, str]]) -> None:
     place = (event.process, key.key)
     records = tuple(event.records or ())
-    key.reads.append(Read(event.process, event.time_us, place in started, records))
+    high_watermark = None if event.detail is None else event.detail.get("high_watermark")
+    key.reads.append(Read(event.process, event.time_us, place in started, records, high_watermark))
     started.add(place)
     if event.op == "final":
         key.final.update(records)

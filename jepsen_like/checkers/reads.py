@@ -23,6 +23,7 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
     offset_of: dict[str, int] = {}
     reported: set[tuple[int, str]] = set()
     for read in key.reads:
+        _check_limit(key, read, findings)
         for offset, value in read.records:
             if value_at.get(offset) == value:
                 continue
@@ -34,18 +35,34 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
             if other != value:
                 example = f"offset {offset} held {other}, and {value} for {read.process}"
                 findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
-            if first != offset and not {first, offset} <= key.resent.get(value, NOWHERE):
+            if (
+                first != offset
+                and _is_idempotent(key, value)
+                and not {first, offset} <= key.resent.get(value, NOWHERE)
+            ):
                 findings.add(Anomaly.DUPLICATE, key.key, f"{value} read at {first} and at {offset}")
             _check_origin(key, value, offset, findings)
     if key.final_end is not None:
         in_final = set(key.final.values())
         for value, offset in offset_of.items():
             send = key.sends.get(value)
-            if value not in in_final and not (send is not None and send.status == "ok"):
+            if value not in in_final and not (send is not None and send.must_stay):
                 findings.add(
                     Anomaly.VANISHED_READ, key.key, f"{value} was read at {offset}, not in the last read"
                 )
     return value_at
+
+
+def _check_limit(key: KeyIndex, read: Read, findings: Findings) -> None:
+    last, limit = (read.records[-1][0] if read.records else -1), read.high_watermark
+    if limit is not None and last >= limit:
+        example = f"{read.process} read {last}, the high watermark was {limit}"
+        findings.add(Anomaly.READ_TOO_FAR, key.key, example)
+
+
+def _is_idempotent(key: KeyIndex, value: str) -> bool:
+    send = key.sends.get(value)
+    return send is None or send.kind.idempotent
 
 
 def _check_origin(key: KeyIndex, value: str, offset: int, findings: Findings) -> None:
@@ -58,9 +75,7 @@ def _check_origin(key: KeyIndex, value: str, offset: int, findings: Findings) ->
 
 def _indices(key: KeyIndex, value_at: dict[int, str]) -> dict[int, int]:
     known = set(value_at)
-    known.update(
-        send.offset for send in key.sends.values() if send.status == "ok" and send.offset is not None
-    )
+    known.update(send.offset for send in key.sends.values() if send.must_stay and send.offset is not None)
     return {offset: index for index, offset in enumerate(sorted(known))}
 
 

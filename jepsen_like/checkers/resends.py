@@ -17,7 +17,7 @@ from itertools import pairwise
 from pykraft.jepsen_like.checkers.log_index import BatchMark, KeyIndex
 
 
-def client_resends(key: KeyIndex, pipelined: frozenset[str]) -> dict[str, frozenset[int]]:
+def client_resends(key: KeyIndex) -> dict[str, frozenset[int]]:
     """The values that a client wrote more than once, each with the offsets of its copies."""
     copies: dict[str, list[int]] = {}
     first: dict[str, int] = {}
@@ -33,7 +33,7 @@ def client_resends(key: KeyIndex, pipelined: frozenset[str]) -> dict[str, frozen
     resent: dict[str, frozenset[int]] = {}
     for value, offsets in copies.items():
         send = key.sends.get(value)
-        if send is not None and send.process in pipelined:
+        if send is not None and send.kind.pipelined:
             found = [marks[max(0, bisect_right(bases, offset) - 1)] for offset in offsets] if marks else []
             if _new_epoch_each_time(found, offsets):
                 resent[value] = frozenset(offsets)

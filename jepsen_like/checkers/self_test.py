@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pykraft.jepsen_like.checkers.append import check_append
 from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.history import check
+from pykraft.jepsen_like.checkers.self_test_groups import GROUP_PLANTS, clean_groups
 from pykraft.jepsen_like.history import Event, EventType
 
 KEY = "log-0"
@@ -24,14 +25,15 @@ class SelfTestError(AssertionError):
 
 
 def clean_history(sends_per_producer: int = 60) -> list[Event]:
-    """Two keys, three producers, two pollers, a last read and three replicas; every promise kept.
+    """Two keys, three producers, two pollers, a last read, three replicas, two groups; every promise kept.
 
     Some sends are answered ``info`` (half of those were written), some fail and are not there.
     """
     events: list[Event] = []
     for partition in range(2):
         events += _clean_key(f"log-{partition}", sends_per_producer)
-    return [replace(event, time_us=1000 * number) for number, event in enumerate(events)]
+    stamped = [replace(event, time_us=1000 * number) for number, event in enumerate(events)]
+    return [*stamped, *clean_groups(stamped)]
 
 
 def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
@@ -42,7 +44,8 @@ def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
         for producer in ("p1", "p2", "p3"):
             number = len(events)
             value = f"{producer}-{sequence}"
-            events.append(Event("invoke", producer, 0, "send", key, value))
+            times = {"timestamp_ms": sequence * 10 - number % 7}
+            events.append(Event("invoke", producer, 0, "send", key, value, detail=times))
             kind: EventType = "fail" if number % 15 == 7 else "info" if number % 10 == 3 else "ok"
             if kind == "ok" or (kind == "info" and number % 20 == 3):
                 log.append((len(log), value))
@@ -52,12 +55,14 @@ def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
         for consumer, step in (("consumer-1", 2), ("consumer-2", 5)):
             if sequence % step == step - 1:
                 events.append(Event("invoke", consumer, 0, "poll", key))
-                events.append(Event("ok", consumer, 0, "poll", key, records=tuple(log[polled[consumer] :])))
+                records, limit = tuple(log[polled[consumer] :]), {"high_watermark": len(log)}
+                events.append(Event("ok", consumer, 0, "poll", key, records=records, detail=limit))
                 polled[consumer] = len(log)
     half = len(log) // 2
     events.append(Event("ok", "final", 0, "final", key, records=tuple(log[:half])))
     events.append(Event("ok", "final", 0, "final", key, records=tuple(log[half:])))
     events.append(Event("ok", "final", 0, "final-end", key, offset=len(log)))
+    events.append(_lookup(events, log, key))
     for node in range(1, 4):
         batches = [[offset, offset, 1 + offset // 100, 7 * offset] for offset, _ in log]
         tail = [(len(log), f"unacknowledged-{node}")]  # above the high watermark replicas may differ
@@ -67,6 +72,15 @@ def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
             )
         )
     return events
+
+
+def _lookup(events: Sequence[Event], log: RecordList, key: str) -> Event:
+    """The offset for a time that several records are at or after."""
+    times = {e.value: e.detail["timestamp_ms"] for e in events if e.op == "send" and e.detail}
+    wanted = times[log[len(log) // 2][1]]
+    offset = next(offset for offset, value in log if times[value] >= wanted)
+    detail = {"timestamp_ms": wanted, "asked_us": 0}
+    return Event("ok", "seeker", 0, "offset-for-time", key, offset=offset, detail=detail)
 
 
 def _edit_records(
@@ -193,6 +207,19 @@ def _go_back_between_polls(events: list[Event]) -> list[Event]:
     return [*events[: place + 1], *events[place:]]
 
 
+def _read_too_far(events: list[Event]) -> list[Event]:
+    place = next(n for n, e in enumerate(events) if e.op == "poll" and e.records and e.key == KEY)
+    records = events[place].records or ()
+    edited = replace(events[place], detail={"high_watermark": records[-1][0]})
+    return [*events[:place], edited, *events[place + 1 :]]
+
+
+def _find_later(events: list[Event]) -> list[Event]:
+    place = next(n for n, e in enumerate(events) if e.op == "offset-for-time")
+    edited = replace(events[place], offset=(events[place].offset or 0) + 1)
+    return [*events[:place], edited, *events[place + 1 :]]
+
+
 def _diverge_value(events: list[Event]) -> list[Event]:
     return _edit_records(
         events, "replica", lambda records: [*records[:9], (records[9][0], "p1-0"), *records[10:]]
@@ -222,6 +249,8 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),
     ("an acknowledged value lies beyond the last read", Anomaly.UNSEEN, _hide_tail),
     ("a value stands twice", Anomaly.DUPLICATE, _duplicate),
+    ("a poll goes beyond the high watermark", Anomaly.READ_TOO_FAR, _read_too_far),
+    ("an offset found by time is late", Anomaly.WRONG_OFFSET_FOR_TIME, _find_later),
     ("a poller saw another value at an offset", Anomaly.INCONSISTENT_OFFSETS, _second_value),
     ("a value was acknowledged elsewhere", Anomaly.MOVED_OFFSET, _move_offset),
     ("a failed send is read", Anomaly.ABORTED_READ, _fail_a_read_send),
@@ -239,19 +268,20 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("a producer is told of a broken sequence", Anomaly.PRODUCER_FATAL, _told("producer-fatal")),
     ("a node ends by itself", Anomaly.NODE_EXITED, _told("node-exited")),
     ("the healed cluster does not work", Anomaly.NO_PROGRESS, _told("no-progress")),
+    *GROUP_PLANTS,
 )
 
 
 def run_self_test() -> int:
     """Plant every anomaly; the number caught. :class:`SelfTestError` if any was missed or imagined."""
     clean = clean_history()
-    imagined = check_append(clean)
+    imagined = check(clean)
     if imagined:
         raise SelfTestError(f"found in a clean history: {imagined[0]}")
     if uncovered := set(Anomaly) - {kind for _, kind, _ in PLANTS}:
         raise SelfTestError(f"no plant for {sorted(uncovered)}")
     for what, kind, plant in PLANTS:
-        found = {finding.kind for finding in check_append(plant(list(clean)))}
+        found = {finding.kind for finding in check(plant(list(clean)))}
         if kind not in found:
             raise SelfTestError(f"planted {kind} ({what}), found {sorted(found) or 'nothing'}")
     return len(PLANTS)

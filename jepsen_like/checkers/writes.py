@@ -1,8 +1,8 @@
 """What became of every send: lost, unseen, moved, reordered.
 
-An acknowledged value must stand in the last read, at the offset it was acknowledged with, and after the
-values that its producer sent to the same key before it. A send answered ``info``, or never, may be there or
-not.
+A value acknowledged with acks=all must stand in the last read; if its producer is idempotent, at the offset
+it was acknowledged with, and after the values that the producer sent to the same key before it. A send
+answered ``info``, or never, or with fewer acks, may be there or not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
     acknowledged_at: dict[int, str] = {}
     for send in key.sends.values():
         read_at = offset_of.get(send.value)
-        if send.status == "ok":
+        if send.must_stay:
             if send.value not in in_final and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:
                 places = {send.offset} if read_at is None else {send.offset, read_at}
-                if len(places) > 1 and not places <= key.resent.get(send.value, NOWHERE):
+                moved = len(places) > 1 and send.kind.idempotent
+                if moved and not places <= key.resent.get(send.value, NOWHERE):
                     example = f"{send.value} acknowledged at {send.offset}, read at {read_at}"
                     findings.add(Anomaly.MOVED_OFFSET, key.key, example)
                 other = acknowledged_at.setdefault(send.offset, send.value)
@@ -38,7 +39,7 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
                     example = f"offset {send.offset} acknowledged for both {other} and {send.value}"
                     findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
         position = read_at if read_at is not None else send.offset
-        if position is None:
+        if position is None or not send.kind.idempotent:
             continue
         earlier = last_of_process.get(send.process)
         if earlier is not None and position <= earlier[0]:

@@ -13,7 +13,12 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--workload", type=click.Choice(["append"]), default="append", show_default=True)
+@click.option(
+    "--workload",
+    type=click.Choice(["append", "changes", "groups", "moves"]),
+    default="append",
+    show_default=True,
+)
 @click.option(
     "--time-limit", type=click.IntRange(min=5), default=60, show_default=True, help="Seconds of faults."
 )

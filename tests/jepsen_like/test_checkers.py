@@ -7,21 +7,21 @@ from types import FrameType
 
 import pytest
 
-from pykraft.jepsen_like.checkers.append import check_append, examine_append
 from pykraft.jepsen_like.checkers.counting import count_run, minimum_for
 from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.history import check, examine
 from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
 from pykraft.jepsen_like.history import Event
 
 
 def test_clean_history_has_no_finding() -> None:
-    assert check_append(clean_history()) == ()
+    assert check(clean_history()) == ()
 
 
 @pytest.mark.parametrize(("what", "kind", "plant"), PLANTS, ids=[what for what, _, _ in PLANTS])
 def test_planted_anomaly_is_caught(what: str, kind: Anomaly, plant: object) -> None:
     assert callable(plant)
-    findings = check_append(plant(clean_history()))
+    findings = check(plant(clean_history()))
     assert kind in {finding.kind for finding in findings}
     assert all(finding.examples for finding in findings)
 
@@ -30,7 +30,7 @@ def test_most_plants_are_told_apart_from_every_other_kind() -> None:
     """A checker that cried everything at once would pass the self-test."""
     alone = 0
     for _, kind, plant in PLANTS:
-        alone += {finding.kind for finding in check_append(plant(clean_history()))} == {kind}
+        alone += {finding.kind for finding in check(plant(clean_history()))} == {kind}
     assert alone >= 13
 
 
@@ -46,7 +46,7 @@ def test_unanswered_send_may_be_read_or_not() -> None:
         Event("ok", "final", 2, "final", "k", records=[(0, "b")]),
         Event("ok", "final", 3, "final-end", "k", offset=1),
     ]
-    assert check_append(history) == ()
+    assert check(history) == ()
 
 
 def test_offsets_taken_by_control_records_are_no_skip() -> None:
@@ -58,7 +58,7 @@ def test_offsets_taken_by_control_records_are_no_skip() -> None:
         Event("ok", "final", 2, "final", "k", records=[(0, "a"), (2, "b")]),
         Event("ok", "final", 3, "final-end", "k", offset=4),
     ]
-    assert check_append(history) == ()
+    assert check(history) == ()
 
 
 def test_new_assignment_may_start_anywhere() -> None:
@@ -69,8 +69,8 @@ def test_new_assignment_may_start_anywhere() -> None:
     ]
     first = Event("ok", "c", 1, "poll", "k", records=[(0, "a"), (1, "b"), (2, "c")])
     again = Event("ok", "c", 3, "poll", "k", records=[(0, "a"), (1, "b")])
-    assert check_append([*sends, first, Event("ok", "c", 2, "assign"), again]) == ()
-    assert [f.kind for f in check_append([*sends, first, again])] == [Anomaly.NONMONOTONIC_POLL]
+    assert check([*sends, first, Event("ok", "c", 2, "assign"), again]) == ()
+    assert [f.kind for f in check([*sends, first, again])] == [Anomaly.NONMONOTONIC_POLL]
 
 
 def test_acknowledgement_without_offset_still_counts_as_a_promise() -> None:
@@ -79,7 +79,7 @@ def test_acknowledgement_without_offset_still_counts_as_a_promise() -> None:
         Event("ok", "p", 0, "send", "k", "a"),
         Event("ok", "final", 2, "final-end", "k", offset=0),
     ]
-    assert [finding.kind for finding in check_append(history)] == [Anomaly.LOST_WRITE]
+    assert [finding.kind for finding in check(history)] == [Anomaly.LOST_WRITE]
 
 
 def test_checking_work_grows_linearly() -> None:
@@ -95,7 +95,7 @@ def test_checking_work_grows_linearly() -> None:
 
         sys.setprofile(on_event)
         try:
-            findings = check_append(history)
+            findings = check(history)
         finally:
             sys.setprofile(None)
         assert findings == ()
@@ -149,13 +149,13 @@ def _written_again(max_in_flight: int, second_epoch: int) -> list[Event]:
 
 
 def test_value_that_a_pipelining_client_wrote_again_is_counted_apart() -> None:
-    report = examine_append(_written_again(max_in_flight=5, second_epoch=1))
+    report = examine(_written_again(max_in_flight=5, second_epoch=1))
     assert report.findings == ()
     assert report.client_resends == 1
 
 
 @pytest.mark.parametrize(("max_in_flight", "second_epoch"), [(1, 1), (5, 0)])
 def test_duplicate_without_that_excuse_is_found(max_in_flight: int, second_epoch: int) -> None:
-    report = examine_append(_written_again(max_in_flight, second_epoch))
+    report = examine(_written_again(max_in_flight, second_epoch))
     assert {finding.kind for finding in report.findings} == {Anomaly.DUPLICATE, Anomaly.MOVED_OFFSET}
     assert report.client_resends == 0

@@ -1,15 +1,20 @@
-"""The checker of the append workload: every promise about one log, over a whole history, in linear time."""
+"""All checkers over one history: the log of every partition, groups, and what was changed. In linear time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pykraft.jepsen_like.checkers.consumption import check_consumption
 from pykraft.jepsen_like.checkers.findings import Anomaly, Finding, Findings
 from pykraft.jepsen_like.checkers.log_index import build_index
+from pykraft.jepsen_like.checkers.ownership import check_ownership
 from pykraft.jepsen_like.checkers.reads import check_reads
+from pykraft.jepsen_like.checkers.registers import check_registers
 from pykraft.jepsen_like.checkers.replicas import check_replicas
 from pykraft.jepsen_like.checkers.resends import client_resends
+from pykraft.jepsen_like.checkers.tail_losses import without_lost_tails
+from pykraft.jepsen_like.checkers.times import check_times
 from pykraft.jepsen_like.checkers.writes import check_writes
 from pykraft.jepsen_like.history import Event
 
@@ -23,31 +28,42 @@ _TOLD: dict[tuple[str, str], Anomaly] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AppendReport:
+class Report:
     """``findings`` fail the run; ``client_resends`` counts values that librdkafka wrote again by itself."""
 
     findings: tuple[Finding, ...]
     client_resends: int
 
 
-def check_append(events: Iterable[Event]) -> tuple[Finding, ...]:
+def check(events: Iterable[Event], min_insync_replicas: int = 2) -> tuple[Finding, ...]:
     """All findings of a history; empty when every promise was kept."""
-    return examine_append(events).findings
+    return examine(events, min_insync_replicas).findings
 
 
-def examine_append(events: Iterable[Event]) -> AppendReport:
-    """The findings, and what was seen beside them."""
-    index = build_index(events)
+def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
+    """The findings, and what was seen beside them.
+
+    ``min_insync_replicas``: of all topics. What is lost while so many disks have lost their tails at once was
+    not promised.
+    """
+    history = list(events)
+    promised = without_lost_tails(history, min_insync_replicas)
+    index = build_index(promised)
     findings = Findings()
     resends = 0
     for _, key in sorted(index.keys.items()):
-        key.resent = client_resends(key, frozenset(index.pipelined))
+        key.resent = client_resends(key)
         resends += len(key.resent)
         check_writes(key, findings)
         check_reads(key, findings)
+        check_times(key, findings)
         check_replicas(key, findings)
+    check_ownership(index.others, findings)
+    check_registers(index.others, findings)
+    if promised is history:  # otherwise what was read is not known any more
+        check_consumption(index, findings)
     for event in index.others:
         kind = _TOLD.get((event.op, event.type))
         if kind is not None:
             findings.add(kind, event.key or "", f"{event.process}: {event.error}")
-    return AppendReport(findings.result(), resends)
+    return Report(findings.result(), resends)

@@ -1,0 +1,50 @@
+"""An offset found by time is that of the first record in the log that is at least so new.
+
+Records have the times that their producers gave them, in no order. The log only grows below the high
+watermark, so an offset that was found at any moment must be the one that the last read shows. That nothing
+was found is wrong if a record so new had been acknowledged before the question.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.checkers.log_index import KeyIndex, TimeLookup
+
+
+def check_times(key: KeyIndex, findings: Findings) -> None:
+    """Nothing without a last read that begins at 0, which supplies the log."""
+    if key.final_end is None:
+        return
+    offsets, times = [], []
+    for offset, value in sorted(key.final.items()):
+        send = key.sends.get(value)
+        if send is not None and send.timestamp_ms is not None:
+            offsets.append(offset)
+            times.append(send.timestamp_ms)
+    newest = list(accumulate(times, max))
+    for lookup in key.lookups:
+        place = bisect_left(newest, lookup.timestamp_ms)
+        expected = offsets[place] if place < len(offsets) else None
+        if lookup.offset is None:
+            if (known := _known_by_then(key, lookup)) is not None:
+                example = f"nothing at or after {lookup.timestamp_ms}, though {known} was acknowledged"
+                findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
+        elif lookup.offset != expected:
+            example = f"{lookup.offset} for {lookup.timestamp_ms}, the first so new is at {expected}"
+            findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
+
+
+def _known_by_then(key: KeyIndex, lookup: TimeLookup) -> str | None:
+    for send in key.sends.values():
+        if (
+            send.must_stay
+            and send.timestamp_ms is not None
+            and send.timestamp_ms >= lookup.timestamp_ms
+            and send.answered_us is not None
+            and send.answered_us < lookup.asked_us
+        ):
+            return send.value
+    return None

@@ -1,0 +1,343 @@
+"""Workloads' clients on real processes: confluent-kafka, and pykraft's own client for administration.
+
+librdkafka has threads of its own and calls back from whichever thread polls it; here everything comes out on
+the event loop. A member is told of a revocation while its thread waits for the loop, so that what it believes
+is recorded before the coordinator hears of it. librdkafka cannot go without a word: an abandoned member is
+one that no longer polls, and that leaves by itself when ``max.poll.interval.ms`` is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaError, KafkaException
+
+from pykraft.jepsen_like.workloads.client import (
+    Admin,
+    Commit,
+    MemberConfig,
+    OperationError,
+    OwnershipListener,
+    Polled,
+    PositionLostError,
+    ProducerConfig,
+    RefusedError,
+    UnknownOutcomeError,
+)
+from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.network import parse_bootstrap_servers
+
+T = TypeVar("T")
+
+MAX_POLLED = 1_000
+MAX_THREADS = 48
+CALLBACK_TIMEOUT_S = 10.0
+
+# The broker refused the record itself: it cannot be in the log.
+REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
+POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
+
+CLIENT_SETTINGS: Mapping[str, Any] = {
+    "log_level": 0,
+    "socket.timeout.ms": 5_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "retry.backoff.ms": 50,
+    "retry.backoff.max.ms": 500,
+}
+PRODUCER_SETTINGS: Mapping[str, Any] = {
+    "linger.ms": 5,
+    "message.timeout.ms": 120_000,
+    "request.timeout.ms": 5_000,
+    "queue.buffering.max.messages": 20_000,
+}
+FETCH_SETTINGS: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 50,
+    "fetch.queue.backoff.ms": 10,
+}
+
+
+class ConfluentClients:
+    """:class:`~pykraft.jepsen_like.workloads.client.Clients` of a cluster at ``bootstrap_servers``."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._threads = ThreadPoolExecutor(MAX_THREADS, "confluent")
+        self._abandoned: list[ck.Consumer] = []
+
+    def producer(self, config: ProducerConfig) -> ConfluentProducer:
+        return ConfluentProducer(self._settings(config.name), config, self._threads)
+
+    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> ConfluentReader:
+        return ConfluentReader(self._settings(name), positions, self._threads)
+
+    def member(self, config: MemberConfig, listener: OwnershipListener) -> ConfluentMember:
+        settings = self._settings(config.name)
+        return ConfluentMember(settings, config, listener, self._threads, self._abandoned)
+
+    def admin(self, name: str) -> Admin:
+        return OwnAdmin(AsyncioNetwork(), parse_bootstrap_servers(self._bootstrap_servers), name)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def close(self) -> None:
+        """Everything opened must have been closed or abandoned. Blocks."""
+        list(self._threads.map(ck.Consumer.close, self._abandoned))
+        self._threads.shutdown()
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self._bootstrap_servers,
+            "client.id": name,
+            "error_cb": _ignore_error,
+            **CLIENT_SETTINGS,
+        }
+
+
+class ConfluentProducer:
+    """A thread serves librdkafka's callbacks; the loop takes over what they brought, many at a time."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], config: ProducerConfig, threads: ThreadPoolExecutor
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._answers: deque[tuple[asyncio.Future[int | None], KafkaError | None, int | None]] = deque()
+        self._unanswered: set[asyncio.Future[int | None]] = set()
+        self._fatal: str | None = None
+        self._closing = threading.Event()
+        self._producer = ck.Producer(
+            {
+                **settings,
+                **PRODUCER_SETTINGS,
+                "error_cb": self._note_fatal,
+                "acks": config.acks,
+                "enable.idempotence": config.idempotent,
+                "max.in.flight.requests.per.connection": config.max_in_flight,
+            }
+        )
+        self._thread = threading.Thread(target=self._serve, name=config.name, daemon=True)
+        self._thread.start()
+
+    @property
+    def fatal(self) -> str | None:
+        return self._fatal
+
+    def send(
+        self, partition: TopicPartition, value: str, timestamp_ms: int
+    ) -> asyncio.Future[int | None] | None:
+        future: asyncio.Future[int | None] = self._loop.create_future()
+        try:
+            self._producer.produce(
+                partition.topic,
+                value,
+                partition=partition.partition,
+                timestamp=timestamp_ms,
+                on_delivery=partial(self._answered, future),
+            )
+        except BufferError:
+            return None
+        except KafkaException as error:
+            future.set_exception(RefusedError(str(error.args[0].name())))
+            return future
+        self._unanswered.add(future)
+        return future
+
+    async def flush(self, timeout_s: float) -> None:
+        if self._unanswered:
+            await asyncio.wait(list(self._unanswered), timeout=timeout_s)
+
+    async def close(self) -> None:
+        self._producer.purge(in_queue=True, in_flight=True)
+        await self.flush(5.0)
+        self._closing.set()
+        await self._loop.run_in_executor(self._threads, self._thread.join)
+        for future in self._unanswered:
+            future.set_exception(UnknownOutcomeError("closed"))
+        self._unanswered.clear()
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            if self._producer.poll(0.1):
+                self._loop.call_soon_threadsafe(self._resolve)
+
+    def _answered(
+        self, future: asyncio.Future[int | None], error: KafkaError | None, message: ck.Message
+    ) -> None:
+        self._answers.append((future, error, message.offset()))
+
+    def _resolve(self) -> None:
+        while self._answers:
+            future, error, offset = self._answers.popleft()
+            self._unanswered.discard(future)
+            if error is None:
+                future.set_result(offset if offset is not None and offset >= 0 else None)
+            elif error.code() in REFUSED:
+                future.set_exception(RefusedError(str(error.name())))
+            else:
+                future.set_exception(UnknownOutcomeError(str(error.name())))
+
+    def _note_fatal(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = self._fatal or error.str()
+
+
+class _Threaded:
+    """A consumer whose blocking calls run in a thread, one at a time."""
+
+    def __init__(self, settings: Mapping[str, Any], threads: ThreadPoolExecutor) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._consumer = ck.Consumer({**settings, **FETCH_SETTINGS})
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._threads, partial(function, *arguments))
+
+    async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
+        """The records of one call; those that came before an error are returned first."""
+        messages = await self._call(self._consumer.consume, MAX_POLLED, timeout_s)
+        polled: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for message in messages:
+            partition = TopicPartition(str(message.topic()), message.partition() or 0)
+            error, offset, value = message.error(), message.offset(), message.value()
+            if error is not None:
+                if error.code() in POSITION_LOST and not polled:
+                    raise PositionLostError(partition, offset or 0, str(error))
+                continue
+            assert offset is not None
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            polled.setdefault(partition, []).append((offset, text))
+        return {partition: Polled(tuple(records)) for partition, records in polled.items()}
+
+
+class ConfluentReader(_Threaded):
+    """A consumer that is assigned, so that what it reads must be gapless and in order."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        positions: Mapping[TopicPartition, int],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        super().__init__({**settings, "group.id": "unused", "auto.offset.reset": "error"}, threads)
+        self._consumer.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
+
+    async def end_offset(self, partition: TopicPartition) -> int:
+        ask = partial(self._consumer.get_watermark_offsets, timeout=2.0, cached=False)
+        try:
+            _, high = await self._call(ask, ck.TopicPartition(*partition))
+        except KafkaException as error:
+            raise UnknownOutcomeError(str(error)) from error
+        return int(high)
+
+    async def close(self) -> None:
+        await self._call(self._consumer.close)
+
+
+class ConfluentMember(_Threaded):
+    """A consumer that has subscribed."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        config: MemberConfig,
+        listener: OwnershipListener,
+        threads: ThreadPoolExecutor,
+        abandoned: list[ck.Consumer],
+    ) -> None:
+        super().__init__({**settings, **_member_settings(config)}, threads)
+        self._abandoned = abandoned
+        self._listener = listener
+        self._gone = False
+        self._subscribe(config.topics)
+
+    async def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        offsets = [
+            ck.TopicPartition(*partition, commit.offset, commit.tag) for partition, commit in commits.items()
+        ]
+        try:
+            answered: list[ck.TopicPartition] = await self._call(self._commit, offsets)
+        except KafkaException as error:
+            raise _commit_error(error.args[0]) from error
+        for one in answered:
+            if one.error is not None:
+                raise _commit_error(one.error)
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        await self._call(self._subscribe, tuple(topics))
+
+    async def close(self) -> None:
+        self._gone = True
+        await self._call(self._consumer.close)
+
+    async def abandon(self) -> None:
+        """Kept: librdkafka would leave the group when its last reference goes."""
+        self._gone = True
+        self._abandoned.append(self._consumer)
+
+    def _commit(self, offsets: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        commit: Callable[..., list[ck.TopicPartition] | None] = self._consumer.commit
+        return commit(offsets=offsets, asynchronous=False) or []
+
+    def _subscribe(self, topics: Sequence[str]) -> None:
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=partial(self._tell, "assigned"),
+            on_revoke=partial(self._tell, "revoked"),
+            on_lost=partial(self._tell, "lost"),
+        )
+
+    def _tell(self, what: str, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        """On the polling thread, which waits until the loop has taken it in."""
+        if self._gone:
+            return
+        told = [TopicPartition(one.topic, one.partition) for one in partitions]
+
+        async def tell() -> None:
+            getattr(self._listener, what)(told)
+
+        asyncio.run_coroutine_threadsafe(tell(), self._loop).result(CALLBACK_TIMEOUT_S)
+
+
+def _member_settings(config: MemberConfig) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "group.id": config.group,
+        "group.protocol": config.protocol,
+        "auto.offset.reset": "earliest",
+        "max.poll.interval.ms": config.session_timeout_ms,
+    }
+    if config.instance_id is not None:
+        settings["group.instance.id"] = config.instance_id
+    if config.protocol == "classic":
+        settings["session.timeout.ms"] = config.session_timeout_ms
+        settings["heartbeat.interval.ms"] = config.heartbeat_interval_ms
+        settings["partition.assignment.strategy"] = config.assignor or "range"
+    elif config.assignor is not None:
+        settings["group.remote.assignor"] = config.assignor
+    return settings
+
+
+def _commit_error(error: KafkaError) -> OperationError:
+    """librdkafka repeats commits by itself, so that a refusal may be that of a repetition."""
+    if error.code() in (KafkaError._NO_OFFSET, KafkaError._STATE):
+        return RefusedError(str(error.name()))
+    return UnknownOutcomeError(str(error.name()))
+
+
+def _ignore_error(error: KafkaError) -> None:
+    """Broker connections break all the time here; what matters arrives with the messages."""

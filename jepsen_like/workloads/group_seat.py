@@ -1,0 +1,236 @@
+"""One seat in a group: members take it one after another, read, commit what they have read, and go.
+
+What a member believes it owns is in the history, from the moment it is told until it gives it up. Every
+commit carries a tag of its own, so that a committed offset that is read names the commit it comes from. A
+member commits only where it has read to, so that nothing below a committed offset may have been skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pykraft.jepsen_like.history import EventType, Recorder
+from pykraft.jepsen_like.workloads.client import (
+    Clients,
+    Commit,
+    Member,
+    MemberConfig,
+    OperationError,
+    PositionLostError,
+)
+from pykraft.jepsen_like.workloads.workload import Tasks, record_polled
+from pykraft.kafka_client.metadata import TopicPartition
+
+POLL_S = 0.2
+ABANDON_SHARE = 0.3
+RESUBSCRIBE_SHARE = 0.4
+
+TOPICS = {"groups-a": 4, "groups-b": 3}
+GROUPS = (
+    MemberConfig("", "classic-eager", "classic", tuple(TOPICS), "range"),
+    MemberConfig("", "classic-cooperative", "classic", tuple(TOPICS), "cooperative-sticky"),
+    MemberConfig("", "consumer", "consumer", tuple(TOPICS)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsConfig:
+    """``members`` in each group; ``change_every_s`` is the mean time between two changes of one seat.
+
+    The timeouts are what the cluster is configured with for consumer groups, too.
+    """
+
+    groups: tuple[MemberConfig, ...] = GROUPS
+    members: int = 3
+    sends_per_s: int = 500
+    change_every_s: float = 15.0
+    commit_every_s: float = 1.0
+    look_every_s: float = 0.5
+    session_timeout_ms: int = 12_000
+    heartbeat_interval_ms: int = 1_000
+
+
+class Belief:
+    """What one member believes it owns, told by its client; and where it has read to."""
+
+    def __init__(self, history: Recorder, name: str) -> None:
+        self._history = history
+        self._name = name
+        self._touched: set[TopicPartition] = set()
+        self.positions: dict[TopicPartition, int | None] = {}
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._record("assigned", partitions)
+        self.positions.update(dict.fromkeys(partitions))
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._give_up("revoked", partitions)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._give_up("lost", partitions)
+
+    def heartbeat(self, sent_s: float, member_id: str, member_epoch: int) -> None:
+        ago_us = int((asyncio.get_running_loop().time() - sent_s) * 1e6)
+        detail = {"member_id": member_id, "epoch": member_epoch}
+        now_us = self._history.now_us()
+        self._history.record("ok", self._name, "heartbeat", time_us=now_us - ago_us, detail=detail)
+
+    def advance(self, ends: Mapping[TopicPartition, int]) -> None:
+        """A poll has read up to these offsets. What changed hands during the poll continues nothing."""
+        if touched := sorted(self._touched & ends.keys()):
+            self._record("rewind", touched)
+        self._touched.clear()
+        for partition, end in ends.items():
+            if partition in self.positions and partition not in touched:
+                self.positions[partition] = end
+
+    def _give_up(self, op: str, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self.positions.pop(partition, None)
+        self._record(op, partitions)
+
+    def _record(self, op: str, partitions: Sequence[TopicPartition]) -> None:
+        self._touched.update(partitions)
+        detail = {"partitions": [str(partition) for partition in partitions]}
+        self._history.record("info", self._name, op, detail=detail)
+
+
+class Seat:
+    """``calm`` is set once the member of this seat will not change any more, because ``be_calm`` was set."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        config: GroupsConfig,
+        group: MemberConfig,
+        number: int,
+        rng: random.Random,
+        history: Recorder,
+        be_calm: asyncio.Event,
+    ) -> None:
+        self._clients = clients
+        self._config = config
+        self._group = group
+        self._number = number
+        self._rng = rng
+        self._history = history
+        self._be_calm = be_calm
+        self.group = group.group
+        self.name = ""
+        self.topics: tuple[str, ...] = ()
+        self.calm = asyncio.Event()
+        self.abandoned_s = float("-inf")
+
+    async def run(self, tasks: Tasks) -> None:
+        life = 0
+        while not tasks.stopping.is_set():
+            self.name = f"{self.group}-{self._number}.{life}"
+            await self._live(tasks)
+            life += 1
+
+    async def _live(self, tasks: Tasks) -> None:
+        loop, rng, belief = asyncio.get_running_loop(), self._rng, Belief(self._history, self.name)
+        self._choose_topics()
+        member = self._clients.member(
+            replace(
+                self._group,
+                name=self.name,
+                topics=self.topics,
+                session_timeout_ms=self._config.session_timeout_ms,
+                heartbeat_interval_ms=self._config.heartbeat_interval_ms,
+            ),
+            belief,
+        )
+        commit_at_s = loop.time() + self._config.commit_every_s
+        change_at_s = loop.time() + self._until_change_s()
+        committed: dict[TopicPartition, int] = {}
+        number = 0
+        while not tasks.stopping.is_set():
+            if self._be_calm.is_set():
+                self.calm.set()
+            elif loop.time() > change_at_s:
+                if rng.random() > RESUBSCRIBE_SHARE:
+                    break
+                self._choose_topics()
+                await member.subscribe(self.topics)
+                change_at_s = loop.time() + self._until_change_s()
+            await self._poll(member, belief)
+            if loop.time() > commit_at_s:
+                number += 1
+                await self._commit(member, belief, committed, f"{self.name}#{number}")
+                commit_at_s = loop.time() + self._config.commit_every_s
+        await self._go(member, abandon=not tasks.stopping.is_set() and rng.random() < ABANDON_SHARE)
+
+    def _choose_topics(self) -> None:
+        topics = self._group.topics
+        self.topics = topics if self._rng.random() < 0.7 else (self._rng.choice(topics),)
+        detail = {
+            "group": self.group,
+            "protocol": self._group.protocol,
+            "topics": self.topics,
+            "session_timeout_ms": self._config.session_timeout_ms,
+        }
+        self._history.record("info", self.name, "member", detail=detail)
+
+    def _until_change_s(self) -> float:
+        return self._rng.uniform(0.4, 1.6) * self._config.change_every_s
+
+    async def _poll(self, member: Member, belief: Belief) -> None:
+        asked_us = self._history.now_us()
+        try:
+            polled = await member.poll(POLL_S)
+        except PositionLostError as lost:
+            place, offset = str(lost.partition), lost.offset
+            self._history.record("info", self.name, "poll", key=place, offset=offset, error=str(lost))
+            return
+        except OperationError as error:
+            self._history.record("info", self.name, "poll-failed", error=str(error))
+            return
+        record_polled(self._history, self.name, "poll", asked_us, polled)
+        belief.advance({place: found.records[-1][0] + 1 for place, found in polled.items()})
+
+    async def _commit(
+        self, member: Member, belief: Belief, committed: dict[TopicPartition, int], tag: str
+    ) -> None:
+        """Commit where every owned partition was read to, if that is news."""
+        commits = {
+            place: Commit(position, tag)
+            for place, position in belief.positions.items()
+            if position is not None and committed.get(place) != position
+        }
+        if not commits:
+            return
+        self._record_commit("invoke", commits)
+        try:
+            await member.commit(commits)
+        except OperationError as error:
+            self._record_commit(error.outcome, commits, str(error))
+            return
+        self._record_commit("ok", commits)
+        committed.update({place: commit.offset for place, commit in commits.items()})
+
+    def _record_commit(
+        self, kind: EventType, commits: Mapping[TopicPartition, Commit], error: str | None = None
+    ) -> None:
+        for place, commit in commits.items():
+            self._history.record(
+                kind,
+                self.name,
+                "commit",
+                key=f"{self.group}/{place}",
+                value=commit.tag,
+                offset=commit.offset,
+                error=error,
+            )
+
+    async def _go(self, member: Member, abandon: bool) -> None:
+        """What the member believed ends here, before its client says a word to anybody."""
+        self._history.record("info", self.name, "member-gone", detail={"abandoned": abandon})
+        if abandon:
+            self.abandoned_s = asyncio.get_running_loop().time()
+            await member.abandon()
+        else:
+            await member.close()

@@ -1,0 +1,122 @@
+"""The moves workload: the append workload while replicas are moved and leaders are elected.
+
+With as many brokers as replicas a move changes their order, and so the preferred leader, or takes one away
+for a while; with more brokers replicas really move. At the end every partition is moved once more, to all its
+replicas, and must get there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from pykraft.jepsen_like.history import Recorder
+from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
+from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded
+from pykraft.kafka_client.metadata import TopicPartition
+
+POLL_S = 0.2
+CLOSE_S = 30.0
+FEWER_SHARE = 0.25
+ELECT_SHARE = 0.4
+PROCESS = "mover"
+APPEND = AppendConfig(topic="moves", weak_sends_per_s=0)
+
+
+@dataclass(frozen=True, slots=True)
+class MovesConfig:
+    append: AppendConfig = APPEND
+    move_every_s: float = 2.0
+
+
+class MovesWorkload:
+    """A :class:`~pykraft.jepsen_like.workloads.workload.Workload`."""
+
+    def __init__(self, clients: Clients, config: MovesConfig, seed: int, history: Recorder) -> None:
+        self._clients = clients
+        self._config = config
+        self._history = history
+        self._rng = random.Random(seed)
+        self._append = AppendWorkload(clients, config.append, self._rng.randrange(1 << 30), history)
+        self._moving = Tasks()
+        self._places = [
+            TopicPartition(config.append.topic, number) for number in range(config.append.partitions)
+        ]
+
+    @property
+    def topics(self) -> tuple[TopicSpec, ...]:
+        return self._append.topics
+
+    def start(self) -> None:
+        self._append.start()
+        self._moving.start(self._move_about())
+
+    async def finish(self, limits: Limits) -> None:
+        if not await self._moving.stop(CLOSE_S):
+            self._no_progress("a move was not answered")
+        await self._move_home(limits)
+        await self._append.finish(limits)
+
+    def _no_progress(self, error: str) -> None:
+        self._history.record("info", "runner", "no-progress", error=error)
+
+    async def _move_about(self) -> None:
+        admin, rng, replicas = self._clients.admin(PROCESS), self._rng, self._config.append.replication_factor
+        while await self._moving.pause(rng.uniform(0.5, 1.5) * self._config.move_every_s):
+            place = rng.choice(self._places)
+            try:
+                brokers = sorted(await admin.brokers())
+            except OperationError as error:
+                self._history.record("info", PROCESS, "brokers", error=str(error))
+                continue
+            count = replicas - 1 if rng.random() < FEWER_SHARE else replicas
+            if len(brokers) >= count:
+                await self._move(admin, place, rng.sample(brokers, count))
+            if rng.random() < ELECT_SHARE:
+                elect = admin.elect_preferred(place)
+                await recorded(self._history, PROCESS, "elect", str(place), "preferred", elect)
+        await admin.close()
+
+    async def _move(self, admin: Admin, place: TopicPartition, replicas: list[int]) -> bool:
+        key, value = f"{place}/replicas", _written(replicas)
+        return await recorded(self._history, PROCESS, "set", key, value, admin.reassign(place, replicas))
+
+    async def _move_home(self, limits: Limits) -> None:
+        """All brokers are there again: to as many replicas as there should be, and look whether they are."""
+        admin, loop = self._clients.admin(PROCESS), asyncio.get_running_loop()
+        deadline = loop.time() + limits.read_s
+        for number, place in enumerate(self._places):
+            there = False
+            while not there and loop.time() < deadline:
+                try:
+                    brokers = sorted(await admin.brokers())
+                    turned = brokers[number % len(brokers) :] + brokers[: number % len(brokers)]
+                    wanted = turned[: self._config.append.replication_factor]
+                    there = await self._move(admin, place, wanted)
+                    there = there and await self._arrived(admin, place, wanted, deadline)
+                except OperationError as error:
+                    self._history.record("info", PROCESS, "get-failed", key=str(place), error=str(error))
+                    await asyncio.sleep(POLL_S)
+            if not there:
+                self._no_progress(f"{place} did not get where it was moved")
+        await admin.close()
+
+    async def _arrived(self, admin: Admin, place: TopicPartition, wanted: list[int], deadline: float) -> bool:
+        loop = asyncio.get_running_loop()
+        while loop.time() < deadline:
+            asked_us = self._history.now_us()
+            found = list(await admin.replicas(place))
+            if found == wanted:
+                value, detail = _written(found), {"asked_us": asked_us}
+                self._history.record(
+                    "ok", PROCESS, "get", key=f"{place}/replicas", value=value, detail=detail
+                )
+                return True
+            await asyncio.sleep(POLL_S)
+        return False
+
+
+def _written(replicas: list[int]) -> str:
+    return ",".join(map(str, replicas))

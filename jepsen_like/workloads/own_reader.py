@@ -1,0 +1,79 @@
+"""Workloads' reader through pykraft's own fetcher: one partition after another, from given offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.jepsen_like.workloads.client import Polled, PositionLostError, UnknownOutcomeError
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.errors import LogTruncatedError, OffsetOutOfRangeError
+from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionFetcher
+from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP, list_offsets
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.network import Network
+from pykraft.kafka_client.visible import visible_batches
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.record_codec import decode_batch
+
+END_OFFSET_TIMEOUT_MS = 2_000
+SHORTEST_FETCH_MS = 20
+
+
+class OwnReader:
+    """:class:`~pykraft.jepsen_like.workloads.client.Reader`; for one task."""
+
+    def __init__(
+        self, network: Network, config: ClientConfig, positions: Mapping[TopicPartition, int]
+    ) -> None:
+        self._network = network
+        self._cluster = Cluster(network, config)
+        fetch = FetchConfig(max_wait_ms=SHORTEST_FETCH_MS)
+        self._fetchers = {
+            place: PartitionFetcher(self._cluster, place.topic, None, place.partition, offset, fetch)
+            for place, offset in positions.items()
+        }
+
+    async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
+        """One round over all partitions, repeated until there is something or the time is over."""
+        end_ms = self._network.now_ms() + round(timeout_s * 1000)
+        polled: dict[TopicPartition, Polled] = {}
+        while not polled and self._network.now_ms() < end_ms:
+            for place in self._fetchers:
+                found = await self._fetch(place, end_ms)
+                if found is not None and found.records:
+                    polled[place] = found
+        return polled
+
+    async def end_offset(self, partition: TopicPartition) -> int:
+        deadline_ms = self._cluster.deadline(END_OFFSET_TIMEOUT_MS)
+        try:
+            found = await list_offsets(self._cluster, {partition: LATEST_TIMESTAMP}, deadline_ms)
+        except KafkaError as error:
+            raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
+        return found[partition].offset or 0
+
+    async def close(self) -> None:
+        self._cluster.close()
+
+    async def _fetch(self, place: TopicPartition, end_ms: int) -> Polled | None:
+        """An error that is no lost position costs the rest of this poll, so that nobody asks in a circle."""
+        fetcher = self._fetchers[place]
+        position = fetcher.position
+        try:
+            fetched = await fetcher.fetch(max(end_ms, self._network.now_ms() + SHORTEST_FETCH_MS))
+        except (OffsetOutOfRangeError, LogTruncatedError) as error:
+            raise PositionLostError(place, position, error.message) from error
+        except KafkaError:
+            await self._network.sleep(max(1, end_ms - self._network.now_ms()))
+            return None
+        return Polled(read_records(fetched, position), fetched.high_watermark)
+
+
+def read_records(fetched: FetchedBatches, position: int) -> tuple[tuple[int, str], ...]:
+    """Offset and value of what a consumer is given: batches are sent whole, and may begin earlier."""
+    return tuple(
+        (record.offset, (record.value or b"").decode("utf-8", "replace"))
+        for start, header in visible_batches(fetched.data, fetched.headers, fetched.aborted)
+        for record in decode_batch(fetched.data[start : start + header.size_bytes], header)
+        if record.offset >= position
+    )

@@ -1,0 +1,116 @@
+"""What both worlds run: a workload starts, is disturbed by others, and ends when everything is healed.
+
+Also the few things that every workload does: keep its tasks, and record an operation with its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pykraft.jepsen_like.history import Recorder
+from pykraft.jepsen_like.workloads.client import OperationError, Polled
+from pykraft.kafka_client.metadata import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic that must exist before a workload starts."""
+
+    name: str
+    partitions: int
+    replication_factor: int = 3
+    configs: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a healed cluster may take. Virtual time or real, in seconds.
+
+    ``answers_s`` until every send is answered; ``read_s`` until one partition is read; ``settle_s`` until a
+    change or a rebalance is through, besides what the protocol itself waits for.
+    """
+
+    answers_s: float = 60.0
+    read_s: float = 30.0
+    settle_s: float = 10.0
+
+
+class Workload(Protocol):
+    """Runs on an event loop; everything it does is in the history."""
+
+    @property
+    def topics(self) -> tuple[TopicSpec, ...]:
+        """What must exist before :meth:`start`."""
+        ...
+
+    def start(self) -> None:
+        """Begin, as tasks of the running loop."""
+        ...
+
+    async def finish(self, limits: Limits) -> None:
+        """Everything is healed: change nothing more, wait for what is open, look at the result, and end.
+
+        What does not come to its end within its limit is recorded as ``no-progress``.
+        """
+        ...
+
+
+class Tasks:
+    """The tasks of a workload, which end when ``stopping`` is set. An error of one is an error of the run."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, *work: Coroutine[Any, Any, None]) -> None:
+        self._tasks += [asyncio.get_running_loop().create_task(one) for one in work]
+
+    async def pause(self, duration_s: float) -> bool:
+        """Sleep; False, at once, when it is time to end."""
+        try:
+            await asyncio.wait_for(self.stopping.wait(), duration_s)
+        except TimeoutError:
+            return True
+        return False
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Tell all to end and wait for it; False if some had to be cancelled."""
+        self.stopping.set()
+        if not self._tasks:
+            return True
+        done, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in self._tasks:
+            if task in done:
+                task.result()
+        self._tasks.clear()
+        return not late
+
+
+async def recorded(
+    history: Recorder, process: str, op: str, key: str, value: str, operation: Awaitable[None]
+) -> bool:
+    """Run one change and record its invocation and its outcome; whether it was answered with success."""
+    history.record("invoke", process, op, key=key, value=value)
+    try:
+        await operation
+    except OperationError as error:
+        history.record(error.outcome, process, op, key=key, value=value, error=str(error))
+        return False
+    history.record("ok", process, op, key=key, value=value)
+    return True
+
+
+def record_polled(
+    history: Recorder, process: str, op: str, asked_us: int, polled: Mapping[TopicPartition, Polled]
+) -> None:
+    """Write what one poll returned, a pair of events for each partition."""
+    for partition, found in polled.items():
+        detail = None if found.high_watermark is None else {"high_watermark": found.high_watermark}
+        history.record("invoke", process, op, time_us=asked_us, key=str(partition))
+        history.record("ok", process, op, key=str(partition), records=found.records, detail=detail)
