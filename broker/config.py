@@ -1,10 +1,11 @@
-"""The broker's settings, already typed. Field names are Kafka's property names with underscores."""
+"""The broker's settings, typed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pykraft.configuration.settings import Settings, setting
 from pykraft.metadata_log.records import Endpoint
 
 
@@ -29,43 +30,41 @@ class ListenerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig:
-    """Everything a broker is told at start. Times in milliseconds, sizes in bytes; defaults are Kafka's."""
+class BrokerConfig(Settings):
+    """Everything a broker is told at start. Times in milliseconds, sizes in bytes."""
 
     node_id: int
     cluster_id: str
     log_dirs: tuple[str, ...]
     listeners: tuple[ListenerConfig, ...]
     inter_broker_listener_name: str = "PLAINTEXT"
-    rack: str | None = None
-
-    heartbeat_interval_ms: int = 2000
-    initial_registration_timeout_ms: int = 60_000
-    controlled_shutdown_enable: bool = True
+    rack: str | None = setting("broker.rack")
+    heartbeat_interval_ms: int = setting("broker.heartbeat.interval.ms")
+    initial_registration_timeout_ms: int = setting("initial.broker.registration.timeout.ms")
+    controlled_shutdown_enable: bool = setting("controlled.shutdown.enable")
     controlled_shutdown_timeout_ms: int = 15_000
 
-    auto_create_topics_enable: bool = True
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 104_857_600
+    auto_create_topics_enable: bool = setting("auto.create.topics.enable")
+    num_partitions: int = setting("num.partitions")
+    default_replication_factor: int = setting("default.replication.factor")
+    offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions")
+    offsets_topic_replication_factor: int = setting("offsets.topic.replication.factor")
+    offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes")
 
-    replica_lag_time_max_ms: int = 30_000
-    replica_fetch_max_bytes: int = 1_048_576
-    replica_fetch_response_max_bytes: int = 10_485_760
-    replica_fetch_min_bytes: int = 1
-    replica_fetch_wait_max_ms: int = 500
-    replica_fetch_backoff_ms: int = 1000
-    replica_socket_timeout_ms: int = 30_000
-    high_watermark_checkpoint_interval_ms: int = 5000
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    retention_check_interval_ms: int = 300_000
-    file_delete_delay_ms: int = 60_000
-    log_scrub_bytes_per_second: int = 1_048_576
+    replica_lag_time_max_ms: int = setting("replica.lag.time.max.ms")
+    replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes")
+    replica_fetch_response_max_bytes: int = setting("replica.fetch.response.max.bytes")
+    replica_fetch_min_bytes: int = setting("replica.fetch.min.bytes")
+    replica_fetch_wait_max_ms: int = setting("replica.fetch.wait.max.ms")
+    replica_fetch_backoff_ms: int = setting("replica.fetch.backoff.ms")
+    replica_socket_timeout_ms: int = setting("replica.socket.timeout.ms")
+    high_watermark_checkpoint_interval_ms: int = setting("replica.high.watermark.checkpoint.interval.ms")
+    flush_offset_checkpoint_interval_ms: int = setting("log.flush.offset.checkpoint.interval.ms")
+    retention_check_interval_ms: int = setting("log.retention.check.interval.ms")
+    log_scrub_bytes_per_second: int = setting("log.scrub.bytes.per.second")
 
-    fetch_max_bytes: int = 57_671_680
-    producer_id_expiration_ms: int = 86_400_000
+    fetch_max_bytes: int = setting("fetch.max.bytes")
+    producer_id_expiration_ms: int = setting("producer.id.expiration.ms")
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Broker-wide values for topic configs, by the topic config's own name (``segment.bytes``)."""

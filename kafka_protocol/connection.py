@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pykraft.kafka_protocol.framing import (
-    DEFAULT_MAX_REQUEST_BYTES,
     SIZE_BYTES,
     FramingError,
     pack_size,
@@ -175,7 +174,7 @@ class Connection:
         connection_id: int,
         peer_address: str,
         listener_name: str,
-        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+        max_request_bytes: int,
         max_pending_responses: int = MAX_PENDING_RESPONSES,
     ) -> None:
         self._link = link

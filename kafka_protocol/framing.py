@@ -9,7 +9,6 @@ from __future__ import annotations
 from struct import Struct
 
 SIZE_BYTES = 4
-DEFAULT_MAX_REQUEST_BYTES = 100 * 1024 * 1024
 
 _SIZE = Struct(">i")
 pack_size = _SIZE.pack

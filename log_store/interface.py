@@ -5,33 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pykraft.configuration.settings import Settings, setting
+from pykraft.configuration.topic_keys import FOREVER
 from pykraft.runtime.disk import DiskFile, UnreadableError
 
-WEEK_MS = 7 * 24 * 60 * 60 * 1000
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
 """The one log directory that is no partition of a broker: the quorum's."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
-    """Settings of one log, with Kafka's defaults. Sizes in bytes, times in milliseconds, -1 = no limit."""
+def _unless_forever(limit: int) -> int | None:
+    return None if limit == FOREVER else limit
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = WEEK_MS
-    index_interval_bytes: int = 4096
-    index_bytes: int = 10 << 20
-    retention_bytes: int = -1
-    retention_ms: int = WEEK_MS
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    flush_messages: int | None = None
-    flush_ms: int | None = None
-    max_message_bytes: int = 1_048_588
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = (1 << 63) - 1
-    message_timestamp_after_max_ms: int = 3_600_000
-    compression_type: str = "producer"
-    compression_level: int | None = None
-    min_insync_replicas: int = 1
+
+@dataclass(frozen=True, slots=True)
+class LogConfig(Settings):
+    """Settings of one log. Sizes in bytes, times in milliseconds; -1 (for flushes None) means no limit."""
+
+    segment_bytes: int = setting("segment.bytes")
+    segment_ms: int = setting("segment.ms")
+    index_interval_bytes: int = setting("index.interval.bytes")
+    index_bytes: int = setting("segment.index.bytes")
+    retention_bytes: int = setting("retention.bytes")
+    retention_ms: int = setting("retention.ms")
+    cleanup_policy: frozenset[str] = setting("cleanup.policy", frozenset)
+    flush_messages: int | None = setting("flush.messages", _unless_forever)
+    flush_ms: int | None = setting("flush.ms", _unless_forever)
+    max_message_bytes: int = setting("max.message.bytes")
+    message_timestamp_type: str = setting("message.timestamp.type")
+    message_timestamp_before_max_ms: int = setting("message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = setting("message.timestamp.after.max.ms")
+    compression_type: str = setting("compression.type")
+    gzip_level: int = setting("compression.gzip.level")
+    lz4_level: int = setting("compression.lz4.level")
+    zstd_level: int = setting("compression.zstd.level")
+    min_insync_replicas: int = setting("min.insync.replicas")
+
+    @property
+    def compression_level(self) -> int | None:
+        """For the codec that batches are stored with; None where it has no levels."""
+        levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
+        return levels.get(self.compression_type)
 
 
 class LogSlice(NamedTuple):

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.configuration.settings import Settings, setting
+
 
 @dataclass(frozen=True, slots=True)
-class SnapshotConfig:
-    """The limits, with Kafka's defaults.
+class SnapshotConfig(Settings):
+    """The limits.
 
-    ``max_bytes`` (``metadata.log.max.record.bytes.between.snapshots``): committed log behind the last one.
-    ``max_interval_ms`` (``metadata.log.max.snapshot.interval.ms``): age of the last one, or of the process,
-    if anything was committed since; 0 for no such limit.
+    ``max_bytes``: committed log behind the last one. ``max_interval_ms``: age of the last one, or of the
+    process, if anything was committed since; 0 for no such limit.
     """
 
-    max_bytes: int = 20 << 20
-    max_interval_ms: int = 3_600_000
+    max_bytes: int = setting("metadata.log.max.record.bytes.between.snapshots")
+    max_interval_ms: int = setting("metadata.log.max.snapshot.interval.ms")
 
 
 class SnapshotSchedule:

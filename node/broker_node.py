@@ -24,22 +24,18 @@ from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.broker.replicas.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
 from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.serving.listener import KafkaListener
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.broker.serving.request_server import RequestServer
+from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.metadata_log.broker_configs import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_IP,
-    concerns_broker,
-    dynamic_broker_values,
-)
+from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
-from pykraft.node.broker_settings import broker_config, group_config, listener_limits, server_properties
+from pykraft.node.broker_settings import broker_config
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import NodeIdentity
 from pykraft.node.world import World
@@ -110,7 +106,7 @@ class BrokerNode:
         self._fetchers = ReplicaFetchers(self._replicas, runtime, config.inter_broker_listener_name)
         self._replicas.set_fetchers(self._fetchers)
         self._groups = GroupCoordinatorService(
-            group_config(self._server_config),
+            GroupConfig.from_properties(self._server_config.values),
             OffsetsTopicWriter(self._replicas),
             clock,
             chance,
@@ -129,7 +125,7 @@ class BrokerNode:
             replicas=self._replicas,
             groups=self._groups,
             producer_ids=ProducerIdAllocator(lambda: self._allocate_producer_ids(channel)),
-            server_properties=server_properties(self._server_config),
+            server_properties=self._server_config.given,
             loggers=world.loggers,
             kraft_version=lambda: quorum.voters.kraft_version,
         )
@@ -191,7 +187,7 @@ class BrokerNode:
         replicas.add_high_watermark_listener(high_watermark, OFFSETS_TOPIC)
 
     async def _bind_listeners(self, runtime: StreamRuntime) -> None:
-        limits = listener_limits(self._server_config)
+        limits = ListenerLimits.from_properties(self._server_config.values)
         for listener in self._config.listeners:
             bound = KafkaListener(runtime, listener.host or None, listener.port, listener.name, limits)
             await bound.bind()
@@ -212,13 +208,10 @@ class BrokerNode:
             self._limit_connections(image)
 
     def _limit_connections(self, image: MetadataImage) -> None:
-        values = dynamic_broker_values(image, self._config.node_id)
-        limits = [
-            int(values.get(key.name, self._server_config.integer(key.name)))
-            for key in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
-        ]
+        values = with_dynamic_values(image, self._config.node_id, self._server_config.values)
+        limits = ListenerLimits.from_properties(values)
         for listener in self._listeners:
-            listener.limit_connections(*limits)
+            listener.limit_connections(limits.max_connections, limits.max_connections_per_ip)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where clients are told that this broker is; ports are those bound."""

@@ -7,43 +7,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from pykraft.broker.config import ListenerConfig
+from pykraft.configuration.keys import ConfigError, ConfigValue, format_value, resolve, unknown_key_message
+from pykraft.configuration.properties import parse_properties
+from pykraft.configuration.server_keys import KNOWN_NAMES, READ_KEYS, UNREAD_NAMES, topic_defaults
+from pykraft.configuration.topic_keys import TOPIC_TO_SERVER_PROPERTY
+from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.metadata_log.broker_configs import BROKER_NAMES
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, TOPIC_NAMES
-from pykraft.node.config_keys import SERVER_KEYS
-from pykraft.node.kafka_keys import UNUSED_KAFKA_KEYS
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.properties import (
-    ConfigError,
-    ConfigValue,
-    parse_properties,
-    resolve,
-    unknown_key_message,
-)
 from pykraft.runtime.rpc import RpcAddress
 
 logger = logging.getLogger(__name__)
 
-COARSER_UNITS = {
-    "log.retention.minutes": ("log.retention.ms", 60_000),
-    "log.retention.hours": ("log.retention.ms", 3_600_000),
-    "log.roll.hours": ("log.roll.ms", 3_600_000),
-    "log.roll.jitter.hours": ("log.roll.jitter.ms", 3_600_000),
-}
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")
 _UNKNOWN_HOST = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One node's configuration. ``values`` holds the typed server properties by Kafka's name."""
+    """One node's configuration.
+
+    ``values`` holds, typed, every server property that is read; ``given`` the text of those that are set.
+    """
 
     values: Mapping[str, ConfigValue]
+    given: Mapping[str, str]
     node_id: int
     roles: frozenset[str]
     log_dirs: tuple[str, ...]
@@ -57,8 +49,6 @@ class ServerConfig:
     static_voters: VoterSet | None
     bootstrap_servers: tuple[RpcAddress, ...]
     topic_defaults: Mapping[str, str]
-    unused: Mapping[str, str]
-    """What the file says of properties that only Kafka uses, and of coarser units."""
 
     @property
     def is_broker(self) -> bool:
@@ -99,14 +89,14 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     given = parse_properties(text) | dict(overrides or {})
     check_security_keys(given)
     _check_names(given)
-    values = resolve(SERVER_KEYS, given)
+    values = resolve(READ_KEYS, given)
     roles = frozenset(_list(values, "process.roles"))
     if not roles:
         raise ConfigError("process.roles is required: broker, controller or broker,controller")
     node_id = values["node.id"]
     if not isinstance(node_id, int):
         raise ConfigError("node.id is required")
-    log_dirs = tuple(_list(values, "log.dirs")) or (str(values["log.dir"]),)
+    log_dirs = _list(values, "log.dirs") or _list(values, "log.dir")
     if len({path.rstrip("/") for path in log_dirs}) != len(log_dirs):
         raise ConfigError("log.dirs names a directory twice")
     listeners = _listeners(values, roles)
@@ -115,6 +105,9 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     _check_session(values, roles)
     config = ServerConfig(
         values=values,
+        given=given
+        | {name: format_value(values[name]) for name in given if name in values}
+        | {"broker.id": str(node_id)},  # as in Kafka, for tools that know the older name
         node_id=node_id,
         roles=roles,
         log_dirs=log_dirs,
@@ -125,10 +118,11 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         inter_broker_listener_name=listeners.inter_broker,
         static_voters=voters,
         bootstrap_servers=_bootstrap_servers(_list(values, "controller.quorum.bootstrap.servers")),
-        topic_defaults=_topic_defaults(given),
-        unused={name: text for name, text in given.items() if name not in SERVER_KEYS.keys() | TOPIC_NAMES},
+        topic_defaults=topic_defaults(given),
     )
     _check_auto_join(config)
+    if config.is_broker:
+        GroupConfig.from_properties(values)  # refuses settings that do not go together
     return config
 
 
@@ -144,39 +138,16 @@ def _check_session(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> 
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    known = SERVER_KEYS.keys() | TOPIC_NAMES.keys() | COARSER_UNITS.keys()
     for name in given:
-        if name in known:
-            continue
-        if name in UNUSED_KAFKA_KEYS or name.startswith("listener.name."):
+        if name in UNREAD_NAMES or name.startswith("listener.name."):
             logger.warning("%s has no effect: pykraft does not use it", name)
-        else:
-            usable = {key for key in known | UNUSED_KAFKA_KEYS if not is_security_key(key)}
-            raise ConfigError(unknown_key_message(name, usable, BROKER_NAMES))
+        elif name not in KNOWN_NAMES:
+            usable = {key for key in KNOWN_NAMES if not is_security_key(key)}
+            raise ConfigError(unknown_key_message(name, usable, TOPIC_TO_SERVER_PROPERTY))
 
 
-def _list(values: Mapping[str, ConfigValue], name: str) -> list[str]:
-    return cast("list[str]", values[name] or [])
-
-
-def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    defaults: dict[str, str] = {}
-    for coarse, (fine, factor) in COARSER_UNITS.items():
-        if coarse in given and fine not in given:
-            try:
-                amount = int(given[coarse])
-            except ValueError:
-                raise ConfigError(
-                    f"Invalid value {given[coarse]} for configuration {coarse}: not a number"
-                ) from None
-            # Finer units come first in the table and win over coarser ones.
-            defaults.setdefault(TOPIC_NAMES[fine], str(amount * factor if amount >= 0 else -1))
-    for synonym, name in TOPIC_NAMES.items():
-        if synonym in given:
-            # As it was written: nobody looks for the topic's name of it in this file.
-            replace(TOPIC_CONFIGS[name], name=synonym).parse(given[synonym])
-            defaults[name] = given[synonym]
-    return defaults
+def _list(values: Mapping[str, ConfigValue], name: str) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", values[name] or ())
 
 
 def parse_listener(text: str) -> tuple[str, str, int]:
@@ -201,7 +172,7 @@ def _listeners(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> _Lis
     controller_names = [name.upper() for name in _list(values, "controller.listener.names")]
     if not controller_names:
         raise ConfigError("controller.listener.names is required (usually CONTROLLER)")
-    given = _list(values, "listeners") or ([] if "controller" in roles else ["PLAINTEXT://:9092"])
+    given = _list(values, "listeners") or (() if "controller" in roles else ("PLAINTEXT://:9092",))
     if not given:
         raise ConfigError("listeners is required for a controller")
     advertised = {parsed[0]: parsed for parsed in map(parse_listener, _list(values, "advertised.listeners"))}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.apis.table import make_controller_apis
-from pykraft.broker.serving.listener import KafkaListener
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -24,7 +24,6 @@ from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.forwarding import QUORUM_REQUESTS
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import Endpoint
-from pykraft.node.broker_settings import listener_limits, server_properties
 from pykraft.node.config import ServerConfig
 from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
@@ -38,7 +37,7 @@ class ControllerListeners:
     def __init__(self, config: ServerConfig, world: World) -> None:
         self._config = config
         self._world = world
-        limits = listener_limits(config)
+        limits = ListenerLimits.from_properties(config.values)
         self._listeners = [
             (one, KafkaListener(world.streams, one.host or None, one.port, one.name, limits))
             for one in config.controller_client_listeners
@@ -60,7 +59,7 @@ class ControllerListeners:
         services = ControllerServices(
             metadata=_CommittedView(config.node_id, cluster_id, controller),
             controller=_OwnController(controller),
-            server_properties=server_properties(config),
+            server_properties=config.given,
             kraft_version=lambda: quorum.voters.kraft_version,
             loggers=self._world.loggers,
             leader_id=lambda: quorum.leader.leader_id,

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pykraft.configuration.keys import ConfigError
+from pykraft.configuration.properties import format_properties
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories, read_directory
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.properties import ConfigError, format_properties
 
 _NODE_PREFIX: Final = "node-"
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -21,7 +22,6 @@ from pykraft.node.config import ServerConfig
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.rpc import RpcAddress
 
 

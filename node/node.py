@@ -14,12 +14,12 @@ from contextlib import AsyncExitStack
 
 from pykraft import __version__
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.controller import rpc as controller_rpc
-from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
@@ -28,7 +28,7 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig
 from pykraft.node.broker_node import BrokerNode
-from pykraft.node.broker_settings import known_properties
+from pykraft.node.broker_settings import controller_config
 from pykraft.node.config import ServerConfig
 from pykraft.node.controller_listeners import ControllerListeners
 from pykraft.node.errors import StartError
@@ -40,7 +40,6 @@ from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -115,10 +114,7 @@ class Node:
         if config.is_broker:
             self.broker = BrokerNode(config, identity, self._world)
         snapshots = self._snapshots = SnapshotGenerator(
-            SnapshotConfig(
-                config.integer("metadata.log.max.record.bytes.between.snapshots"),
-                config.integer("metadata.log.max.snapshot.interval.ms"),
-            ),
+            SnapshotConfig.from_properties(config.values),
             quorum,
             self._clock,
             self._world.fatal,
@@ -212,19 +208,7 @@ class Node:
         )
         assert self._transport is not None
         return QuorumNode(
-            config=QuorumConfig(
-                election_timeout_ms=config.integer("controller.quorum.election.timeout.ms"),
-                fetch_timeout_ms=config.integer("controller.quorum.fetch.timeout.ms"),
-                election_backoff_max_ms=config.integer("controller.quorum.election.backoff.max.ms"),
-                request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
-                retry_backoff_ms=config.integer("controller.quorum.retry.backoff.ms"),
-                auto_join=bool(config.values["controller.quorum.auto.join.enable"]),
-                bootstrap_servers=config.bootstrap_servers,
-                fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
-                fetch_snapshot_max_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
-                max_retention_bytes=config.integer("metadata.max.retention.bytes"),
-                max_retention_ms=config.integer("metadata.max.retention.ms"),
-            ),
+            config=QuorumConfig.from_properties(config.values, bootstrap_servers=config.bootstrap_servers),
             cluster_id=identity.cluster_id,
             local=ReplicaKey(config.node_id, identity.directory_ids[config.metadata_log_dir]),
             voters=voters,
@@ -245,20 +229,7 @@ class Node:
         assert config.controller_listener is not None
         return ControllerDriver(
             node_id=config.node_id,
-            config=ControllerConfig(
-                session_timeout_ms=config.integer("broker.session.timeout.ms"),
-                num_partitions=config.integer("num.partitions"),
-                default_replication_factor=config.integer("default.replication.factor"),
-                max_idle_interval_ms=config.integer("metadata.max.idle.interval.ms"),
-                auto_leader_rebalance_enable=bool(config.values["auto.leader.rebalance.enable"]),
-                leader_imbalance_check_interval_ms=1000
-                * config.integer("leader.imbalance.check.interval.seconds"),
-                leader_imbalance_per_broker_percentage=config.integer(
-                    "leader.imbalance.per.broker.percentage"
-                ),
-                topic_defaults=config.topic_defaults,
-                server_properties=known_properties(config),
-            ),
+            config=controller_config(config),
             cluster_id=identity.cluster_id,
             clock=self._clock,
             rng=self._world.chance(),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
 from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
@@ -26,7 +27,6 @@ from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.properties import ConfigError
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.tcp import StreamRuntime
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from pykraft.runtime.properties import ConfigError
+from pykraft.configuration.keys import ConfigError
 
 PLAINTEXT: Final = "PLAINTEXT"
 _PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PURE_PACKAGES = (
     "broker",
+    "configuration",
     "group_coordinator",
     "kafka_protocol",
     "log_store",

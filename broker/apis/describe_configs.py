@@ -13,6 +13,12 @@ from collections.abc import Iterable
 
 from pykraft.broker.apis.services import NodeServices
 from pykraft.broker.serving.api import Api, Message
+from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
+from pykraft.configuration.group_keys import GROUP_KEYS
+from pykraft.configuration.kafka_keys import THROTTLE_KEYS
+from pykraft.configuration.keys import ConfigKey
+from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS, in_its_unit, names_of
+from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_configs import (
@@ -23,21 +29,12 @@ from pykraft.kafka_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.broker_configs import (
-    ALL_BROKERS,
-    DYNAMIC_BROKER_CONFIGS,
-    dynamic_broker_values,
-)
-from pykraft.metadata_log.client_metrics_configs import CLIENT_METRICS_CONFIGS
+from pykraft.metadata_log.broker_configs import ALL_BROKERS, dynamic_broker_values
 from pykraft.metadata_log.config_source import ConfigSource
-from pykraft.metadata_log.group_configs import GROUP_CONFIGS
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
-from pykraft.metadata_log.stored_broker_configs import THROTTLES
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS
-from pykraft.runtime.properties import ConfigKey, ConfigType
 
-Layer = tuple[str, str | None, ConfigSource]
+Layer = tuple[str, str, ConfigSource]
 """(name, value, source): one place where a value is given."""
 
 
@@ -98,53 +95,50 @@ def _topic_configs(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
     overrides = image.topic_config(topic)
     results = []
-    for name, key in sorted(TOPIC_CONFIGS.items()):
+    for name, key in sorted(TOPIC_KEYS.items()):
         layers: list[Layer] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
-        if key.broker_synonym:
-            layers += _broker_layers(services, image, key.broker_synonym)
+        if key.server_property:
+            layers += _broker_layers(services, image, key.server_property)
         results.append(_result(key, layers, read_only=False))
     return results
 
 
 def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> Iterable[Layer]:
     """Where this broker has a property from, the place that wins first."""
-    own = image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id))
-    for_all = image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS)
-    if name in own:
-        yield name, own[name], ConfigSource.DYNAMIC_BROKER
-    if name in for_all:
-        yield name, for_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER
-    item = services.server_properties.get(name)
-    if item is None:
-        return  # no properties file holds it
-    if not item.is_default:
-        yield name, item.value, ConfigSource.STATIC_BROKER
-    if item.key.default is not None:
-        yield name, item.key.default, ConfigSource.DEFAULT
+    names = names_of(name)
+    places = (
+        (
+            image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id)),
+            ConfigSource.DYNAMIC_BROKER,
+        ),
+        (image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (services.server_properties, ConfigSource.STATIC_BROKER),
+    )
+    for values, source in places:
+        yield from ((one, values[one], source) for one in names if one in values)
+    for one in names:
+        default = SERVER_KEYS[one].default if one in SERVER_KEYS else None
+        if default is not None:
+            yield one, default, ConfigSource.DEFAULT
 
 
 def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
     """Only what is set: what holds otherwise is each broker's own."""
     return [
-        _result(DYNAMIC_BROKER_CONFIGS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], False)
+        _result(DYNAMIC_KEYS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], False)
         for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items())
-        if name in DYNAMIC_BROKER_CONFIGS
+        if name in DYNAMIC_KEYS
     ]
 
 
 def _properties(services: NodeServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
-    keys = {name: item.key for name, item in services.server_properties.items()}
     set_here = dynamic_broker_values(image, services.metadata.node_id)
-    keys |= {name: key for name, key in THROTTLES.items() if name in set_here}
+    throttles = {name: key for name, key in THROTTLE_KEYS.items() if name in set_here}
     return [
-        _result(
-            keys[name],
-            list(_broker_layers(services, image, name)),
-            read_only=name not in DYNAMIC_BROKER_CONFIGS,
-        )
-        for name in sorted(keys)
+        _result(key, list(_broker_layers(services, image, name)), read_only=not key.is_dynamic)
+        for name, key in sorted({**SERVER_KEYS, **throttles}.items())
     ]
 
 
@@ -162,7 +156,7 @@ def _client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsReso
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the subscription's name is empty")
     overrides = image.resource_config(ConfigResourceType.CLIENT_METRICS, name)
     results = []
-    for key in CLIENT_METRICS_CONFIGS.values():
+    for key in CLIENT_METRICS_KEYS.values():
         is_set = key.name in overrides
         layers = [(key.name, overrides[key.name], ConfigSource.CLIENT_METRICS)] if is_set else []
         results.append(_result(key, list(layers), read_only=False))
@@ -176,27 +170,30 @@ def _group_configs(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name is empty")
     overrides = image.resource_config(ConfigResourceType.GROUP, group)
     results = []
-    for name, key in sorted(GROUP_CONFIGS.items()):
+    for name, key in sorted(GROUP_KEYS.items()):
         layers: list[Layer] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.GROUP))
-        layers += _broker_layers(services, image, key.broker_synonym)
+        layers += _broker_layers(services, image, key.server_property)
         results.append(_result(key, layers, read_only=False))
     return results
 
 
 def _result(key: ConfigKey, layers: list[Layer], read_only: bool) -> DescribeConfigsResourceResult:
-    sensitive = key.type is ConfigType.PASSWORD
-    shown = [(name, None if sensitive else value, source) for name, value, source in layers]
-    _, value, source = shown[0] if shown else (key.name, key.default, ConfigSource.DEFAULT)
+    value, source = key.default, ConfigSource.DEFAULT
+    if layers:
+        name, value, source = layers[0]
+        if name != key.name:
+            value = in_its_unit(name, value)
     return DescribeConfigsResourceResult(
         name=key.name,
-        value=value,
+        value=None if key.is_sensitive else value,
         read_only=read_only,
         config_source=source,
-        is_sensitive=sensitive,
+        is_sensitive=key.is_sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=name, value=text, source=origin) for name, text, origin in shown
+            DescribeConfigsSynonym(name=name, value=None if key.is_sensitive else text, source=origin)
+            for name, text, origin in layers
         ],
         config_type=key.type.value,
         documentation=key.documentation,

@@ -15,16 +15,6 @@ from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.properties import ConfigKey
-
-
-@dataclass(frozen=True, slots=True)
-class ServerProperty:
-    """One property of the running broker, as DescribeConfigs shows it. ``value`` None: not set."""
-
-    key: ConfigKey
-    value: str | None
-    is_default: bool
 
 
 class MetadataView(Protocol):
@@ -77,7 +67,9 @@ class NodeServices(Protocol):
     def controller(self) -> ControllerPort: ...
 
     @property
-    def server_properties(self) -> Mapping[str, ServerProperty]: ...
+    def server_properties(self) -> Mapping[str, str]:
+        """What this node's properties file sets."""
+        ...
 
     @property
     def kraft_version(self) -> Callable[[], int]: ...
@@ -92,7 +84,7 @@ class ControllerServices:
 
     metadata: MetadataView
     controller: ControllerPort
-    server_properties: Mapping[str, ServerProperty]
+    server_properties: Mapping[str, str]
     kraft_version: Callable[[], int]
     loggers: Loggers
     leader_id: Callable[[], int | None]
@@ -111,7 +103,7 @@ class BrokerServices:
     replicas: ReplicaManager
     groups: GroupCoordinatorService
     producer_ids: ProducerIdAllocator
-    server_properties: Mapping[str, ServerProperty]
+    server_properties: Mapping[str, str]
     loggers: Loggers
     kraft_version: Callable[[], int]
     """The quorum's own feature level: 1 where the voters stand in the log (KIP-853)."""

@@ -12,7 +12,7 @@ from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.log_store.interface import STORAGE_ERRORS
-from pykraft.metadata_log.broker_configs import PRODUCER_ID_EXPIRATION_MS, dynamic_broker_values
+from pykraft.metadata_log.broker_configs import dynamic_broker_values
 
 FLUSH_CHECK_MS = 1000
 
@@ -81,7 +81,7 @@ class LogMaintenance:
 
     def _producer_id_expiration_ms(self) -> int:
         values = dynamic_broker_values(self._replicas.metadata.image, self._replicas.node_id)
-        text = values.get(PRODUCER_ID_EXPIRATION_MS.name)
+        text = values.get("producer.id.expiration.ms")
         return self._config.producer_id_expiration_ms if text is None else int(text)
 
     async def flush_due(self) -> None:

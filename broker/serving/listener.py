@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from pykraft.configuration.settings import Settings, setting
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
-from pykraft.kafka_protocol.framing import DEFAULT_MAX_REQUEST_BYTES
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer, bind_failure
 
@@ -18,14 +18,13 @@ _connection_ids = count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerLimits:
-    """Kafka's ``socket.request.max.bytes``, ``max.connections``, ``max.connections.per.ip`` and
-    ``connections.max.idle.ms``; and how many requests of one connection may be unanswered."""
+class ListenerLimits(Settings):
+    """Bounds of connections; ``max_pending_responses`` of one connection may be unanswered."""
 
-    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
-    max_connections: int = 2**31 - 1
-    max_connections_per_ip: int = 2**31 - 1
-    idle_timeout_ms: int = 600_000
+    max_request_bytes: int = setting("socket.request.max.bytes")
+    max_connections: int = setting("max.connections")
+    max_connections_per_ip: int = setting("max.connections.per.ip")
+    idle_timeout_ms: int = setting("connections.max.idle.ms")
     max_pending_responses: int = MAX_PENDING_RESPONSES
 
 

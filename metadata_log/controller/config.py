@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pykraft.configuration.settings import Settings, from_seconds, setting
+
 
 class Rng(Protocol):
     """The part of :class:`random.Random` that the controller draws from; seeded, so that runs repeat."""
@@ -16,28 +18,28 @@ class Rng(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerConfig:
-    """The controller's settings; defaults are Kafka's.
+class ControllerConfig(Settings):
+    """The controller's settings.
 
     ``topic_defaults`` are what this node's properties file sets for topics, by topic config name;
-    ``server_properties`` every property that is known, with its value if it has one.
+    ``server_properties`` is all that it sets.
     ``max_idle_interval_ms``: a record that changes nothing is written after so long without any other; 0 for
     never (Kafka's default is 500): the proofs under leases keep the log alive as much as anybody needs.
     ``max_records_per_request`` bounds the batch one request may cause.
     """
 
-    session_timeout_ms: int = 9000
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    delete_topic_enable: bool = True
+    session_timeout_ms: int = setting("broker.session.timeout.ms")
+    num_partitions: int = setting("num.partitions")
+    default_replication_factor: int = setting("default.replication.factor")
+    delete_topic_enable: bool = setting("delete.topic.enable")
+    auto_leader_rebalance_enable: bool = setting("auto.leader.rebalance.enable")
+    leader_imbalance_check_interval_ms: int = setting("leader.imbalance.check.interval.seconds", from_seconds)
+    leader_imbalance_per_broker_percentage: int = setting("leader.imbalance.per.broker.percentage")
+    max_idle_interval_ms: int = setting("metadata.max.idle.interval.ms")
     max_records_per_request: int = 10_000
     request_timeout_ms: int = 30_000
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_ms: int = 300_000
-    leader_imbalance_per_broker_percentage: int = 10
-    max_idle_interval_ms: int = 0
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    server_properties: Mapping[str, str | None] = field(default_factory=dict)
+    server_properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fence_check_interval_ms(self) -> int:

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
+from pykraft.configuration.group_keys import GROUP_KEYS
+from pykraft.configuration.keys import ConfigKey
+from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.broker_configs import (
     ALL_BROKERS,
@@ -21,17 +25,14 @@ from pykraft.metadata_log.broker_configs import (
     dynamic_broker_values,
     dynamic_key_of_all_brokers,
 )
-from pykraft.metadata_log.client_metrics_configs import client_metrics_config_key
+from pykraft.metadata_log.configs import check_group_config, require_key, topic_config_key
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.group_configs import check_group_config, group_config_key
+from pykraft.metadata_log.controller.election_rules import MIN_INSYNC_REPLICAS
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
-from pykraft.metadata_log.topic_configs import TOPIC_NAMES, topic_config_key
-from pykraft.runtime.properties import ConfigKey
 
 _MAX_NAME_CHARS: Final = 249
 _BROKER_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
-_MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 def _no_objection(overrides: Mapping[str, str]) -> None:
@@ -89,7 +90,7 @@ def _all_brokers(image: MetadataImage, config: ControllerConfig) -> ConfigResour
         ConfigResourceType.BROKER,
         ALL_BROKERS,
         dynamic_broker_values(image, None),
-        partial(dynamic_key_of_all_brokers, read_only=config.server_properties),
+        dynamic_key_of_all_brokers,
         lambda key: _in_file(config, key),
     )
 
@@ -103,12 +104,12 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
     for_all = dynamic_broker_values(image, None)
 
     def key(key_name: str) -> ConfigKey:
-        if key_name == _MIN_INSYNC_REPLICAS and image.elr_enabled:
+        if key_name == MIN_INSYNC_REPLICAS and image.elr_enabled:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"with eligible leader replicas {_MIN_INSYNC_REPLICAS} holds for topics or for all brokers",
+                f"with eligible leader replicas {MIN_INSYNC_REPLICAS} holds for topics or for all brokers",
             )
-        return dynamic_broker_key(key_name, config.server_properties)
+        return dynamic_broker_key(key_name)
 
     # A broker's own file is not known here; this controller's stands in for it.
     return ConfigResource(
@@ -121,7 +122,7 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
 
 
 def _in_file(config: ControllerConfig, name: str) -> str | None:
-    topic_name = TOPIC_NAMES.get(name)
+    topic_name = SERVER_PROPERTY_TO_TOPIC.get(name)
     if topic_name is not None:
         return config.topic_defaults.get(topic_name)
     return config.server_properties.get(name)
@@ -140,19 +141,18 @@ def _client_metrics(image: MetadataImage, name: str) -> ConfigResource:
         ConfigResourceType.CLIENT_METRICS,
         name,
         image.resource_config(ConfigResourceType.CLIENT_METRICS, name),
-        client_metrics_config_key,
+        lambda key: require_key(CLIENT_METRICS_KEYS, key, ErrorCode.INVALID_REQUEST),
         lambda key: None,
     )
 
 
 def _group(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigResource:
     _check_name("group", name)
-    server = {key: value for key, value in config.server_properties.items() if value is not None}
     return ConfigResource(
         ConfigResourceType.GROUP,
         name,
         image.resource_config(ConfigResourceType.GROUP, name),
-        group_config_key,
+        partial(require_key, GROUP_KEYS),
         lambda key: None,
-        lambda overrides: check_group_config(overrides, server),
+        lambda overrides: check_group_config(overrides, config.server_properties),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeVar
 
+from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
 from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
@@ -21,7 +22,6 @@ from pykraft.metadata_log.controller.config_resources import ConfigResource, fin
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigRecord
-from pykraft.runtime.properties import ConfigError, ConfigKey, ConfigType
 
 Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.AlterConfigsResourceResponse)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
+from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, make_uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -26,6 +27,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.config_source import ConfigSource
+from pykraft.metadata_log.configs import validate_topic_configs
 from pykraft.metadata_log.controller.assignments import (
     check_assignments,
     place_automatically,
@@ -36,7 +38,6 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
 from pykraft.metadata_log.image import MetadataImage, TopicImage
 from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Record, TopicRecord
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 
 DEFAULT: Final = -1
 MAX_ATTEMPTS: Final = 1000
@@ -202,7 +203,7 @@ def _describe_configs(
     broker_wide = broker_wide_topic_configs(image, static)
     for_all_brokers = broker_wide_topic_configs(image, {})
     described = []
-    for name, key in TOPIC_CONFIGS.items():
+    for name, key in TOPIC_KEYS.items():
         value = overrides.get(name, broker_wide.get(name, key.default or ""))
         if name in overrides:
             source = ConfigSource.DYNAMIC_TOPIC

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pykraft.configuration.keys import ConfigValue
+from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
+from pykraft.metadata_log.configs import parse_topic_config
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import LogsLost
-from pykraft.metadata_log.topic_configs import TOPIC_CONFIGS, parse_topic_config
-from pykraft.runtime.properties import ConfigValue
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
@@ -63,9 +64,7 @@ def find_rules(image: MetadataImage, config: ControllerConfig, topic: str) -> El
     given, wide = image.topic_config(topic), broker_wide_topic_configs(image, config.topic_defaults)
 
     def effective(name: str) -> ConfigValue:
-        return parse_topic_config(
-            name, given.get(name) or wide.get(name) or TOPIC_CONFIGS[name].default or ""
-        )
+        return parse_topic_config(name, given.get(name) or wide.get(name) or TOPIC_KEYS[name].default or "")
 
     min_isr, unclean = effective(MIN_INSYNC_REPLICAS), effective(UNCLEAN_LEADER_ELECTION_ENABLE)
     assert isinstance(min_isr, int) and isinstance(unclean, bool)

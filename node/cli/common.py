@@ -15,8 +15,8 @@ from typing import Final
 
 import click
 
+from pykraft.configuration.keys import nearest_key
 from pykraft.metadata_log.features import METADATA_VERSION, parse_metadata_version
-from pykraft.runtime.properties import nearest_key
 
 BOOTSTRAP_VARIABLE: Final = "PYKRAFT_BOOTSTRAP_SERVER"
 _JSON: Final = "pykraft.json"

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from pykraft.configuration.properties import parse_properties
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import (
     ConfigChange,
@@ -19,7 +20,6 @@ from pykraft.kafka_client.admin_results import (
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs, print_json, wants_json
-from pykraft.runtime.properties import parse_properties
 
 _TYPES: Final = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER, "groups": ResourceType.GROUP}
 _DYNAMIC: Final = {

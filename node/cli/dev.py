@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.node.cli.common import pairs
 from pykraft.node.cli.lazy import import_late
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
@@ -25,7 +26,6 @@ from pykraft.node.incarnation import draw_uuid
 from pykraft.node.supervisor import interpreter_command, supervise
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.properties import ConfigError
 
 DEFAULT_PORT = 9092
 

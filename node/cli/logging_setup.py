@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Final
 
-from pykraft.runtime.properties import ConfigError
+from pykraft.configuration.keys import ConfigError
 
 LEVEL_VARIABLE: Final = "PYKRAFT_LOG_LEVEL"
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

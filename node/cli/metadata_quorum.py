@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import click
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
@@ -24,7 +25,6 @@ from pykraft.node.cli.storage import read_config
 from pykraft.node.format import read_directory
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.properties import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

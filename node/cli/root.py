@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import click
 
 from pykraft import __version__
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.lazy import import_late
 from pykraft.node.errors import StartError
-from pykraft.runtime.properties import ConfigError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "storage": ("pykraft.node.cli.storage", "Format and inspect data directories."),

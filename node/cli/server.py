@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.node.cli.common import pairs
 from pykraft.node.cli.logging_setup import set_up_logging
 from pykraft.node.config import load_server_config
 from pykraft.node.run import run_nodes
-from pykraft.runtime.properties import ConfigError
 
 
 @click.group()

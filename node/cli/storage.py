@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.log_store.meta_properties import MetaProperties
 from pykraft.metadata_log.features import (
@@ -33,7 +34,6 @@ from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.properties import ConfigError
 
 
 def read_config(path: str) -> ServerConfig:

@@ -1,4 +1,4 @@
-"""The quorum's timeouts, in milliseconds, with Kafka's defaults (``controller.quorum.*``).
+"""The quorum's timeouts, in milliseconds, and limits (``controller.quorum.*``).
 
 They are compared with the monotonic clock that the driver passes in; nothing here reads a clock.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykraft.configuration.settings import Settings, setting
 from pykraft.runtime.rpc import RpcAddress
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumConfig:
+class QuorumConfig(Settings):
     """Timeouts and limits of one replica of the metadata quorum.
 
     ``election_timeout_ms``: an unattached voter waits this long, plus up to as much again at random.
@@ -24,28 +25,21 @@ class QuorumConfig:
     ``max_retention_bytes`` (log and snapshots together), ``max_retention_ms``: beyond them the oldest part of
     the log that a snapshot covers may be deleted; -1 for no limit.
     ``auto_join``: a controller that is an observer asks to become a voter. ``bootstrap_servers``: where a
-    replica asks for the leader besides the voters it knows. ``append_linger_ms``: kept for Kafka's sake;
-    group commit comes from the flush in flight.
+    replica asks for the leader besides the voters it knows.
     """
 
-    election_timeout_ms: int = 1000
-    fetch_timeout_ms: int = 2000
-    election_backoff_max_ms: int = 1000
-    append_linger_ms: int = 0
-    request_timeout_ms: int = 2000
-    retry_backoff_ms: int = 20
+    election_timeout_ms: int = setting("controller.quorum.election.timeout.ms")
+    fetch_timeout_ms: int = setting("controller.quorum.fetch.timeout.ms")
+    election_backoff_max_ms: int = setting("controller.quorum.election.backoff.max.ms")
+    request_timeout_ms: int = setting("controller.quorum.request.timeout.ms")
+    retry_backoff_ms: int = setting("controller.quorum.retry.backoff.ms")
+    fetch_max_bytes: int = setting("controller.quorum.fetch.max.bytes")
+    fetch_snapshot_max_bytes: int = setting("controller.quorum.fetch.snapshot.max.bytes")
+    max_retention_bytes: int = setting("metadata.max.retention.bytes")
+    max_retention_ms: int = setting("metadata.max.retention.ms")
+    auto_join: bool = setting("controller.quorum.auto.join.enable")
     fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 1 << 20
-    fetch_snapshot_max_bytes: int = 1 << 20
-    max_retention_bytes: int = 100 << 20
-    max_retention_ms: int = 7 * 24 * 3_600_000
-    auto_join: bool = False
     bootstrap_servers: tuple[RpcAddress, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("election_timeout_ms", "fetch_timeout_ms", "election_backoff_max_ms"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
 
     @property
     def fetch_wait_ms(self) -> int:

@@ -12,25 +12,23 @@ import pytest
 
 from pykraft.broker.apis import describe_configs, incremental_alter_configs
 from pykraft.broker.apis.services import ControllerServices
+from pykraft.configuration.keys import ConfigType
+from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import describe_configs as described
 from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.broker_configs import DYNAMIC_BROKER_CONFIGS
 from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.records import ConfigRecord
+from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 from pykraft.metadata_log.replay import replay
-from pykraft.metadata_log.stored_broker_configs import THROTTLES
-from pykraft.node.broker_settings import server_properties
 from pykraft.node.config import load_server_config
-from pykraft.node.kafka_keys import DESCRIBED_KAFKA_KEYS, UNUSED_KAFKA_KEYS
 from pykraft.runtime.loggers import ProcessLoggers
-from pykraft.runtime.properties import ConfigType
 
 SET, DELETE, APPEND = 0, 1, 2
-BROKER, LOGGER, METRICS = 4, 8, 16
+TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
 FILE = """
 process.roles=controller
 node.id=7
@@ -39,6 +37,7 @@ controller.listener.names=CONTROLLER
 num.io.threads=20
 queued.max.requests=9
 log.retention.hours=2
+num.partitions=1
 """
 
 
@@ -74,13 +73,13 @@ class ActiveController:
 class Node:
     """What a controller's listener is served from; a broker is no different here."""
 
-    def __init__(self, *records: ConfigRecord) -> None:
+    def __init__(self, *records: Record) -> None:
         self.active = ActiveController()
         image = replay(EMPTY_IMAGE, records, 0, 1)[0] if records else EMPTY_IMAGE
         self.services = ControllerServices(
             metadata=View(image=image),
             controller=self.active,
-            server_properties=server_properties(load_server_config(FILE)),
+            server_properties=load_server_config(FILE).given,
             kraft_version=lambda: 0,
             loggers=ProcessLoggers(),
             leader_id=lambda: None,
@@ -118,13 +117,12 @@ def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
 
 def test_broker_is_described_with_all_that_kafka_lists() -> None:
     shown = Node().describe(BROKER, "7")
-    assert len(shown) > 330 and shown.keys() >= DESCRIBED_KAFKA_KEYS.keys()
+    assert len(shown) > 330 and shown.keys() == SERVER_KEYS.keys(), "throttles are shown where they are set"
     assert all(config.documentation for config in shown.values())
-    assert all(config.read_only == (name not in DYNAMIC_BROKER_CONFIGS) for name, config in shown.items())
+    assert all(config.read_only == (name not in DYNAMIC_KEYS) for name, config in shown.items())
     for name, config in shown.items():
         passwords = config.config_type == ConfigType.PASSWORD.value
         assert config.is_sensitive == passwords and not (passwords and config.value), name
-    assert not shown.keys() & THROTTLES.keys(), "shown where they are set"
     assert (shown["broker.id"].value, shown["queued.max.request.bytes"].value) == ("7", "-1")
     assert synonyms(shown["broker.rack"]) == [] and shown["broker.rack"].value is None
 
@@ -138,7 +136,35 @@ def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
     ]
     assert (shown["queued.max.requests"].value, shown["queued.max.requests"].read_only) == ("9", True)
     assert (shown["log.retention.hours"].value, shown["log.retention.hours"].config_source) == ("2", static)
-    assert shown["log.retention.ms"].value == "7200000"
+    assert synonyms(shown["log.retention.hours"]) == [
+        ("log.retention.hours", "2", static),
+        ("log.retention.hours", "168", default),
+    ]
+
+
+def test_property_and_topic_are_described_with_all_names_they_can_be_given_by() -> None:
+    node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(TOPIC, "t", "retention.ms", "5"))
+    dynamic, static, default = ConfigSource.DYNAMIC_TOPIC, ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+    stated = [("log.retention.hours", "2", static), ("log.retention.hours", "168", default)]
+    retention = node.describe(BROKER, "7")["log.retention.ms"]
+    assert (retention.value, synonyms(retention)) == ("7200000", stated)
+    shown = node.describe(TOPIC, "t")
+    assert (shown["retention.ms"].value, synonyms(shown["retention.ms"])) == (
+        "5",
+        [("retention.ms", "5", dynamic), *stated],
+    )
+    assert (shown["segment.ms"].value, synonyms(shown["segment.ms"])) == (
+        "604800000",
+        [("log.roll.hours", "168", default)],
+    )
+
+
+def test_value_that_a_file_sets_to_the_default_comes_from_the_file() -> None:
+    shown = Node().describe(BROKER, "7")["num.partitions"]
+    assert synonyms(shown) == [
+        ("num.partitions", "1", ConfigSource.STATIC_BROKER),
+        ("num.partitions", "1", ConfigSource.DEFAULT),
+    ]
 
 
 def test_what_was_set_while_running_wins_and_throttles_appear() -> None:
@@ -165,13 +191,6 @@ def test_subscriptions_to_client_metrics_are_described_with_their_defaults() -> 
     }
     assert shown["interval.ms"].config_source == ConfigSource.CLIENT_METRICS
     assert node.describe(METRICS, "other")["interval.ms"].value == "300000"
-
-
-@pytest.mark.parametrize("name", sorted(UNUSED_KAFKA_KEYS))
-def test_keys_that_only_kafka_uses_have_defaults_of_their_own_types(name: str) -> None:
-    key = DESCRIBED_KAFKA_KEYS.get(name) or THROTTLES.get(name)
-    if key is not None and key.default is not None:
-        key.parse(key.default)
 
 
 # --- log levels ------------------------------------------------------------------------------------------

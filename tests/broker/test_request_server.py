@@ -75,7 +75,14 @@ async def _send(*frames: bytes) -> _Link:
     """Play frames to a server and wait until it has dealt with all of them."""
     server = RequestServer(cast(BrokerServices, None), APIS, {}, EndlessTurn())
     link = _Link()
-    connection = Connection(link, server, connection_id=1, peer_address="::1", listener_name="PLAINTEXT")
+    connection = Connection(
+        link,
+        server,
+        connection_id=1,
+        peer_address="::1",
+        listener_name="PLAINTEXT",
+        max_request_bytes=2 * MAX_DECODED_BYTES,
+    )
     data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     connection.receive(memoryview(bytearray(data)))
     while connection.pending_responses and not link.closed:

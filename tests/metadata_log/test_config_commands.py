@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.configuration.server_keys import DYNAMIC_KEYS
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import alter_configs as legacy
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -14,7 +15,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.metadata_log.broker_configs import DYNAMIC_BROKER_CONFIGS, broker_wide_topic_configs
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.configs_control import MAX_VALUE_CHARS
 from pykraft.metadata_log.records import FeatureLevelRecord
@@ -152,15 +153,6 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(make_contr
     assert configs[BROKER, "1"]["log.cleanup.policy"] == "delete"
 
 
-READ_ONLY = {
-    "node.id": "1",
-    "listeners": "A://:9092",
-    "log.dirs": "/d",
-    "ssl.keystore.location": None,
-    "num.partitions": "1",
-}
-
-
 @pytest.mark.parametrize(
     ("resource", "entry", "expected", "said"),
     [
@@ -216,7 +208,7 @@ def test_what_cannot_be_configured_is_refused_with_the_reason(
     expected: ErrorCode,
     said: str,
 ) -> None:
-    cluster = make_controller(0, ControllerConfig(server_properties=READ_ONLY))
+    cluster = make_controller(0)
     cluster.start_brokers(1)
     before = cluster.image
     answer = alter(cluster, entry, resource=resource)
@@ -248,8 +240,9 @@ def test_throttles_are_kept_and_can_be_deleted_whether_set_or_not(
 
 
 def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: Any) -> None:
-    names = sorted(DYNAMIC_BROKER_CONFIGS.keys() - {"min.insync.replicas"})
-    entries = [(name, SET, DYNAMIC_BROKER_CONFIGS[name].default) for name in names]
+    names = sorted(DYNAMIC_KEYS.keys() - {"min.insync.replicas"})
+    defaults = {name: DYNAMIC_KEYS[name].default for name in names}
+    entries = [(name, SET, "1" if default is None else default) for name, default in defaults.items()]
     assert alter(cluster, *entries, resource=(BROKER, "1")).error_code == 0
     assert sorted(cluster.image.configs[BROKER, "1"]) == names
     assert alter(cluster, *[(name, DELETE, None) for name in names], resource=(BROKER, "1")).error_code == 0

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from pykraft.configuration.keys import ConfigError
+from pykraft.node.broker_settings import broker_config, controller_config
 from pykraft.node.config import load_server_config, parse_listener
-from pykraft.runtime.properties import ConfigError
 
 COMBINED = """
 process.roles=broker,controller
@@ -63,6 +64,15 @@ def test_a_finer_unit_wins_over_a_coarser_one() -> None:
     assert config.topic_defaults["retention.ms"] == "7"
 
 
+def test_what_the_file_says_reaches_the_broker_and_the_controller() -> None:
+    config = load_server_config(
+        COMBINED + "delete.topic.enable=false\nleader.imbalance.check.interval.seconds=2\nbroker.rack=r\n"
+    )
+    controller = controller_config(config)
+    assert not controller.delete_topic_enable and controller.leader_imbalance_check_interval_ms == 2000
+    assert broker_config(config, "c").rack == "r"
+
+
 def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         load_server_config(COMBINED + "num.network.threads=3\n")
@@ -103,6 +113,11 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
             },
             "listeners has KAFKA, but process.roles is broker",
         ),
+        ({"controller.quorum.fetch.timeout.ms": "0"}, "controller.quorum.fetch.timeout.ms: .* at least 1"),
+        ({"group.consumer.assignors": ""}, "group.consumer.assignors must name"),
+        ({"group.consumer.session.timeout.ms": "5000"}, "group.consumer.heartbeat.interval.ms must be less"),
+        ({"group.max.session.timeout.ms": "5"}, "group.min.session.timeout.ms must not exceed"),
+        ({"log.roll.hours": "0"}, "0 for configuration log.roll.hours: Value must be at least 1"),
         ({"broker.session.timeout.ms": "1500"}, "must be less than broker.session.timeout.ms"),
     ],
 )

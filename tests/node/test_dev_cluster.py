@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, make_uuid
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
-from pykraft.runtime.properties import ConfigError
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
@@ -24,7 +25,6 @@ from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.properties import ConfigError
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 

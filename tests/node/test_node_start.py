@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.configuration.keys import ConfigError
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
@@ -28,7 +29,6 @@ from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.properties import ConfigError
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S

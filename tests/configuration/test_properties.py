@@ -6,16 +6,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pykraft.runtime.properties import (
+from pykraft.configuration.keys import (
     ConfigError,
     ConfigKey,
     ConfigType,
     at_least,
-    format_properties,
-    parse_properties,
     resolve,
     unknown_key_message,
 )
+from pykraft.configuration.properties import format_properties, parse_properties
 
 
 def test_comments_separators_continuations_and_escapes_are_read_as_java_reads_them() -> None:
@@ -64,7 +63,7 @@ def test_given_values_win_over_defaults_and_are_validated() -> None:
         "b": ConfigKey("b", ConfigType.LIST, None, ""),
     }
     assert resolve(keys, {}) == {"a": 1, "b": None}
-    assert resolve(keys, {"a": "7", "b": "x, y"}) == {"a": 7, "b": ["x", "y"]}
+    assert resolve(keys, {"a": "7", "b": "x, y"}) == {"a": 7, "b": ("x", "y")}
     with pytest.raises(ConfigError, match="at least 0"):
         resolve(keys, {"a": "-1"})
 

@@ -1,0 +1,55 @@
+"""Typed settings of one part of a node: dataclasses whose fields are read from configuration keys.
+
+    @dataclass(frozen=True, slots=True)
+    class FetchSettings(Settings):
+        max_bytes: int = setting("fetch.max.bytes")
+
+A field has the key's default; fields of no key stand beside them as in any dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self
+
+from pykraft.configuration.keys import ConfigKey, ConfigValue
+from pykraft.configuration.server_keys import READ_KEYS
+from pykraft.configuration.topic_keys import TOPIC_KEYS
+
+_KEYS: Final[Mapping[str, ConfigKey]] = {**TOPIC_KEYS, **READ_KEYS}
+
+
+def setting(name: str, convert: Callable[[Any], Any] | None = None) -> Any:
+    """A field that is read from the server property or topic configuration ``name``.
+
+    ``convert`` makes the field's value of the key's, where they differ (another unit, another collection).
+    """
+    key = _KEYS[name]
+    default = key.default_value
+    metadata = {"key": key, "convert": convert}
+    return field(default=convert(default) if convert else default, metadata=metadata)
+
+
+def from_seconds(seconds: int) -> int:
+    """In milliseconds."""
+    return 1000 * seconds
+
+
+def from_minutes(minutes: int) -> int:
+    """In milliseconds."""
+    return 60_000 * minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Base of such dataclasses."""
+
+    @classmethod
+    def from_properties(cls, values: Mapping[str, ConfigValue], **others: Any) -> Self:
+        """The settings that typed ``values`` by key say; ``others`` are fields of no key."""
+        for one in fields(cls):
+            if "key" in one.metadata:
+                value, convert = values[one.metadata["key"].name], one.metadata["convert"]
+                others[one.name] = convert(value) if convert else value
+        return cls(**others)
