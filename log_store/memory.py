@@ -9,6 +9,7 @@ Must never lose flushed bytes unless it is told to (:meth:`MemoryDisk.flip_bit`,
 
 from __future__ import annotations
 
+import copy
 import errno
 from collections import deque
 from dataclasses import dataclass, field
@@ -203,6 +204,12 @@ class MemoryDisk:
         self.calls: deque[DiskCall] = deque(maxlen=recorded_calls)
         self._root = _Directory()
         self._faults: list[_Fault] = []
+
+    def copy(self) -> MemoryDisk:
+        """Another disk with the same content, and without this one's faults and handles."""
+        twin = MemoryDisk()
+        twin._root = copy.deepcopy(self._root)
+        return twin
 
     def crash(self, rng: RandomSource, *, zero_tails: bool = False) -> None:
         """Power loss: open handles die, unflushed bytes and directory changes are lost in part or whole.

@@ -1,0 +1,215 @@
+"""The checks of groups find what is wrong, and nothing in what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from pykraft.group_coordinator.codec import encode_records
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.member import ConsumerMember, MemberState
+from pykraft.group_coordinator.records import (
+    ClassicMemberValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    CurrentAssignmentKey,
+    CurrentAssignmentValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from pykraft.group_coordinator.shard import Shard
+from pykraft.jepsen_like.sim.cluster.group_checks import (
+    GroupChecks,
+    check_group,
+    check_replay,
+    check_settled_group,
+    check_targets,
+)
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import Record
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
+
+T = Uuid(b"t" * 16)
+U = Uuid(b"u" * 16)
+P0, P1 = (T, 0), (T, 1)
+
+
+class Written:
+    """The log of a shard that writes nothing of its own; all of it is committed."""
+
+    def __init__(self, *records: GroupRecord) -> None:
+        self.log = [Record(offset, 0, *one) for offset, one in enumerate(encode_records(records))]
+
+    def append(
+        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> int:
+        raise AssertionError("nothing is written here")
+
+    def high_watermark(self, partition: int) -> int:
+        return len(self.log)
+
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+        return self.log[start_offset:], len(self.log)
+
+
+def shard_of(*records: GroupRecord) -> tuple[Shard, list[Record]]:
+    writer = Written(*records)
+    shard = Shard(0, 1, writer)
+    shard.load(writer.log)
+    shard.finish_loading(len(writer.log), lambda _: GroupConfig())
+    return shard, writer.log
+
+
+def group_at(epoch: int) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(epoch))
+
+
+def member_at(epoch: int) -> GroupRecord:
+    value = CurrentAssignmentValue(epoch, epoch - 1, 0, frozenset({P0}), frozenset())
+    return GroupRecord(CurrentAssignmentKey("g", "m1"), value)
+
+
+def commit_of(offset: int) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue(offset, 0, "", 0))
+
+
+def classic_at(generation: int, assignment: bytes = b"a") -> GroupRecord:
+    member = ClassicMemberValue("m1", None, "", "", 1_000, 1_000, b"", assignment)
+    value = GroupMetadataValue("consumer", generation, "range", "m1", 0, (member,))
+    return GroupRecord(GroupMetadataKey("c"), value)
+
+
+def group(
+    *members: ConsumerMember, targets: dict[str, frozenset[tuple[Uuid, int]]] | None = None
+) -> ConsumerGroup:
+    return ConsumerGroup(
+        "g",
+        epoch=3,
+        assignment_epoch=3,
+        members=Map({member.member_id: member for member in members}),
+        targets=Map(targets or {member.member_id: member.assigned for member in members}),
+    )
+
+
+def member(member_id: str, *assigned: tuple[Uuid, int], epoch: int = 3) -> ConsumerMember:
+    return ConsumerMember(member_id, topic_names=("t",), epoch=epoch, assigned=frozenset(assigned))
+
+
+def image() -> MetadataImage:
+    registration = PartitionRegistration((1,), (1,), 1, 0, 0)
+    topics = [TopicImage("t", T, (registration,) * 2), TopicImage("u", U, (registration,))]
+    return MetadataImage(
+        offset=1,
+        topics_by_id=Map({topic.id: topic for topic in topics}),
+        topic_ids=Map({topic.name: topic.id for topic in topics}),
+    )
+
+
+def broken(name: str) -> pytest.RaisesExc[InvariantViolation]:
+    return pytest.raises(InvariantViolation, match=name)
+
+
+def test_a_group_in_order_is_right() -> None:
+    settled = group(member("m1", P0), member("m2", P1))
+    check_group(settled)
+    check_targets(settled, image())
+    check_settled_group(settled)
+
+
+def test_a_partition_held_by_two_members_is_found_also_while_one_still_revokes_it() -> None:
+    with broken("no_partition_held_by_two_members"):
+        check_group(group(member("m1", P0), member("m2", P0)))
+    revoking = replace(member("m1"), pending_revocation=frozenset({P0}))
+    with broken("no_partition_held_by_two_members"):
+        check_group(group(revoking, member("m2", P0)))
+
+
+def test_a_partition_meant_for_two_members_is_found() -> None:
+    both = {"m1": frozenset({P0}), "m2": frozenset({P0})}
+    with broken("no_partition_meant_for_two_members"):
+        check_group(group(member("m1"), member("m2"), targets=both))
+
+
+def test_a_member_ahead_of_its_group_is_found() -> None:
+    with broken("no_member_epoch_above_the_group_epoch"):
+        check_group(group(member("m1", epoch=4)))
+
+
+def test_a_target_outside_of_the_subscription_is_found() -> None:
+    with broken("targets_follow_subscriptions"):
+        check_targets(group(member("m1", P0, P1, (U, 0))), image())
+    with broken("targets_follow_subscriptions"):
+        check_targets(group(member("m1", P0, P1, (T, 2))), image())
+
+
+def test_a_partition_meant_for_nobody_is_found_once_the_target_is_up_to_date() -> None:
+    left_out = group(member("m1", P0))
+    with broken("targets_leave_nothing_out"):
+        check_targets(left_out, image())
+    check_targets(replace(left_out, epoch=4), image())
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        member("m1", P0, epoch=2),
+        replace(member("m1", P0), pending_revocation=frozenset({P1})),
+        replace(member("m1", P0), state=MemberState.UNRELEASED_PARTITIONS),
+    ],
+)
+def test_a_member_that_is_not_there_yet_is_found_in_a_settled_group(late: ConsumerMember) -> None:
+    with broken("a_settled_group_is_reconciled"):
+        check_settled_group(group(late, targets={"m1": frozenset({P0})}))
+
+
+def test_epochs_that_fall_are_found_also_on_another_coordinator() -> None:
+    checks = GroupChecks()
+    checks.look(shard_of(group_at(5), member_at(4))[0])
+    checks.look(shard_of(group_at(6), member_at(6))[0])
+    with broken("group_epochs_monotone"):
+        checks.look(shard_of(group_at(5), member_at(5))[0])
+
+
+def test_a_member_epoch_that_falls_is_found() -> None:
+    checks = GroupChecks()
+    checks.look(shard_of(group_at(5), member_at(5))[0])
+    with broken("member_epochs_monotone"):
+        checks.look(shard_of(group_at(5), member_at(4))[0])
+
+
+def test_a_member_that_left_and_joined_once_more_begins_anew() -> None:
+    checks = GroupChecks()
+    checks.look(shard_of(group_at(5), member_at(5))[0])
+    checks.look(shard_of(group_at(6))[0])
+    checks.look(shard_of(group_at(7), member_at(1))[0])
+
+
+def test_a_shard_is_what_its_log_says() -> None:
+    shard, log = shard_of(group_at(5), member_at(5), commit_of(7), classic_at(2))
+    check_replay(shard, log)
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ((group_at(6), member_at(5), commit_of(7), classic_at(2)), "a_group_is_what_its_log_says"),
+        ((group_at(5), commit_of(7), classic_at(2)), "a_group_is_what_its_log_says"),
+        ((group_at(5), member_at(5), commit_of(7)), "a_group_is_what_its_log_says"),
+        ((group_at(5), member_at(5), commit_of(7), classic_at(3)), "a_group_is_what_its_log_says"),
+        ((group_at(5), member_at(5), commit_of(7), classic_at(2, b"b")), "a_group_is_what_its_log_says"),
+        ((group_at(5), member_at(5), commit_of(6), classic_at(2)), "committed_offsets_are_what_the_log_says"),
+        ((group_at(5), member_at(5), classic_at(2)), "committed_offsets_are_what_the_log_says"),
+    ],
+)
+def test_a_log_that_says_something_else_is_found(other: tuple[GroupRecord, ...], name: str) -> None:
+    shard, _ = shard_of(group_at(5), member_at(5), commit_of(7), classic_at(2))
+    with broken(name):
+        check_replay(shard, shard_of(*other)[1])
