@@ -100,7 +100,7 @@ def parse_properties(data: bytes, path: str, *, separator: str = "=") -> dict[st
 
 
 def write_clean_shutdown(disk: Disk, log_directory: str, broker_epoch: int = -1) -> None:
-    """Say that every log below was flushed and closed. The last write of an orderly stop."""
+    """Mark that every log in the directory was flushed and closed. The last write of an orderly stop."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     disk.write_atomic(f"{log_directory}/{CLEAN_SHUTDOWN}", content.encode("ascii"))
 
@@ -108,7 +108,7 @@ def write_clean_shutdown(disk: Disk, log_directory: str, broker_epoch: int = -1)
 def read_clean_shutdown(disk: Disk, log_directory: str) -> int | None:
     """The broker epoch in the marker (-1 unknown), or None after an unclean stop.
 
-    An unreadable marker still counts as present: its existence is the message.
+    An unreadable marker still counts as present: only its existence matters.
     """
     try:
         content = json.loads(disk.read(f"{log_directory}/{CLEAN_SHUTDOWN}") or b"{}")
@@ -120,6 +120,6 @@ def read_clean_shutdown(disk: Disk, log_directory: str) -> int | None:
 
 
 def remove_clean_shutdown(disk: Disk, log_directory: str) -> None:
-    """Take the marker away, durably, before the first append of a new run."""
+    """Remove the marker, durably, before the first append of a new run."""
     disk.remove(f"{log_directory}/{CLEAN_SHUTDOWN}")
     disk.flush_dir(log_directory)

@@ -1,7 +1,7 @@
 """Reads one segment or snapshot file batch by batch, damaged ones included, as a tool shows it.
 
-Unlike recovery (:mod:`.scan`) this never changes a file, and goes on behind a batch whose CRC is wrong as
-long as its length leads to another.
+Unlike recovery (:mod:`.scan`) this never changes a file, and continues after a batch with a wrong CRC as long
+as its length leads to another batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FoundBatch:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What stands at ``position`` is no whole batch: ``size_bytes`` to the end of the file."""
+    """No whole batch is at ``position``: ``size_bytes`` remain to the end of the file."""
 
     position: int
     size_bytes: int

@@ -42,7 +42,7 @@ class LeaderEpochCache:
     def load(cls, disk: Disk, directory: str) -> LeaderEpochCache:
         """Read the checkpoint of a log; empty when there is none, or none that can be read.
 
-        Whoever opens the log compares the entries with its batches (:mod:`.opening`).
+        Opening the log compares the entries with its batches (:mod:`.opening`).
         """
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         try:
@@ -56,7 +56,7 @@ class LeaderEpochCache:
         return self.entries[-1].epoch if self.entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that ``epoch`` begins at ``start_offset``; whether that was news.
+        """Note that ``epoch`` begins at ``start_offset``; whether that was new.
 
         Entries that contradict it (a later epoch, or a start at or after this one) are dropped: the log was
         truncated and grows again under another leader.
@@ -82,7 +82,7 @@ class LeaderEpochCache:
         next_index = bisect_right(entries, epoch, key=_epoch_of)
         end_offset = entries[next_index].start_offset
         if next_index == 0:
-            # older than all that is known: nothing of that epoch lies at or after the oldest entry
+            # older than every known epoch: no record of it is at or after the oldest entry
             return EpochEnd(epoch, end_offset)
         return EpochEnd(entries[next_index - 1].epoch, end_offset)
 

@@ -1,8 +1,8 @@
-"""One flush of a log, as a value that a thread can carry out while the log goes on growing.
+"""One flush of a log, as a value that a thread can carry out while the log keeps growing.
 
 ``Log.prepare_flush`` takes the snapshot, :meth:`FlushJob.run` blocks, ``Log.complete_flush`` publishes the
 new recovery point. A job must never touch the log itself. If ``run`` raises, the log must not be used again:
-what the failed flush was to save may be lost even if a second one succeeds.
+the data of the failed flush may be lost even if a second one succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykraft.runtime.disk import Disk, DiskFile
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Everything below ``end_offset``, and the names under which it is found."""
+    """Everything below ``end_offset``, with its directory entries."""
 
     disk: Disk
     files: tuple[tuple[Segment, DiskFile | str], ...]

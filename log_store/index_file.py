@@ -1,8 +1,8 @@
 """A file of fixed-size index entries, opened only when it is needed and written in groups.
 
-Index files hold nothing that cannot be found in the segment, so their entries are written without a flush and
-a few at a time: what a crash takes is rebuilt. Unlike Kafka's they are never preallocated; the entries
-themselves are Kafka's bytes, so a directory can be read by either.
+Index files hold nothing that cannot be rebuilt from the segment, so their entries are written without a flush
+and a few at a time: entries that a crash loses are rebuilt. Unlike Kafka's they are never preallocated; the
+entries themselves are Kafka's bytes, so a directory can be read by either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PENDING_ENTRIES = 64
 
 
 class IndexFile:
-    """Entries of ``entry_bytes`` each; ``count`` and ``entry`` speak of what is in the file."""
+    """Entries of ``entry_bytes`` each; ``count`` and ``entry`` include only what is in the file."""
 
     __slots__ = (
         "__weakref__",
@@ -83,7 +83,7 @@ class IndexFile:
         return len(self._pending) >= self._pending_limit_bytes
 
     def write_pending(self) -> None:
-        """Hand what is pending to the operating system."""
+        """Write the pending entries to the operating system."""
         if self._pending:
             self.file.append(bytes(self._pending))
             self._pending.clear()
@@ -121,7 +121,7 @@ class IndexFile:
         return True
 
     def remove(self) -> None:
-        """Unlink; a reader that still holds the file may go on reading."""
+        """Unlink the file; a reader that still holds it can continue."""
         self._file = None
         self._pending.clear()
         self._disk.remove(self.path)

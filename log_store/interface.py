@@ -79,7 +79,7 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A tail that recovery cut off, and why."""
+    """A tail that recovery truncated, and why."""
 
     path: str
     position: int
@@ -113,11 +113,12 @@ class CorruptLogError(Exception):
 
 
 STORAGE_ERRORS = (OSError, CorruptLogError)
-"""After any of these a log must not be used again."""
+"""After any of these errors a log must not be used again."""
 
 DAMAGE_ERRORS = (CorruptLogError, FileNotFoundError, UnreadableError)
-"""Those that tell of one log only. Any other error of the disk is one of the node: what it failed to write
-may be lost, and where it ran out of files or memory the log is as good as before."""
+"""Those that concern one log only. Any other error of the disk concerns the whole node: data that it failed
+to write may be lost, and where it ran out of files or memory the log itself is undamaged.
+"""
 
 
 class CorruptCheckpointError(Exception):

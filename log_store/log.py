@@ -1,12 +1,12 @@
 """The log of one partition: segments that only grow at the end, found by offset.
 
 Decides when to roll, where a read starts and ends, what a flush covers, and what truncation and retention
-take away. Offsets and leader epochs come assigned with the batches; the log never opens a record except to
+remove. Offsets and leader epochs come assigned with the batches; the log never opens a record except to
 answer a look-up by time, and never waits: only ``flush`` (or the job it is made of) blocks.
 
 Not thread-safe, with one exception: ``flush`` and a :class:`FlushJob` may run in a thread beside appends.
-Every :class:`OSError` that comes out of a log is final for it: stop using it. What tells of this log only
-(``DAMAGE_ERRORS``) costs this replica; any other error of the disk halts the node.
+Every :class:`OSError` that comes out of a log is final for it: stop using it. Errors that concern this log
+only (``DAMAGE_ERRORS``) cost this replica; any other error of the disk halts the node.
 
 It is long because appending, reading, flushing, truncation and retention share one list of segments.
 """
@@ -50,12 +50,12 @@ __all__ = [
 ]
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
-"""A partition directory with this ending is on its way out: remove it at start."""
+"""A partition directory with this suffix is being deleted: remove it at the start."""
 _MAX_NAME_BYTES = 255
 
 
 def renamed_directory(directory: str, suffix: str) -> str:
-    """The path of a partition directory with another ending; a topic's name too long for it is cut."""
+    """The path of a partition directory with another suffix; a topic name too long for it is shortened."""
     parent, _, name = directory.rpartition("/")
     topic, dash, index = name.rpartition("-")
     ending = f"{dash}{index}{suffix}"
@@ -84,7 +84,7 @@ class Log:
         self._compacted_offset = parts.compacted_offset
         self._use_segments(parts.segments)
         self._latest_epoch = parts.epochs.latest_epoch
-        # Tokens by which a finished flush knows what changed meanwhile.
+        # Tokens that tell a finished flush what changed meanwhile.
         self._truncations = 0
         self._is_cut_unflushed = False
         self._directory_changes = 1
@@ -113,7 +113,7 @@ class Log:
         """Open the log in ``directory``, creating it if missing.
 
         ``recovery_point``, ``log_start_offset`` (None: unknown) and ``compacted_offset`` are what its owner
-        stored: up to where it was flushed, from where on it is whole, up to where compaction left gaps.
+        stored: how far it was flushed, from where on it is complete, and how far compaction left gaps.
         After an unclean stop everything from the recovery point on is checked (see ``recovery``), each good
         header passing through ``on_batch``; after a clean one nothing is, and ``on_batch`` is not called: use
         :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage, missing segments and
@@ -132,7 +132,7 @@ class Log:
         )
         log = cls(disk, directory, config, parts)
         if log.log_end_offset < log.log_start_offset:
-            # what lay between was deleted on purpose, and the rest is lost: begin where the log should
+            # the records between were deleted on purpose, and the rest is lost: begin where the log should
             log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
         return log
 
@@ -158,7 +158,7 @@ class Log:
 
     @property
     def truncation_count(self) -> int:
-        """How often the log was cut; what was to be read before may be something else since."""
+        """How often the log was truncated; a range that was chosen before may hold other records since."""
         return self._truncations
 
     @property
@@ -210,7 +210,7 @@ class Log:
         self._latest_epoch = self.epoch_cache.latest_epoch
 
     def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
-        """A segment for these offsets, named by the log end: a gap between segments then tells of a loss.
+        """A segment for these offsets, named by the log end, so that a gap between segments reveals a loss.
 
         Only where relative offsets would not reach (a gap of 2**31) is it named by the first batch.
         """
@@ -277,7 +277,9 @@ class Log:
         return piece
 
     def may_have_gap_at(self, offset: int) -> bool:
-        """Whether compaction may have taken what was at an offset, here or where this log was copied from."""
+        """Whether compaction may have removed the record at an offset, here or where this log was copied
+        from.
+        """
         return offset < self._compacted_offset or "compact" in self._config.cleanup_policy
 
     def offset_before(self, offset: int, size_bytes: int) -> int:
@@ -290,7 +292,7 @@ class Log:
         return max(self.log_start_offset, found)
 
     def scrub_segment(self, base_offset: int) -> Scrub | None:
-        """The check of one segment as it is now; None if there is none at that offset any more."""
+        """The check of one segment as it is now; None if there no longer is one at that offset."""
         if base_offset not in self._base_offsets:
             return None
         index = self._base_offsets.index(base_offset)
@@ -354,7 +356,7 @@ class Log:
 
     def prepare_flush(self) -> FlushJob:
         """A snapshot of what is not yet durable. At most one job per log may be under way."""
-        end_offset = self.log_end_offset  # first: what it covers is in all that is read after it
+        end_offset = self.log_end_offset  # first: everything read after it includes what it covers
         return snapshot(
             self._disk,
             self.directory,
@@ -390,7 +392,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Drop everything at or above ``offset``; whether there was anything. Not durable until flushed.
 
-        An offset inside a batch takes the whole batch. The recovery point falls with the log end.
+        An offset inside a batch drops the whole batch. The recovery point falls with the log end.
         """
         if offset >= self.log_end_offset:
             return False
@@ -435,7 +437,9 @@ class Log:
         self._latest_epoch = self.epoch_cache.latest_epoch
 
     def _remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Newest first, durably: a removed segment that came back could follow on what is appended now."""
+        """Newest first, durably: a removed segment that reappeared could seem to continue what is appended
+        now.
+        """
         for segment in reversed(segments):
             segment.remove()
         if segments:
@@ -444,15 +448,15 @@ class Log:
     # -- retention -------------------------------------------------------------------------------------
 
     def delete_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> int:
-        """Retire and delete at once, where nobody stores the log start; the number of segments deleted."""
+        """Retire and delete at once, for logs whose start is not stored; the number of segments deleted."""
         if not self.retire_old_segments(now_ms, limit_offset=limit_offset):
             return 0
         return self.delete_retired_segments(self.log_start_offset)
 
     def retire_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> bool:
-        """Move the log start over what time, size and the log start leave behind; whether there are segments
-        to delete then. Store the log start before :meth:`delete_retired_segments`: who finds the oldest
-        segments gone that its stored log start still needs takes that for damage.
+        """Move the log start past the segments that time, size and log start retire; whether there are
+        segments to delete then. Store the log start before :meth:`delete_retired_segments`: a start that
+        misses segments which the stored log start still needs takes that for damage.
 
         Nothing that reaches above ``limit_offset`` (the high watermark; default the log end) is touched.
         """
@@ -487,7 +491,7 @@ class Log:
         return count
 
     def advance_log_start(self, offset: int) -> None:
-        """Hide everything below ``offset``; whole segments go with the next retention check."""
+        """Hide everything below ``offset``; the next retention check deletes whole segments."""
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -515,7 +519,7 @@ class Log:
             segment.close()
 
     def delete(self) -> None:
-        """Remove the log with its directory; a crash half way leaves a directory named for deletion.
+        """Remove the log with its directory; a crash in between leaves a directory named for deletion.
 
         Readers are not hurt: slices keep their file.
         """

@@ -2,7 +2,7 @@
 
 Entries are Kafka's: relative offset (int32) and position (int32), big endian, both rising. While the segment
 grows, its entries also live in two arrays; a sealed segment is searched in the file, so that thousands of
-old segments cost no memory and nothing is read until somebody asks.
+old segments cost no memory and are read only on demand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OffsetIndex:
         self.storage.truncate(count)
 
     def start_empty(self) -> None:
-        """Begin anew, dropping whatever the file holds."""
+        """Start over with an empty file."""
         self._offsets, self._positions = array("i"), array("i")
         self.storage.truncate(0)
 

@@ -41,7 +41,7 @@ def open_parts(
     clean: bool,
     on_batch: Callable[[BatchHeader], None] | None,
 ) -> LogParts:
-    """See :meth:`Log.open`. The log may come out ending below its start: then it must start over there."""
+    """See :meth:`Log.open`. If the log ends below its start, it must start over there."""
     if not disk.is_dir(directory):
         disk.make_dirs(directory)
     segments = list_segments(
@@ -80,7 +80,7 @@ def open_parts(
         _rebuild_epochs(segments, epochs, start_offset)
         report = replace(report, rebuilt=(*report.rebuilt, epochs.path))
     for segment in segments[:-1]:
-        segment.close()  # there may be many, and few of them are read
+        segment.close()  # there may be many segments, and few are read
     return LogParts(
         segments=tuple(segments),
         epochs=epochs,
@@ -96,7 +96,9 @@ def open_parts(
 def _check_start(
     directory: str, segments: Sequence[Segment], log_start_offset: int | None, recovery_point: int
 ) -> None:
-    """:class:`CorruptLogError` if the oldest segments are gone, though the log was not to lose them."""
+    """:class:`CorruptLogError` if the oldest segments are missing although they were not deleted by
+    retention.
+    """
     if not segments:
         if recovery_point > (log_start_offset or 0):
             raise CorruptLogError(
@@ -113,7 +115,7 @@ def _check_start(
 def _epochs_fit(
     segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
 ) -> bool:
-    """Whether every entry from ``start_offset`` on, and the end of the log, are of the batches' epochs."""
+    """Whether all entries from ``start_offset`` on, and the end of the log, agree with the batches' epochs."""
     starts = [entry.start_offset for entry in epochs.entries]
     base_offsets = [segment.base_offset for segment in segments]
     for offset in (*starts, end_offset - 1):
@@ -125,7 +127,7 @@ def _epochs_fit(
 
 
 def _rebuild_epochs(segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int) -> None:
-    """From all batch headers: epochs in which nothing was written are no history."""
+    """From all batch headers: epochs without records leave no entry."""
     epochs.clear()
     base_offsets = [segment.base_offset for segment in segments]
     for _, _, header in walk(segments, base_offsets, start_offset, MAX_OFFSET, SCAN_READ_AHEAD_BYTES):

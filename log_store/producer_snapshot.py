@@ -1,10 +1,10 @@
-"""Producer snapshots: what was known of the producers of a log at one offset, in Kafka's
+"""Producer snapshots: the state of a log's producers at one offset, in Kafka's
 ``<offset>.snapshot``.
 
 Big endian: version (int16, 1), CRC-32C of all that follows it (uint32), number of entries (int32), and 46
-bytes an entry (Kafka's ProducerStateManager). A snapshot covers the batches below the offset it is named
-by. It must never outlive them: whoever cuts a log removes the snapshots above the cut first. A file that
-does not read back as written is removed; an older one, or the log itself, says the same.
+bytes an entry (Kafka's ProducerStateManager). A snapshot covers the batches below the offset it is named by.
+It must never outlive them: before a log is truncated, the snapshots above the new end are removed. A damaged
+file is removed; an older one, or the log itself, holds the same state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer. Its last batch began ``offset_delta`` before ``last_offset``; -1 where there is none."""
+    """One producer. Its last batch began ``offset_delta`` before ``last_offset``; -1 if there is none."""
 
     producer_id: int
     producer_epoch: int
@@ -46,12 +46,12 @@ class SnapshotEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of the last batch. Sequences wrap behind 2**31 - 1."""
+        """Of the last batch. Sequences wrap after 2**31 - 1."""
         return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
 
 
 class FoundSnapshot(NamedTuple):
-    """A snapshot that was read. ``is_complete``: an empty one stands at offset 0 (see who writes it)."""
+    """A snapshot that was read. ``is_complete``: there is an empty one at offset 0."""
 
     offset: int
     entries: list[SnapshotEntry]
@@ -82,25 +82,25 @@ def decode_snapshot(data: bytes, path: str) -> list[SnapshotEntry]:
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """Where the snapshot of an offset stands."""
+    """The path of the snapshot of an offset."""
     return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
 def list_snapshots(disk: Disk, directory: str) -> list[int]:
-    """The offsets of the snapshots there are, in order."""
+    """The offsets of the existing snapshots, in order."""
     matches = (_NAME.fullmatch(name) for name in disk.list(directory))
     return [int(match[1]) for match in matches if match is not None]
 
 
 def remove_unfinished_snapshots(disk: Disk, directory: str) -> None:
-    """What a write left behind that was cut short; only while nobody writes. Blocks."""
+    """Remove what an interrupted write left behind; only while no write is under way. Blocks."""
     for name in disk.list(directory):
         if f"{SNAPSHOT_SUFFIX}.new" in name:
             disk.remove(f"{directory}/{name}")
 
 
 def prepare_snapshot(disk: Disk, directory: str, offset: int, data: bytes) -> str:
-    """Write it, durably, under a name that counts for nothing yet; the name. Blocks."""
+    """Write it, durably, under a temporary name, which is returned. Blocks."""
     path = f"{snapshot_path(directory, offset)}.new"
     disk.write_atomic(path, data)
     return path
@@ -109,9 +109,9 @@ def prepare_snapshot(disk: Disk, directory: str, offset: int, data: bytes) -> st
 def read_newest_snapshot(
     disk: Disk, directory: str, log_start_offset: int, end_offset: int
 ) -> FoundSnapshot | None:
-    """The newest usable one between the two offsets. Blocks.
+    """The newest usable snapshot between the two offsets. Blocks.
 
-    Those that cannot be read are removed, and those above the end of the log: they tell of what is lost.
+    Unreadable ones are removed, and those above the end of the log, whose records are lost.
     """
     remove_snapshots_above(disk, directory, end_offset)
     offsets = [offset for offset in list_snapshots(disk, directory) if offset >= log_start_offset]
@@ -128,7 +128,7 @@ def read_newest_snapshot(
 
 
 def remove_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
-    """Durably: the log is about to be cut there. Blocks, as the cut itself."""
+    """Remove durably: the log is about to be truncated there. Blocks, as the truncation itself."""
     gone = [found for found in list_snapshots(disk, directory) if found > offset]
     for found in gone:
         disk.remove(snapshot_path(directory, found))
@@ -137,7 +137,7 @@ def remove_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
 
 
 def remove_unneeded_snapshots(disk: Disk, directory: str, segment_base_offsets: Iterable[int]) -> None:
-    """Keep those of the segments there are, and the newest. Blocks."""
+    """Keep the snapshots of existing segments, and the newest. Blocks."""
     *older, _ = list_snapshots(disk, directory) or [0]
     kept = frozenset(segment_base_offsets)
     for offset in older:

@@ -1,8 +1,8 @@
 """Where a read starts and ends: from offsets to positions, the hot path of Fetch.
 
-A consumer that keeps up asks for what its last slice ended with, and is bounded by a high watermark at which
-some follower's slice ended. Those positions are remembered (a few a segment), to be found at once;
-anything else costs an index look-up and a scan of at most one index interval.
+A consumer that keeps up continues where its last slice ended, and is bounded by a high watermark at which
+some follower's slice ended. Those positions are remembered (a few a segment), to be found at once; anything
+else costs an index look-up and a scan of at most one index interval.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_slice(
             return LogSlice(segment.file, position, size, base_offset) if size > 0 else None
         if is_newest:
             return None
-        # a gap at the end of a segment: what was asked for begins in the next
+        # a gap at the end of a segment: the requested records begin in the next
         index += 1
         offset = max(offset, base_offsets[index])
     return None

@@ -1,16 +1,16 @@
 """Opening a log directory: which segments it holds, and what of them to trust after an unclean stop.
 
-Everything below the recovery point was flushed. It is walked over only where an index needs it, but where
-each of its segments ends is looked at: segments are named by the log end at their creation, so one that does
-not reach to the next has lost records, unless compaction took them (:func:`check_continuity`). From the
+Everything below the recovery point was flushed. It is scanned only where an index needs it, but the end of
+each of its segments is checked: segments are named by the log end at their creation, so one that does not
+reach the next has lost records, unless compaction took them (:func:`check_continuity`). From the
 recovery point on every batch is checked (length, magic, CRC, rising offsets and epochs):
 
-* the newest segment is cut at its first bad batch: a torn write, or what a file system leaves behind one;
+* the newest segment is truncated at its first bad batch: a torn write, or what a file system leaves of one;
 * an older segment that merely ends too early, or lacks a page that the file system had not yet written, lost
-  a tail that was never flushed: it is cut there and the newer segments, which follow on nothing, are dropped;
+  a tail that was never flushed: it is truncated there and the newer segments are dropped;
 * a log that ends before the recovery point lost what was flushed: damage;
 * a bad batch with data behind it that a torn write cannot explain, in any segment, is damage:
-  :class:`CorruptLogError` with file and position. Nothing is cut, so that a person can decide.
+  :class:`CorruptLogError` with file and position. Nothing is truncated, so that an operator can decide.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval
 def check_continuity(segments: Sequence[Segment], log_start_offset: int, compacted_offset: int) -> None:
     """:class:`CorruptLogError` if a segment does not end where the next one begins.
 
-    Below ``log_start_offset`` nothing is read any more, and of what is deleted there a power loss may bring
-    back any part. Gaps that end at ``compacted_offset`` or below it are the work of compaction.
+    Below ``log_start_offset`` nothing is read, and a power loss may restore any part of what was deleted
+    there. Gaps that end at ``compacted_offset`` or below come from compaction.
     """
     for segment, following in pairwise(segments):
         if following.base_offset <= log_start_offset:
@@ -104,7 +104,7 @@ def recover(
     Shortens ``segments`` in place; the last one is left ready to grow. ``on_batch`` sees each header that
     was checked, in offset order.
     """
-    # The segment that ends at the recovery point is looked at too: its index files may be unflushed.
+    # The segment that ends at the recovery point is checked too: its index files may be unflushed.
     first = max(0, bisect_left([segment.base_offset for segment in segments], recovery_point) - 1)
     for segment in segments[:first]:
         segment.is_durable = True
@@ -126,7 +126,7 @@ def recover(
 
 
 class _Recovery:
-    """Where one run of :func:`recover` stands."""
+    """The progress of one run of :func:`recover`."""
 
     def __init__(
         self,
@@ -148,9 +148,9 @@ class _Recovery:
         self.removed: list[str] = []
 
     def continues_with(self, last: Segment, segment: Segment) -> bool:
-        """Whether a segment follows on what was found up to the end of the one before.
+        """Whether a segment continues the one before.
 
-        Above the recovery point a gap means a lost tail. Below it check_follows says whether it is damage.
+        Above the recovery point a gap means a lost tail. Below it check_follows decides whether it is damage.
         """
         if self.end_offset > segment.base_offset or self.end_offset < self.recovery_point:
             check_follows(last, self.end_offset, segment, self.compacted_offset)
@@ -158,7 +158,7 @@ class _Recovery:
         return segment.base_offset == self.end_offset
 
     def check(self, segment: Segment, is_newest: bool) -> bool:
-        """Scan one segment and leave it loaded; whether it had to be cut."""
+        """Scan one segment and leave it loaded; whether it had to be truncated."""
         position, self.end_offset = segment.load(self.recovery_point)
         scan = CheckedScan(segment.file, position, self.end_offset, self.epoch)
         for position, header in scan:
@@ -192,7 +192,7 @@ class _Recovery:
             self.removed.append(segment.path)
             segment.remove()
         del segments[index:]
-        disk.flush_dir(directory)  # or they might come back behind what is appended now
+        disk.flush_dir(directory)  # or they might reappear after what is appended now
         if segments[-1].is_sealed:
             segments[-1].load()
         return self.finish(segments)
@@ -200,7 +200,8 @@ class _Recovery:
     def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
         newest = segments[-1]
         check_reaches(newest, self.end_offset, self.recovery_point)
-        # A cut made here, or not flushed before the process died, must not be undone by a later power loss.
+        # A truncation made here, or not flushed before the process died, must not be undone by a later power
+        # loss.
         newest.file.flush()
         report = RecoveryReport(self.batches, self.bytes, tuple(self.truncations), tuple(self.removed))
         return self.end_offset, report

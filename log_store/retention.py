@@ -1,7 +1,7 @@
-"""Which of the oldest segments may go: by time, by size, and because the log start has passed them.
+"""Which of the oldest segments may be deleted: by time, by size, and because the log start has passed them.
 
 Pure. Whole segments only, always a prefix of the log, never anything at or above the offset limit (the high
-watermark). Whether the newest segment may go too is for the caller: it must roll first.
+watermark). The newest segment may be deleted only if the caller rolls first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pykraft.log_store.interface import LogConfig
 
 
 class RetainedSegment(Protocol):
-    """What the rules look at; costly properties are read oldest first and only as far as needed."""
+    """What the rules read; costly properties are read oldest first and only as far as needed."""
 
     @property
     def size_bytes(self) -> int: ...

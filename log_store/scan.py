@@ -1,6 +1,6 @@
 """Walking over the batches of a segment file: by headers alone, or with every byte checked.
 
-Decides what a bad batch is. Must never go past one: nothing behind a wrong length can be found.
+Decides what a bad batch is. Must never continue past one: nothing after a wrong length can be located.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def iter_headers(
 class CheckedScan:
     """Iterates over batches with their CRC and order checked; afterwards says where and why it stopped.
 
-    ``bad`` stays None when the file ends exactly behind a good batch.
+    ``bad`` stays None when the file ends exactly after a good batch.
     """
 
     __slots__ = ("_block", "_block_position", "_end", "_file", "bad", "epoch", "next_offset", "position")
@@ -94,7 +94,7 @@ class CheckedScan:
             self.epoch = max(self.epoch, header.partition_leader_epoch)
 
     def _locate(self, needed_bytes: int) -> int:
-        """Where the current position stands in the block, which then holds ``needed_bytes`` from there."""
+        """The current position within the block, which then holds ``needed_bytes`` from there."""
         at = self.position - self._block_position
         if at + needed_bytes > len(self._block):
             wanted = min(max(needed_bytes, SCAN_BLOCK_BYTES), self._end - self.position)
@@ -122,7 +122,7 @@ class CheckedScan:
         if header.base_offset < self.next_offset or header.last_offset_delta < 0:
             return header, f"offset goes back to {header.base_offset} from {self.next_offset}"
         if header.partition_leader_epoch < self.epoch:
-            # the tail of an older log behind a truncation that a power loss undid
+            # the tail of an older log after a truncation that a power loss undid
             return header, f"leader epoch goes back to {header.partition_leader_epoch} from {self.epoch}"
         return header, None
 
@@ -130,13 +130,13 @@ class CheckedScan:
         left = self._end - self.position
         if header is None or (header.magic == MAGIC and header.batch_length + LOG_OVERHEAD_BYTES > left):
             return True
-        # Of a write that a power loss cut short any part may be there; the file may keep its new length.
+        # A power loss may keep any part of an interrupted write, and the file its new length.
         size = max(header.size_bytes, HEADER_BYTES)
         written = self._written_bytes()
         return written == 0 or (written < size and left - written >= ZERO_TAIL_BYTES)
 
     def _written_bytes(self) -> int:
-        """How far behind the current position the last byte stands that is not zero."""
+        """How far after the current position the last non-zero byte is."""
         end = self._end
         while end > self.position:
             begin = max(self.position, end - SCAN_BLOCK_BYTES)
@@ -149,8 +149,8 @@ class CheckedScan:
     def has_unwritten_page(self) -> bool:
         """Whether the bad batch reaches into a page of zeros: the file system had not yet written that part.
 
-        Of the page in which the batch begins only the rest counts: what stands before may be of an earlier
-        write. No batch begins with so many zeros as are asked for.
+        Of the page in which the batch begins only the rest counts: what is before it may belong to an earlier
+        write. No batch begins with that many zeros.
         """
         header = self._bad_header()
         end = self.position + (HEADER_BYTES if header is None else header.size_bytes)
@@ -172,13 +172,13 @@ class CheckedScan:
         return header
 
     def is_followed_by_intact_batch(self) -> bool:
-        """Whether the bad batch is an island: of full length, with a good one right behind it.
+        """Whether the bad batch is an island: of full length, with a good one right after it.
 
-        A write cut short leaves nothing behind it, so this is damage to data that was once whole.
+        An interrupted write leaves nothing after it, so this is damage to data that was once complete.
         """
         header = self._bad_header()
         if header is None:
             return False
-        # The damage may lie in the header, so of its offsets only that there is one is believed.
+        # The damage may be in the header, so its offsets are not used.
         after = CheckedScan(self._file, self.position + header.size_bytes, self.next_offset + 1, self.epoch)
         return any(True for _ in islice(after, 1))

@@ -1,7 +1,7 @@
-"""The scrub of one segment, a step at a time: every batch is what was written, and they follow on each other.
+"""The scrub of one segment, a step at a time: every batch is as it was written, and they continue each other.
 
-A CRC does not cover the base offset, the leader epoch and the length of its batch; that offsets leave no
-gap, and epochs do not fall, shows what it does not. Reads through a descriptor of its own, so that it can
+A CRC does not cover the base offset, the leader epoch and the length of its batch; offsets without gaps, and
+epochs that do not fall, cover those. Reads through a descriptor of its own, so that it can
 run in a thread.
 """
 

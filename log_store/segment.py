@@ -1,6 +1,6 @@
 """One segment: a file of whole batches named by its base offset, with its two sparse indexes.
 
-Decides positions: where a batch with a given offset stands, when an index entry is due (KIP-33 for time), and
+Decides positions: where a batch with a given offset is, when an index entry is due (KIP-33 for time), and
 how to find the end of the newest segment. A sealed segment opens nothing until it is read. Must never change
 a stored byte, and only the newest segment grows.
 """
@@ -73,7 +73,7 @@ class Segment:
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
         self.is_removed = False
-        """The files are gone, or going, because the log has no more use for them."""
+        """The files are deleted, or about to be, because the log no longer needs them."""
         self.is_sealed = True
         self._was_used = False  # since it was last asked to release its files
         # Positions found by earlier reads: the next fetch of a consumer starts where its last one ended.
@@ -164,7 +164,7 @@ class Segment:
         return newest_ms - first_ms > config.segment_ms
 
     def note_batch(self, position: int, header: BatchHeader) -> None:
-        """Account for a batch: largest timestamp, and an index entry if one is due."""
+        """Note a batch: largest timestamp, and an index entry if one is due."""
         last_offset = header.base_offset + header.last_offset_delta
         newest = self._max_timestamp
         if newest is None or header.max_timestamp > newest[0]:
@@ -180,7 +180,7 @@ class Segment:
         self._bytes_since_index += header.batch_length + LOG_OVERHEAD_BYTES
 
     def load(self, until_offset: int | None = None, *, after_clean_stop: bool = False) -> tuple[int, int]:
-        """Make this the growing segment again: (position, end offset) of what stands before ``until_offset``.
+        """Make this the growing segment again: (position, end offset) of what is before ``until_offset``.
 
         Reads headers from the last good index entry on and fills in what the index files lack; index
         entries at or above ``until_offset`` (default: none) are dropped.
@@ -193,7 +193,7 @@ class Segment:
         position = self._load_indexes(until, trust_times=after_clean_stop)
         end_offset = self.base_offset
         headers = iter_headers(self.file, position, self._size_bytes)
-        # What stands at the limit may be torn: it is not even looked at.
+        # The batch at the limit may be torn: it is not read.
         while end_offset < until and position < self._size_bytes:
             position, header = next(headers)
             if header.next_offset > until:
@@ -220,7 +220,7 @@ class Segment:
             if last is not None and not self._is_batch_at(*last):
                 index.start_empty()
                 last = None
-            # The time index may not know more than the offset index: noting goes on where that ends.
+            # The time index may not reach further than the offset index: noting continues where that ends.
             times.truncate_to_offset(last[0] + 1 if last is not None else self.base_offset)
             if last is not None:
                 newest = times.last_entry
@@ -234,8 +234,8 @@ class Segment:
     def _newest_before(self, end: int) -> tuple[int, int]:
         """The largest timestamp before a position, as :attr:`max_timestamp`.
 
-        A power loss may have taken more of the time index than of the offset index, so the batches behind
-        its last entry are looked at again. Usually these are none: time goes on.
+        A power loss may have removed more of the time index than of the offset index, so the batches after
+        its last entry are read again. Usually there are none, since timestamps rise.
         """
         newest, position = self.time_index.last_entry, 0
         if newest is None:
@@ -248,7 +248,7 @@ class Segment:
         return newest
 
     def truncate(self, position: int) -> None:
-        """Cut the file of the growing segment; the caller has loaded it up to there."""
+        """Truncate the file of the growing segment; the caller has loaded it up to there."""
         if position < self.file.size():
             self.file.truncate(position)
         self._size_bytes = position
@@ -269,7 +269,7 @@ class Segment:
     def write_pending_indexes(self) -> None:
         """Hand index entries still in memory to the operating system.
 
-        Times first: what the offset index covers is not looked at again after a kill (see :meth:`load`).
+        Times first: batches that the offset index covers are not read again after a kill (see :meth:`load`).
         """
         self.time_index.storage.write_pending()
         self.offset_index.storage.write_pending()
@@ -294,7 +294,7 @@ class Segment:
         file = self.file
         entry = self.offset_index.lookup_entry(offset)
         while entry is not None and not self._is_batch_at(*entry):
-            # Nobody checks every entry of an index; one that is wrong costs a longer scan.
+            # Index entries are not all checked; a wrong one costs a longer scan.
             entry = self.offset_index.lookup_entry(entry[0] - 1)
         position = 0 if entry is None else entry[1]
         end = self.size_bytes
@@ -324,7 +324,7 @@ class Segment:
         return self.base_offset, size_bytes - position
 
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
-        """Whether a batch with this last offset stands there: what an index entry says."""
+        """Whether a batch with this last offset is there, as an index entry says."""
         block = self.file.pread(position, _OFFSETS_BYTES) if position >= 0 else b""
         if len(block) < _OFFSETS_BYTES:
             return False
@@ -332,7 +332,7 @@ class Segment:
         return length >= MIN_LENGTH and bool(base_offset + last_offset_delta == last_offset)
 
     def find_time(self, timestamp_ms: int) -> int:
-        """An offset below which no record is as late as ``timestamp_ms``, from the time index."""
+        """An offset below which every record is earlier than ``timestamp_ms``, from the time index."""
         while (entry := self.time_index.lookup_entry(timestamp_ms)) is not None:
             found = self.find(entry[1])
             if found is not None:
@@ -396,11 +396,11 @@ class Segment:
             index.remove()
 
     def release_files(self, *, is_urgent: bool) -> bool:
-        """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep what they were handed.
+        """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep their files.
 
         The growing segment keeps its file. One that is sealed and not yet flushed gives it up only where the
-        next file could not be opened otherwise: a file opened anew tells of a failed write-back, too, but not
-        if the system has forgotten it under memory pressure.
+        next file could not be opened otherwise: a file that is opened again reports a failed write-back, too,
+        but not if the system has forgotten it under memory pressure.
         """
         if not self.is_sealed:
             return True  # and it registers again when it is sealed

@@ -38,7 +38,7 @@ class TimeIndex:
         self.storage.truncate(len(entries))
 
     def start_empty(self) -> None:
-        """Begin anew, dropping whatever the file holds."""
+        """Start over with an empty file."""
         self._entries = []
         self.storage.truncate(0)
 
