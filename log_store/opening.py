@@ -115,7 +115,7 @@ def _check_start(
 def _epochs_fit(
     segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
 ) -> bool:
-    """Whether all entries from ``start_offset`` on, and the end of the log, agree with the batches' epochs."""
+    """Whether all entries from ``start_offset`` on, and the end of the log, match the batches' epochs."""
     starts = [entry.start_offset for entry in epochs.entries]
     base_offsets = [segment.base_offset for segment in segments]
     for offset in (*starts, end_offset - 1):
