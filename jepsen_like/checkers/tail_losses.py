@@ -2,47 +2,75 @@
 
 Kafka does not flush before it acknowledges: a record is safe while fewer disks than ``min.insync.replicas``
 lose what they had not flushed. ``tail-loss`` says that a node's disk did, ``tail-restored`` that its replicas
-are in sync again. Until the last moment at which so many were without their tails, acknowledgements prove
-nothing, reads need not be repeated, and positions may be lost; from then on everything is demanded.
+are in sync again. Whoever sees more than that says of a partition itself, by ``forgiven``, that none of its
+records was promised any more at that moment. Until the last such moment acknowledgements prove nothing, reads
+need not be repeated, and positions may be lost; from then on everything is demanded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pykraft.jepsen_like.history import Event
 
-_ACKNOWLEDGEMENTS = frozenset({"send", "commit"})
-_READS = frozenset({"poll", "committed", "offset-for-time"})
+_OF_A_LOG = frozenset({"send", "poll", "offset-for-time"})
+_OF_COMMITS = frozenset({"commit", "committed"})
+_OFFSETS_TOPIC = "__consumer_offsets-"
+
+
+@dataclass(slots=True)
+class Losses:
+    """Positions in the history: what comes before is forgiven. ``by_key`` for single partitions."""
+
+    everything: int = 0
+    commits: int = 0
+    by_key: dict[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.everything or self.commits or self.by_key)
+
+    def before(self, event: Event) -> int:
+        """Up to where events such as this one are forgiven."""
+        if event.op in _OF_A_LOG:
+            return max(self.everything, self.by_key.get(event.key or "", 0))
+        if event.op in _OF_COMMITS:
+            return max(self.everything, self.commits)
+        if event.op == "producer-fatal":
+            return max(self.everything, *self.by_key.values())
+        return 0
 
 
 def without_lost_tails(history: list[Event], min_insync_replicas: int) -> Iterable[Event]:
     """The history with what was not promised taken out; the very same where nothing was lost."""
-    safe_from = _last_loss(history, min_insync_replicas)
-    return history if safe_from is None else _forgiven(history, safe_from)
+    losses = _find_losses(history, min_insync_replicas)
+    return _forgiven(history, losses) if losses else history
 
 
-def _last_loss(history: list[Event], min_insync_replicas: int) -> int | None:
-    """The position behind the last event that found so many disks without their tails; None: there is
-    none."""
+def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
     without: set[str] = set()
-    last: int | None = None
+    losses = Losses()
     for position, event in enumerate(history):
         if event.op == "tail-loss":
             without.add(str(event.value))
-        elif event.op == "tail-restored":
-            if len(without) >= min_insync_replicas:
-                last = position
+        elif event.op == "forgiven" and event.key is not None:
+            if event.key.startswith(_OFFSETS_TOPIC):
+                losses.commits = position
+            else:
+                losses.by_key[event.key] = position
+        if len(without) >= min_insync_replicas:
+            losses.everything = position
+        if event.op == "tail-restored":
             without.discard(str(event.value))
-    return len(history) if len(without) >= min_insync_replicas else last
+    return losses
 
 
-def _forgiven(history: list[Event], safe_from: int) -> Iterator[Event]:
+def _forgiven(history: list[Event], losses: Losses) -> Iterator[Event]:
+    """Of what is forgiven only the attempt is left: a send or a commit whose outcome nobody knows."""
     for position, event in enumerate(history):
-        if position >= safe_from:
+        if position >= losses.before(event) or event.type == "invoke":
             yield event
-        elif event.type == "ok" and event.op in _ACKNOWLEDGEMENTS:
-            yield replace(event, type="info", offset=event.offset if event.op == "commit" else None)
-        elif event.op not in _READS and event.op != "producer-fatal":
-            yield event
+        elif event.op in ("send", "commit"):
+            is_commit = event.op == "commit"
+            kind = "info" if event.type == "ok" else event.type
+            yield replace(event, type=kind, offset=event.offset if is_commit else None)
