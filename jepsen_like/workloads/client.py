@@ -163,7 +163,11 @@ class Member(Protocol):
     """A member of a group. Heartbeats go on by themselves; positions begin at committed offsets, or at 0."""
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """What comes next of the partitions that are owned. Call it often: it also moves rebalances on."""
+        """What comes next of the partitions that are owned. Call it often: it also moves rebalances on.
+
+        After a :class:`PositionLostError` the partition is read as if it had just been assigned; any other
+        :class:`OperationError` is the end of this membership.
+        """
         ...
 
     async def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
@@ -240,4 +244,8 @@ class Clients(Protocol):
 
     def wall_ms(self) -> int:
         """What clients write into records as their time."""
+        ...
+
+    def close(self) -> None:
+        """Everything opened must have been closed or abandoned. May block."""
         ...

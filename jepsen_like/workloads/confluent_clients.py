@@ -32,7 +32,7 @@ from pykraft.jepsen_like.workloads.client import (
     RefusedError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
+from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
@@ -90,7 +90,8 @@ class ConfluentClients:
         return ConfluentMember(settings, config, listener, self._threads, self._abandoned)
 
     def admin(self, name: str) -> Admin:
-        return OwnAdmin(AsyncioNetwork(), parse_bootstrap_servers(self._bootstrap_servers), name)
+        addresses = parse_bootstrap_servers(self._bootstrap_servers)
+        return OwnAdmin(AsyncioNetwork(), client_config(addresses, name))
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

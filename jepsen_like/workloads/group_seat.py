@@ -87,6 +87,12 @@ class Belief:
             if partition in self.positions and partition not in touched:
                 self.positions[partition] = end
 
+    def lost_position(self, partition: TopicPartition) -> None:
+        """It is read from its committed offset on."""
+        self._record("rewind", [partition])
+        if partition in self.positions:
+            self.positions[partition] = None
+
     def _give_up(self, op: str, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
             self.positions.pop(partition, None)
@@ -157,7 +163,8 @@ class Seat:
                 self._choose_topics()
                 await member.subscribe(self.topics)
                 change_at_s = loop.time() + self._until_change_s()
-            await self._poll(member, belief)
+            if not await self._poll(member, belief):
+                break
             if loop.time() > commit_at_s:
                 number += 1
                 await self._commit(member, belief, committed, f"{self.name}#{number}")
@@ -178,19 +185,24 @@ class Seat:
     def _until_change_s(self) -> float:
         return self._rng.uniform(0.4, 1.6) * self._config.change_every_s
 
-    async def _poll(self, member: Member, belief: Belief) -> None:
+    async def _poll(self, member: Member, belief: Belief) -> bool:
+        """False: the membership has ended."""
         asked_us = self._history.now_us()
         try:
             polled = await member.poll(POLL_S)
         except PositionLostError as lost:
             place, offset = str(lost.partition), lost.offset
             self._history.record("info", self.name, "poll", key=place, offset=offset, error=str(lost))
-            return
+            belief.lost_position(lost.partition)
+            await asyncio.sleep(POLL_S)
+            return True
         except OperationError as error:
             self._history.record("info", self.name, "poll-failed", error=str(error))
-            return
+            await asyncio.sleep(POLL_S)
+            return False
         record_polled(self._history, self.name, "poll", asked_us, polled)
         belief.advance({place: found.records[-1][0] + 1 for place, found in polled.items()})
+        return True
 
     async def _commit(
         self, member: Member, belief: Belief, committed: dict[TopicPartition, int], tag: str

@@ -25,8 +25,9 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-TIMEOUT_MS = 15_000
 REQUEST_TIMEOUT_MS = 5_000
+API_TIMEOUT_MS = 15_000
+CONNECT_TIMEOUT_MS = 1_000
 
 REFUSED = frozenset(
     {
@@ -40,17 +41,21 @@ REFUSED = frozenset(
 )
 
 
+def client_config(addresses: tuple[Address, ...], name: str) -> ClientConfig:
+    """Impatient enough for a cluster that is broken all the time."""
+    return ClientConfig(
+        addresses,
+        client_id=name,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        default_api_timeout_ms=API_TIMEOUT_MS,
+        connect_timeout_ms=CONNECT_TIMEOUT_MS,
+    )
+
+
 class OwnAdmin:
     """:class:`~pykraft.jepsen_like.workloads.client.Admin`; for one task."""
 
-    def __init__(self, network: Network, addresses: tuple[Address, ...], name: str) -> None:
-        config = ClientConfig(
-            addresses,
-            client_id=name,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            default_api_timeout_ms=TIMEOUT_MS,
-            connect_timeout_ms=1_000,
-        )
+    def __init__(self, network: Network, config: ClientConfig) -> None:
         self._admin = Admin(network, config)
 
     async def create_topic(
