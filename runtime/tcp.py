@@ -69,7 +69,8 @@ SessionFactory = Callable[["StreamConnection"], StreamSession]
 class StreamRuntime:
     """What all connections of one event loop share: receive buffer, scratch buffer and budgets.
 
-    They count against ``files``, if it is given; who listens refuses them when that says so.
+    They count against ``files``, if it is given; who listens refuses them when that says so. ``now_us`` tells
+    for how long a turn of the loop has taken.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class StreamRuntime:
         *,
         sendfile: bool = False,
         files: FileBudget | None = None,
+        now_us: Callable[[], int] = monotonic_us,
     ) -> None:
         self.loop = loop
         self.shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.budget = TurnBudget(loop.call_soon, monotonic_us)
+        self.budget = TurnBudget(loop.call_soon, now_us)
         self.sendfile = sendfile
         self.files = files
         #: Told of file ranges that could not be sent because the medium does not give them.

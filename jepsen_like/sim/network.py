@@ -1,23 +1,24 @@
-"""The simulation's twin of the gRPC adapter: calls between numbered nodes over links that the nemesis owns.
+"""The simulation's twin of the gRPC adapter: calls between simulated machines.
 
-An address is ``sim:<node id>``. A call that arrives at a dead process is refused, one that arrives at a
-paused process waits in its socket, one that is lost ends at its deadline.
+A call that arrives where nobody listens is refused, one that arrives at a paused process waits in its socket,
+one that is lost ends at its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import errno
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pykraft.jepsen_like.sim.streams import host_of
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import World
-    from pykraft.jepsen_like.sim.processes import SimProcess
-
-REFUSED_AFTER_MS = 1
+    from pykraft.jepsen_like.sim.links import Links
+    from pykraft.jepsen_like.sim.processes import ProcessLoop, SimProcess
 
 _FETCHES = ("Fetch", "FetchSnapshot")
 """How a replica comes by the metadata log."""
@@ -25,36 +26,79 @@ _FETCHES = ("Fetch", "FetchSnapshot")
 OnReply = Callable[[bytes | RpcFailure], None]
 
 
-class SimServer:
-    """The methods one process serves."""
+class RpcNetwork:
+    """All servers. ``on_call`` is told of each call that arrives: its name, sender, receiver and checksum.
 
-    def __init__(self) -> None:
+    ``on_bug`` is told what a handler failed with.
+    """
+
+    def __init__(
+        self,
+        loop: ProcessLoop,
+        links: Links,
+        on_call: Callable[[str, int, int, int], None],
+        on_bug: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.links = links
+        self.on_call = on_call
+        self.on_bug = on_bug
+        self.servers: dict[tuple[int, int], SimServer] = {}
+        self.starved: list[int] = []
+        """Machines whose fetches of the metadata log are lost, while all else that they send passes."""
+        self._outside = contextvars.copy_context()
+
+    def transport(self, process: SimProcess) -> SimTransport:
+        return SimTransport(self, process)
+
+    def server(self, process: SimProcess) -> SimServer:
+        return SimServer(self, process)
+
+    def later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Let the network, not a process, do something later."""
+        self.loop.call_later(delay_ms / 1000, callback, *args, context=self._outside)
+
+
+class SimServer:
+    """The methods that one process serves, on one address."""
+
+    def __init__(self, network: RpcNetwork, process: SimProcess) -> None:
+        self._network = network
+        self.process = process
         self.handlers: dict[str, RpcHandler] = {}
+        self.serving = False
 
     def register(self, method: str, handler: RpcHandler) -> None:
         self.handlers[method] = handler
 
     async def bind(self, host: str, port: int) -> int:
+        address = self.process.host, port
+        holder = self._network.servers.get(address)
+        if holder is not None and holder.process.alive:
+            raise OSError(errno.EADDRINUSE, "address already in use")
+        self._network.servers[address] = self
         return port
 
     async def start(self) -> None:
-        """Whoever knows the handlers may call them."""
+        self.serving = True
 
     async def stop(self, grace_ms: int) -> None:
-        self.handlers.clear()
+        self.serving = False
+        servers = self._network.servers
+        for address in [address for address, server in servers.items() if server is self]:
+            del servers[address]
 
 
 class SimTransport:
     """The calling side of one process."""
 
-    def __init__(self, world: World, node_id: int, process: SimProcess) -> None:
-        self._world = world
-        self._node_id = node_id
+    def __init__(self, network: RpcNetwork, process: SimProcess) -> None:
+        self._network = network
         self._process = process
 
     def send(self, to: RpcAddress, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
-        world, loop = self._world, self._world.loop
-        sender, receiver = self._node_id, to.port
+        network, loop = self._network, self._network.loop
+        sender, receiver = self._process.host, host_of(to.host)
         name = method.rpartition("/")[2]
         answered = False
 
@@ -64,23 +108,17 @@ class SimTransport:
                 answered = True
                 on_reply(outcome)
 
-        def give_up() -> None:
-            answer(RpcFailure("deadline"))
-
         def arrive() -> None:
-            node = world.nodes[receiver]
-            process, server = node.process, node.server
-            handler = server.handlers.get(method) if server is not None else None
-            if process is None or not process.alive or handler is None:
+            server = network.servers.get((receiver, to.port))
+            handler = server.handlers.get(method) if server is not None and server.serving else None
+            if server is None or handler is None or not server.process.alive:
                 reply(RpcFailure("refused"))
                 return
-            world.note(f"{name} {sender}>{receiver} {zlib.crc32(payload)}")
+            network.on_call(name, sender, receiver, zlib.crc32(payload))
+            loop.call_soon(handle, handler, context=server.process.context)
 
-            def handle() -> None:
-                handled = asyncio.ensure_future(handler(payload))
-                handled.add_done_callback(answered_by_handler)
-
-            loop.call_soon(handle, context=process.context)
+        def handle(handler: RpcHandler) -> None:
+            asyncio.ensure_future(handler(payload)).add_done_callback(answered_by_handler)
 
         def answered_by_handler(handled: asyncio.Future[bytes]) -> None:
             if handled.cancelled():
@@ -90,22 +128,20 @@ class SimTransport:
             if error is None:
                 reply(handled.result())
             elif isinstance(error, Exception):
-                world.failed(error)
+                network.on_bug(error)
                 reply(RpcFailure("the handler failed"))
 
         def reply(outcome: bytes | RpcFailure) -> None:
             # Who is slow to hear of the metadata is granted less by slow answers than these are about.
             may_be_slow = name not in _FETCHES
-            for delay_ms in world.links.deliveries(receiver, sender, may_be_slow=may_be_slow):
-                world.events += 1
+            for delay_ms in network.links.deliveries(receiver, sender, may_be_slow=may_be_slow):
                 loop.call_later(delay_ms / 1000, answer, outcome, context=self._process.context)
 
-        loop.call_later(deadline_ms / 1000, give_up)
-        if sender in world.starved and name in _FETCHES:
+        loop.call_later(deadline_ms / 1000, answer, RpcFailure("deadline"))
+        if sender in network.starved and name in _FETCHES:
             return
-        for delay_ms in world.links.deliveries(sender, receiver):
-            world.events += 1
-            world.later(delay_ms, arrive)
+        for delay_ms in network.links.deliveries(sender, receiver):
+            network.later(delay_ms, arrive)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -26,11 +26,13 @@ class SimProcess:
     """One incarnation of one process. ``rate`` is how fast its timers run, 1.0 being right; ``host`` is the
     number of the machine that it runs on (see :mod:`.streams`)."""
 
-    __slots__ = ("alive", "context", "held", "host", "name", "paused", "rate", "running", "tasks")
+    __slots__ = ("alive", "context", "held", "host", "machine", "name", "paused", "rate", "running", "tasks")
 
     def __init__(self, name: str, rate: float = 1.0, host: int = 0) -> None:
         self.name = name
         self.host = host
+        self.machine: Any = None
+        """What the world knows the machine by, if it has anything to know of it."""
         self.alive = True
         self.paused = False
         self.running = True

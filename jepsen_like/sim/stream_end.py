@@ -156,9 +156,8 @@ class StreamEnd(asyncio.Transport):
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._dead or not data:
+        if self._dead or self._ending or not data:
             return
-        assert not self._ending, "nothing is written behind the end"
         self._backlog.append(bytes(data))
         self._backlog_bytes += len(data)
         self._send_backlog()

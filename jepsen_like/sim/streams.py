@@ -60,14 +60,13 @@ class StreamNetwork:
         rng: random.Random,
         *,
         window_bytes: int = 256 * 1024,
-        on_event: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         self.loop = loop
         self.links = links
         self.window_bytes = window_bytes
         self._rng = rng
         self._outside = contextvars.copy_context()
-        self._on_event = on_event
+        self.on_event: Callable[[str, int, int, int], None] | None = None
         self._listeners: dict[tuple[int, int], SimStreamServer] = {}
         self._ends: dict[SimProcess, dict[StreamEnd, None]] = {}
         self._down: set[int] = set()
@@ -205,8 +204,8 @@ class StreamNetwork:
         self.loop.call_later(delay_s, callback, *args, context=self._outside)
 
     def event(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None:
-        if self._on_event is not None:
-            self._on_event(kind, sender, receiver, size_bytes)
+        if self.on_event is not None:
+            self.on_event(kind, sender, receiver, size_bytes)
 
 
 class _BoundSocket:

@@ -28,7 +28,7 @@ class StubWorld:
         self.nodes: dict[int, Any] = {}
         self.active: list[Any] = []
         self.starved: list[int] = []
-        self.wishes_heard: Counter[int] = Counter()
+        self.watch = SimpleNamespace(wishes_heard=Counter())
         self.options = SimpleNamespace(session_ms=SESSION_MS)
         self.checker = SimpleNamespace(
             active={}, epoch_at=[], end_offset=0, model=SimpleNamespace(brokers={})
@@ -56,9 +56,9 @@ class StubController:
 
     def __init__(self, epoch: int, log: LogShape) -> None:
         self.alive = self.runs = self.may_start = True
-        self.starts = 0
+        self.starts = 1
         state = SimpleNamespace(election=ElectionState(epoch), log=log, role=Unattached(0))
-        self.quorum = SimpleNamespace(core_state=state)
+        self.parts = SimpleNamespace(quorum=SimpleNamespace(_core=SimpleNamespace(state=state)))
 
     def start(self) -> None:
         self.starts += 1
@@ -76,28 +76,29 @@ def test_replaced_disk_stays_away_while_another_voter_holds_a_diverged_tail_of_t
     whole = LogShape(5, [(1, 0), (8, 3)])
     diverged = LogShape(5, [(1, 0), (7, 3)])
     world, victim = _world_of([whole, diverged], [1, 1, 1, 8, 8])
-    VoterWatch(world)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
+    VoterWatch(world, world.checker)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
     world.run(5000)
-    assert victim.starts == 0
+    assert victim.starts == 1
     diverged.truncate(3)
     diverged.append(5, 8)
     world.run(5000)
-    assert victim.starts == 0, "not flushed"
+    assert victim.starts == 1, "not flushed"
     diverged.flushed(5, diverged.generation)
     world.run(500)
-    assert victim.starts == 1
+    assert victim.starts == 2
 
 
 def test_replaced_disk_may_return_to_voters_that_hold_a_snapshot_of_what_is_committed() -> None:
     world, victim = _world_of([LogShape(5, start=SnapshotId(5, 8))], [1, 1, 1, 8, 8])
-    VoterWatch(world)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
-    assert victim.starts == 1
+    VoterWatch(world, world.checker)._return_when_safe(victim, 7, 1)  # type: ignore[arg-type]
+    assert victim.starts == 2
 
 
 def _starving_world() -> StubWorld:
     world = StubWorld()
     quorum, process = SimpleNamespace(high_watermark=7, log_end_offset=7), SimpleNamespace(name="1.1")
-    world.nodes = {1: SimpleNamespace(id=1, runs=True, quorum=quorum, process=process)}
+    parts = SimpleNamespace(quorum=quorum)
+    world.nodes = {1: SimpleNamespace(id=1, runs=True, parts=parts, process=process)}
     world.active = [world.nodes[1]]
     world.checker.active = {4: 1}
     world.checker.model.brokers = {5: SimpleNamespace(fenced=False)}
@@ -113,7 +114,7 @@ def test_starved_broker_that_is_never_fenced_is_noticed() -> None:
 def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
     world = _starving_world()
     world.run(SESSION_MS - 500)
-    world.wishes_heard[5] += 1
+    world.watch.wishes_heard[5] += 1
     world.run(SESSION_MS * 3 // 2)
     with pytest.raises(InvariantViolation, match=STALE_FENCED):
         world.run(4000)
@@ -122,7 +123,7 @@ def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
 def test_patience_goes_on_when_the_controller_can_commit_again() -> None:
     """Seed 9111437: its voter fetched, but heard no answer; so the fence was decided, and not committed."""
     world = _starving_world()
-    quorum = world.nodes[1].quorum
+    quorum = world.nodes[1].parts.quorum
     world.run(SESSION_MS)
     quorum.log_end_offset += 1
     world.run(3 * SESSION_MS)

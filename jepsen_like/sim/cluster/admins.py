@@ -10,8 +10,7 @@ import random
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.cluster.leadership import UNCLEAN_TOPICS
-from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import (
     AddRaftVoterRequest,
@@ -62,9 +61,9 @@ from pykraft.metadata_log.features import (
 from pykraft.metadata_log.records import ConfigResourceType
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.broker import SimBroker
-    from pykraft.jepsen_like.sim.cluster.clients import Clients, Operation
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.asking import Asking, Operation
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
 
 TOPICS = tuple(f"t{number}" for number in range(8))
 _LEVELS = (
@@ -76,11 +75,11 @@ _LEVELS = (
 
 
 class Admins:
-    """``operations``: what they do, with the weight of each. They share the clients' way to a controller."""
+    """``operations``: what they do, with the weight of each. They ask as clients do."""
 
-    def __init__(self, world: World, clients: Clients) -> None:
+    def __init__(self, world: World, asking: Asking) -> None:
         self._world = world
-        self._clients = clients
+        self._asking = asking
         self._rng = random.Random(f"admins {world.seed}")
         self._next_value = 0
         self.operations: tuple[tuple[int, Operation], ...] = (
@@ -93,32 +92,32 @@ class Admins:
 
     # --- the voters -------------------------------------------------------------------------------------
 
-    async def change_voters(self, node: SimNode, broker: SimBroker) -> None:
+    async def change_voters(self, node: SimNode) -> None:
         """Take off who is gone, else put on who is missing or take off somebody."""
         if self._world.voters_stay:
             return
-        voters = await self.describe_voters(broker)
+        voters = await self.describe_voters(node)
         nodes, rng = self._world.nodes, self._rng
         gone = [id for id, directory_id in voters.items() if nodes[id].directory_id != directory_id]
         absent = [one.id for one in self._world.controllers if one.id not in voters]
         if gone or (not absent or rng.random() < 0.4):
             victim = rng.choice(gone or sorted(voters))
-            await self._remove_voter(broker, victim, voters[victim])
+            await self._remove_voter(node, victim, voters[victim])
         else:
-            await self._add_voter(broker, nodes[rng.choice(absent)])
+            await self._add_voter(node, nodes[rng.choice(absent)])
 
-    async def describe_voters(self, broker: SimBroker) -> dict[int, Uuid]:
+    async def describe_voters(self, node: SimNode) -> dict[int, Uuid]:
         """As the active controller tells it."""
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        response = await self._clients.forward(
-            broker, ApiKey.DESCRIBE_QUORUM, 2, request, DescribeQuorumResponse
-        )
+        response = await self._asking.call(node, request, DescribeQuorumResponse)
+        if response.error_code != ErrorCode.NONE or not response.topics:
+            raise KafkaError(ErrorCode(response.error_code), "nobody tells of the voters")
         told = response.topics[0].partitions[0].current_voters
         return {replica.replica_id: replica.replica_directory_id for replica in told}
 
-    async def _add_voter(self, broker: SimBroker, voter: SimNode) -> None:
+    async def _add_voter(self, node: SimNode, voter: SimNode) -> None:
         request = AddRaftVoterRequest(
             cluster_id=self._world.cluster_id,
             timeout_ms=self._rng.choice((500, 5000)),
@@ -127,23 +126,23 @@ class Admins:
             listeners=[Listener(name="CONTROLLER", host=voter.address.host, port=voter.address.port)],
             ack_when_committed=self._rng.random() < 0.8,
         )
-        await self._clients.forward(broker, ApiKey.ADD_RAFT_VOTER, 1, request, AddRaftVoterResponse)
-        self._clients.note("add voter", str(voter.id), 0)
+        response = await self._asking.call(node, request, AddRaftVoterResponse)
+        self._asking.note("add voter", str(voter.id), response.error_code)
 
-    async def _remove_voter(self, broker: SimBroker, voter_id: int, directory_id: Uuid) -> None:
+    async def _remove_voter(self, node: SimNode, voter_id: int, directory_id: Uuid) -> None:
         request = RemoveRaftVoterRequest(
             cluster_id=self._world.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
         )
-        await self._clients.forward(broker, ApiKey.REMOVE_RAFT_VOTER, 0, request, RemoveRaftVoterResponse)
-        self._clients.note("remove voter", str(voter_id), 0)
+        response = await self._asking.call(node, request, RemoveRaftVoterResponse)
+        self._asking.note("remove voter", str(voter_id), response.error_code)
 
     # --- partitions -------------------------------------------------------------------------------------
 
-    async def _elect_leaders(self, node: SimNode, broker: SimBroker) -> None:
+    async def _elect_leaders(self, node: SimNode) -> None:
         preferred = self._rng.random() < 0.6
         kind = ElectionType.PREFERRED if preferred else ElectionType.UNCLEAN
         names = TOPICS if preferred or self._world.options.unclean else UNCLEAN_TOPICS
-        image = broker.loader.image
+        image = node.image
         asked = [TopicPartitions(topic=name, partitions=[0, 1]) for name in self._rng.sample(names, 2)]
         if not preferred:
             asked += [
@@ -155,13 +154,13 @@ class Admins:
         request = ElectLeadersRequest(
             election_type=int(kind), topic_partitions=None if everything else asked, timeout_ms=5000
         )
-        response = await self._clients.forward(broker, ApiKey.ELECT_LEADERS, 2, request, ElectLeadersResponse)
+        response = await self._asking.call(node, request, ElectLeadersResponse)
         for topic in response.replica_election_results:
             for answer in topic.partition_result:
-                self._clients.note(f"elect {kind.name}", topic.topic, answer.error_code)
+                self._asking.note(f"elect {kind.name}", topic.topic, answer.error_code)
 
-    async def _reassign(self, node: SimNode, broker: SimBroker) -> None:
-        image, rng = broker.loader.image, self._rng
+    async def _reassign(self, node: SimNode) -> None:
+        image, rng = node.image, self._rng
         name = rng.choice(TOPICS)
         topic = image.topic(name)
         if topic is None:
@@ -175,33 +174,25 @@ class Admins:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5000, topics=[ReassignableTopic(name=name, partitions=[asked])]
         )
-        response = await self._clients.forward(
-            broker,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            1,
-            request,
-            AlterPartitionReassignmentsResponse,
-        )
+        response = await self._asking.call(node, request, AlterPartitionReassignmentsResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code), "no partition is moved")
         answer = response.responses[0].partitions[0]
-        self._clients.note("cancel" if target is None else "reassign", name, answer.error_code)
+        self._asking.note("cancel" if target is None else "reassign", name, answer.error_code)
         if answer.error_code == ErrorCode.NONE and target is not None:
             self._world.checker.target_accepted(name, index, tuple(target))
 
     # --- settings ---------------------------------------------------------------------------------------
 
-    async def _alter_config(self, node: SimNode, broker: SimBroker) -> None:
+    async def _alter_config(self, node: SimNode) -> None:
         kind, name, key, value = self._draw_config()
         config = AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
         resource = AlterConfigsResource(resource_type=int(kind), resource_name=name, configs=[config])
-        response = await self._clients.forward(
-            broker,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            IncrementalAlterConfigsRequest(resources=[resource]),
-            IncrementalAlterConfigsResponse,
+        response = await self._asking.call(
+            node, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
         )
         for result in response.responses:
-            self._clients.note(f"alter {key}", name, result.error_code)
+            self._asking.note(f"alter {key}", name, result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:
                 self._world.checker.config_altered(int(kind), name, key, value)
 
@@ -224,16 +215,14 @@ class Admins:
             )
         )
 
-    async def _update_features(self, node: SimNode, broker: SimBroker) -> None:
+    async def _update_features(self, node: SimNode) -> None:
         name, level = self._rng.choice(_LEVELS)
         kind = UpgradeType.UPGRADE
-        if level < broker.loader.image.features.get(name, 0):
+        if level < node.image.features.get(name, 0):
             kind = self._rng.choice((UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE))
         update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=int(kind))
         request = UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
-        response = await self._clients.forward(
-            broker, ApiKey.UPDATE_FEATURES, 1, request, UpdateFeaturesResponse
-        )
-        self._clients.note(f"level {level} of", name, response.error_code)
+        response = await self._asking.call(node, request, UpdateFeaturesResponse)
+        self._asking.note(f"level {level} of", name, response.error_code)
         if response.error_code == ErrorCode.NONE:
             self._world.checker.feature_updated(name, level)

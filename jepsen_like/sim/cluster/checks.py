@@ -28,12 +28,11 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r
 from pykraft.metadata_log.codec import decode_record
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.broker import SimBroker
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
-    from pykraft.metadata_log.controller.requests import PartitionIsrResult
+    from pykraft.jepsen_like.sim.cluster.view import Cluster, Machine
+    from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
     from pykraft.quorum.core.log_shape import SnapshotId
     from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 
@@ -73,7 +72,7 @@ class _Committed(NamedTuple):
 class ClusterChecker:
     """Raises :class:`InvariantViolation`; the process in which that happens halts, and so does the world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self._world = world
         self.model = Model()
         self.committed: dict[int, _Committed] = {}
@@ -104,10 +103,10 @@ class ClusterChecker:
 
     # --- commits ----------------------------------------------------------------------------------------
 
-    def started(self, node: SimNode) -> None:
+    def started(self, node: Machine) -> None:
         self._next[node.id] = 0
 
-    def delivered(self, node: SimNode, batches: Sequence[CommittedBatch]) -> None:
+    def delivered(self, node: Machine, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:
             if batch.base_offset != self._next[node.id]:
                 self.fail(ONE_LOG, f"{node.id} is handed {batch.base_offset}, not {self._next[node.id]}")
@@ -127,7 +126,7 @@ class ClusterChecker:
                 )
         self._world.note(f"commit {node.id} {self._next[node.id]}")
 
-    def snapshot_delivered(self, node: SimNode, snapshot_id: SnapshotId) -> None:
+    def snapshot_delivered(self, node: Machine, snapshot_id: SnapshotId) -> None:
         end_offset = snapshot_id.end_offset
         if not 0 < end_offset <= self.end_offset or self.epoch_at[end_offset - 1] != snapshot_id.epoch:
             self.fail(SNAPSHOT_OF_COMMITTED, f"{node.id} is handed {snapshot_id}")
@@ -171,16 +170,15 @@ class ClusterChecker:
                     self._world.nodes[broker_id],
                     self.model.brokers[broker_id].last_change_offset,
                 )
-                present = node.alive and node.broker is not None and node.broker.lifecycle.epoch == epoch
-                if present and node.loader is not None and node.loader.offset < changed_at:
-                    detail = (
-                        f"broker {broker_id} is unfenced at {node.loader.offset}, changed at {changed_at}"
-                    )
+                lifecycle = node.parts.lifecycle
+                present = node.alive and lifecycle is not None and lifecycle.epoch == epoch
+                if present and node.image.offset < changed_at:
+                    detail = f"broker {broker_id} is unfenced at {node.image.offset}, changed at {changed_at}"
                     self.fail(CAUGHT_UP, detail)
-                if present and node.loader is not None:
-                    self._check_takes_itself_for_leader(node, node.loader.image)
+                if present:
+                    self._check_takes_itself_for_leader(node, node.image)
 
-    def _check_takes_itself_for_leader(self, node: SimNode, image: MetadataImage) -> None:
+    def _check_takes_itself_for_leader(self, node: Machine, image: MetadataImage) -> None:
         """Else it would lead, in an epoch of before it lost records, followers that know no better."""
         for topic_id, topic in image.topics_by_id.items():
             known = self.model.topics.get(topic_id)
@@ -205,7 +203,7 @@ class ClusterChecker:
             case r.RegisterBrokerRecord(broker_id, incarnation_id) if record.broker_epoch == r.OWN_OFFSET:
                 self._lost_logs[broker_id] = record.logs_lost
                 node = self._world.nodes[broker_id]
-                if node.broker is not None and node.broker.incarnation_id != incarnation_id:
+                if node.incarnation.id != incarnation_id:
                     self._check_lease(broker_id, "another process has registered")
                 elif node.disk_is_new and record.log_dirs == (node.directory_id,):
                     node.disk_is_new = False
@@ -214,13 +212,13 @@ class ClusterChecker:
 
     def _check_lease(self, broker_id: int, what: str) -> None:
         node = self._world.nodes[broker_id]
-        if not node.alive or node.broker is None:
+        lifecycle = node.parts.lifecycle
+        if not node.alive or lifecycle is None:
             return
-        lifecycle = node.broker.lifecycle
         if lifecycle.state not in _LEAVING and lifecycle.lease_valid(node.clock.monotonic_ms()):
             self.fail(LEASE, f"broker {broker_id} holds a lease of epoch {lifecycle.epoch}, and {what}")
 
-    def leader_announced(self, node: SimNode, leader: LeaderAndEpoch) -> None:
+    def leader_announced(self, node: Machine, leader: LeaderAndEpoch) -> None:
         self._world.note(f"leader {node.id} {leader.leader_id} {leader.epoch}")
         if leader.leader_id == node.id:
             other = self.active.setdefault(leader.epoch, node.id)
@@ -229,25 +227,24 @@ class ClusterChecker:
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def folded(self, node: SimNode) -> None:
+    def folded(self, node: Machine) -> None:
         """The product has taken in what was delivered, or a change of leader."""
         delivered = self._next[node.id] - 1
-        images = node.images()
+        images = node.parts.images
         for image in images:
             self._image(node, image, delivered)
-        controller = node.controller
+        controller = node.parts.controller
         if controller is not None and not controller.active and controller.image is not images[0]:
             self.fail(NO_TRACE, f"{node.id} holds an image of {controller.image.offset}, not {delivered}")
-        if controller is not None and controller.is_settled:
+        if controller is not None and node.parts.has_settled_controller:
             check_settled(controller.committed_image)
-        if node.broker is not None:
-            self._check_deltas(node.broker, images[0])
+        self._check_deltas(node, images[0])
 
-    def _check_deltas(self, broker: SimBroker, image: MetadataImage) -> None:
-        if not broker.mirror.agrees_with(image):
-            self.fail(DELTAS, f"{broker.incarnation_id.hex()} at {image.offset}")
+    def _check_deltas(self, node: Machine, image: MetadataImage) -> None:
+        if node.parts.mirror is not None and not node.parts.mirror.agrees_with(image):
+            self.fail(DELTAS, f"{node.id} at {image.offset}")
 
-    def _image(self, node: SimNode, image: MetadataImage, delivered: int) -> None:
+    def _image(self, node: Machine, image: MetadataImage, delivered: int) -> None:
         if image.offset != delivered:
             self.fail(FOLD, f"{node.id} holds an image of {image.offset}, was handed up to {delivered}")
         known = self._images.get(delivered)
@@ -266,7 +263,7 @@ class ClusterChecker:
 
     # --- answers ----------------------------------------------------------------------------------------
 
-    def answered(self, node: SimNode, rests_on: int, epoch: int | None, error: ErrorCode | None) -> None:
+    def answered(self, node: Machine, rests_on: int, epoch: int | None, error: ErrorCode | None) -> None:
         """A controller answers what it decided at offset ``rests_on``, records of its own included."""
         if error in _NO_WORD or epoch is None:
             return
@@ -307,24 +304,22 @@ class ClusterChecker:
         if (name, level) not in self.model.ever_features and level:
             self.fail(NEVER_LOST, f"{name} was set to {level}, and the log does not say so")
 
-    def isr_answered(
-        self,
-        topic_id: Uuid,
-        index: int,
-        known: PartitionRegistration,
-        proposed: dict[int, int],
-        answer: PartitionIsrResult,
-    ) -> None:
-        """``known``: the partition as its leader knew it; ``proposed``: members and their broker epochs."""
-        key = (topic_id, index, answer.partition_epoch)
+    def isr_answered(self, change: PartitionIsrChange, answer: PartitionIsrResult) -> None:
+        """``change``: what the leader asked for, with the partition epoch that it knew."""
+        name = f"{change.topic_id.hex()}-{change.index}"
+        key = (change.topic_id, change.index, answer.partition_epoch)
         isr = self.model.ever_isrs.get(key)
         if isr != answer.isr:
-            self.fail(NEVER_LOST, f"{topic_id.hex()}-{index}: {answer} is answered, the log says {isr}")
-        if not 0 <= answer.partition_epoch - known.partition_epoch <= 1:
-            self.fail(KNOWN_STATE, f"{topic_id.hex()}-{index}: {answer} is answered to who knew {known}")
+            self.fail(NEVER_LOST, f"{name}: {answer} is answered, the log says {isr}")
+        if not 0 <= answer.partition_epoch - change.partition_epoch <= 1:
+            self.fail(KNOWN_STATE, f"{name}: {answer} is answered to {change}")
         joined = self.model.ever_joined[key]
-        if any(joined[broker_id] != epoch for broker_id, epoch in proposed.items() if broker_id in joined):
-            self.fail(NEWEST_PROCESS, f"{topic_id.hex()}-{index}: {proposed} was proposed, {joined} joined")
+        members = self.model.ever_isrs.get((*key[:2], change.partition_epoch), ())
+        for member in change.new_isr:
+            # Of a member of before that has not fetched yet the leader knows no epoch.
+            known = member.broker_epoch >= 0 or member.broker_id not in members
+            if known and joined.get(member.broker_id, member.broker_epoch) != member.broker_epoch:
+                self.fail(NEWEST_PROCESS, f"{name}: {change} was asked for, {joined} joined")
 
     def block_allocated(self, start: int, length: int) -> None:
         if start + length > self.model.next_producer_id:
@@ -338,25 +333,27 @@ class ClusterChecker:
 
     # --- clients of brokers -----------------------------------------------------------------------------
 
-    def client_met(self, node: SimNode, broker: SimBroker) -> None:
+    def client_met(self, node: Machine) -> None:
         """A client turns to a broker, wants to be served, and writes without waiting for the replicas."""
-        lifecycle, door = broker.lifecycle, broker.door
+        lifecycle = node.parts.lifecycle
+        if lifecycle is None:
+            return
         if lifecycle.is_registered:
             registered = self.model.registrations.get(lifecycle.epoch)
-            if registered != (node.id, broker.incarnation_id):
+            if registered != (node.id, node.incarnation.id):
                 detail = f"broker {node.id} has epoch {lifecycle.epoch}, registered there is {registered}"
                 self.fail(REGISTRATION_OFFSET, detail)
-        if not door.serves():
+        if not node.serves:
             return
         if not lifecycle.is_registered:
             detail = f"broker {node.id} was told that its epoch {lifecycle.epoch} is not the newest"
             self.fail(FENCED_SERVES_NOBODY, detail)
         self.served += 1
-        image = broker.loader.image
+        image = node.image
         known = image.brokers.get(node.id)
         if known is None or known.fenced or known.epoch != lifecycle.epoch:
             self.fail(FENCED_SERVES_NOBODY, f"broker {node.id}, epoch {lifecycle.epoch}, knows of {known}")
-        if not door.takes_unreplicated_writes():
+        if not node.takes_unreplicated_writes:
             return
         self.taken_writes += 1
         truth = self.model.brokers.get(node.id)
@@ -376,9 +373,8 @@ class ClusterChecker:
     def everything_agrees(self) -> None:
         """All nodes live and have applied everything."""
         for node in self._world.nodes.values():
-            images = node.images()
-            if node.broker is not None:
-                self._check_deltas(node.broker, images[0])
+            images = node.parts.images
+            self._check_deltas(node, images[0])
             for image in images:
                 difference = self.model.differs_from(image)
                 if image.offset == self.model.offset and difference is not None:

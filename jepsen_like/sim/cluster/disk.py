@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.log_store.memory import MemoryDisk
-
-if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode
 
 WRITING = ("append", "flush", "rename", "truncate", "flush_dir", "remove", "write_atomic")
 
 
 class CrashPointDisk(MemoryDisk):
-    """One node's disk; it outlives the node's processes. ``was_damaged``: a fault was injected here."""
+    """One machine's disk; it outlives its processes. ``was_damaged``: a fault was injected here.
 
-    def __init__(self, node: SimNode) -> None:
+    ``on_death`` is called where a process is to die in a call, and told whether its machine loses power, too.
+    """
+
+    def __init__(self, on_death: Callable[[bool], None]) -> None:
         super().__init__(recorded_calls=0)
-        self._node = node
+        self._on_death = on_death
         self._calls_left = 0
         self._path_part = ""
         self._power_loss = False
         self.was_damaged = False
+        self.writes = 0
 
     def die_in_call(self, number: int, path_part: str, *, power_loss: bool) -> None:
         """The ``number``-th writing call from now on whose path holds ``path_part`` is the last."""
@@ -37,10 +38,10 @@ class CrashPointDisk(MemoryDisk):
 
     def enter(self, operation: str, path: str, target: str = "") -> int | None:
         if operation in WRITING:
-            self._node.world.events += 1
+            self.writes += 1
             if self._calls_left and self._path_part in path + target:
                 self._calls_left -= 1
                 if not self._calls_left:
-                    self._node.world.crash_point_reached(self._node, power_loss=self._power_loss)
+                    self._on_death(self._power_loss)
                     raise ProcessKilledError
         return super().enter(operation, path, target)

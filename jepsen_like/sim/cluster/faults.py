@@ -27,7 +27,8 @@ from pykraft.jepsen_like.sim.cluster.starvation import STARVED_SESSIONS, Starvat
 from pykraft.jepsen_like.sim.schedule import Schedule
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
 
 CALM_RACE = "undisturbed lease race"
 CALM_STUTTER = "undisturbed stutter"
@@ -157,11 +158,11 @@ class ClusterNemesis:
         undo = self._carry_out(fault, rng, victim)
         if undo is None:
             return
-        world.struck[fault.kind] = world.struck.get(fault.kind, 0) + 1
+        world.count(fault.kind)
         world.note(f"fault {fault.number} {fault.kind} {victim.id} for {fault.for_ms}")
         self._undo[fault.number] = undo
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
-            world.struck["voter change"] = world.struck.get("voter change", 0) + 1
+            world.count("voter change")
             world.later(rng.randrange(200), self._change_voters)
         world.later(self._lasts_ms(fault), self._end, fault.number)
 

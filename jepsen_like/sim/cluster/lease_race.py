@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
 
 MAX_CLOCK_ERROR = 0.05
 """Clocks run at most so much faster or slower than true time: the bound under which leases are safe."""
@@ -48,17 +49,12 @@ def race_ms(options: WorldOptions) -> int:
 
 def is_settled(world: World) -> bool:
     """Whether one controller is active and every broker serves."""
-    serving = [node.runs and node.broker is not None and node.broker.is_serving for node in world.brokers]
-    return len(world.active) == 1 and all(serving)
+    return len(world.active) == 1 and all(node.is_serving for node in world.brokers)
 
 
 def racers(world: World) -> list[SimNode]:
     """The brokers that serve, and that somebody else will fence."""
-    return [
-        node
-        for node in world.brokers
-        if node.runs and node not in world.active and node.broker is not None and node.broker.is_serving
-    ]
+    return [node for node in world.brokers if node not in world.active and node.is_serving]
 
 
 class LeaseRace:
@@ -128,8 +124,8 @@ class LeaseRace:
             self._world.later(POLL_MS, self._aim)
 
     def _told(self) -> int | None:
-        broker = self._victim.broker
-        return None if broker is None else broker.lease_end_ms
+        lifecycle = self._victim.parts.lifecycle
+        return None if lifecycle is None else lifecycle._lease_end_ms
 
     def _now_ms(self) -> float:
         return self._world.loop.now_s * 1000

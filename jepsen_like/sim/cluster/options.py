@@ -19,7 +19,8 @@ class WorldOptions:
     ``voters_in_log``: the voters stand in the log and may change (KIP-853), else the configuration names them
     by id. ``session_ms``: of all controllers; with ``mixed_sessions`` it is the longest of theirs, and each
     start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
-    unclean elections are configured for the whole cluster. ``fault_change_chance``: that somebody changes the
+    unclean elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it
+    leaves the ISR. ``fault_change_chance``: that somebody changes the
     voters while a fault begins.
     """
 
@@ -35,7 +36,7 @@ class WorldOptions:
     snapshot_bytes: int
     snapshot_interval_ms: int
     retention_bytes: int
-    isr_gap_ms: int
+    lag_ms: int
     client_gap_ms: int
     voters_in_log: bool
     auto_join: bool
@@ -86,7 +87,7 @@ def draw_options(seed: int) -> WorldOptions:
         snapshot_bytes=rng.choice((2000, 20_000, 20 << 20)),
         snapshot_interval_ms=rng.choice((0, 4000)),
         retention_bytes=rng.choice((0, 20_000, 100 << 20)),
-        isr_gap_ms=rng.choice((500, 2000)),
+        lag_ms=rng.choice((1500, 4000)),
         client_gap_ms=rng.choice((150, 400)),
         voters_in_log=voters_in_log,
         auto_join=voters_in_log and rng.random() < 0.5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
 
 
 class CommitProgress:
@@ -17,7 +17,7 @@ class CommitProgress:
 
     def commits(self, controller: SimNode) -> bool:
         """Whether it has committed something since the last call, or has nothing to commit."""
-        quorum, process = controller.quorum, controller.process
+        quorum, process = controller.parts.quorum, controller.process
         if quorum is None or process is None:
             return False
         before, self._seen = self._seen, (process.name, quorum.high_watermark)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +18,11 @@ from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.leadership import find_unrest
+from pykraft.jepsen_like.sim.cluster.lease_race import is_settled
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.cluster.silence import DeathWatch
-from pykraft.jepsen_like.sim.cluster.world import World
-from pykraft.jepsen_like.sim.processes import ProcessKilledError, ProcessLoop
+from pykraft.jepsen_like.sim.cluster.world import World, make_loop
+from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 
 LAST_TOPIC = "the-last-topic"
@@ -32,13 +35,17 @@ def progress_within_ms(options: WorldOptions) -> int:
 
 def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
     """Raises whatever the invariants, or the assertions of the product, raise."""
-    loop = ProcessLoop()
+    loop = make_loop(schedule.seed)
     world = World(schedule.seed, loop, log)
+    # What is collected runs code, and when it is collected depends on more than the seed.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         return loop.run_until_complete(_run(world, schedule))
     finally:
         _bury(world)
-        loop.close()
+        if collects:
+            gc.enable()
 
 
 async def _run(world: World, schedule: Schedule) -> Outcome:
@@ -59,7 +66,7 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
     checker = world.checker
     return Outcome(
         seed=schedule.seed,
-        events=world.events,
+        events=world.events + sum(node.disk.writes for node in world.nodes.values()),
         virtual_ms=int(world.loop.now_s * 1000),
         trace=world.trace.hexdigest()[:16],
         faults=dict(world.struck),
@@ -68,7 +75,7 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
             "active controllers": len(checker.active),
             "answers": checker.acknowledged,
             "refusals": checker.refused,
-            "changes confirmed to clients": clients.confirmed,
+            "changes confirmed to clients": clients.asking.confirmed,
             "fences": checker.fences,
             "fences during faults": fences_during_faults,
             "snapshots loaded": checker.snapshots_loaded,
@@ -88,26 +95,22 @@ async def _demand_progress(world: World, clients: Clients) -> None:
         return limit_ms - (world.loop.now_s - began_s) * 1000
 
     def serves() -> bool:
-        return len(world.active) == 1 and all(
-            node.runs and node.broker is not None and node.broker.is_serving for node in world.brokers
-        )
+        return is_settled(world)
 
     def created() -> bool:
         return all(
             LAST_TOPIC in image.topic_ids and image.offset == world.checker.end_offset - 1
             for node in world.nodes.values()
-            for image in node.images()
+            for image in node.parts.images
         )
 
     if not await _let_pass(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves", limit_ms)
-    world.mending = True
     if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
         raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
-    world.quiet = True
     done = False
     while not done and left_ms() > 0:
-        clients.ask(world.brokers[0], lambda node, broker: clients.create(node, broker, LAST_TOPIC))
+        clients.asking.begin(world.brokers[0], lambda node: clients.create(node, LAST_TOPIC))
         done = await _let_pass(world, min(left_ms(), 2000), created)
     if not done:
         raise _stuck(world, "a new topic does not reach every node", limit_ms)
@@ -118,9 +121,10 @@ async def _demand_progress(world: World, clients: Clients) -> None:
 def _stuck(world: World, what: str, limit_ms: int) -> InvariantViolation:
     parts = []
     for node in world.nodes.values():
-        standing = "" if node.broker is None else f" {node.broker.lifecycle.state.name}"
-        fenced = node.broker is not None and node.broker.lifecycle.is_fenced
-        active = node.controller is not None and node.controller.active
+        lifecycle = node.parts.lifecycle
+        standing = "" if lifecycle is None else f" {lifecycle.state.name}"
+        fenced = lifecycle is not None and lifecycle.is_fenced
+        active = node in world.active
         dead = not node.alive
         parts.append(f"{node.id}{standing}{' fenced' * fenced}{' active' * active}{' dead' * dead}")
     return InvariantViolation("progress", f"{what} {limit_ms} ms after healing: {', '.join(parts)}")
@@ -146,11 +150,19 @@ def _on_error(world: World, context: dict[str, Any]) -> None:
 def _bury(world: World) -> None:
     """What the dead left behind is dropped without a word: nobody waits for their tasks."""
     world.loop.set_exception_handler(lambda _, context: None)
-    for process in world.processes:
-        for task in process.tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()
+    heard, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        for process in world.processes:
+            for task in process.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
+        world.loop.close()
+        world.nodes.clear()
+        world.processes.clear()
+        gc.collect()
+    finally:
+        sys.unraisablehook = heard
 
 
 RING = Ring(

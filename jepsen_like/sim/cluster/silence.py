@@ -16,7 +16,8 @@ from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
 from pykraft.jepsen_like.sim.cluster.progress import CommitProgress
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
 
 DEAD_FENCED = "a dead broker is fenced in time"
 

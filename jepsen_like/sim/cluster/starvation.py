@@ -8,7 +8,8 @@ from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.progress import CommitProgress
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
 
 STALE_FENCED = "a broker that does not follow the metadata log is fenced"
 STARVED_SESSIONS: Final = 3
@@ -48,7 +49,7 @@ class Starvation:
             return
         world = self._world
         reign = max(world.checker.active.items(), default=None)
-        wishes = world.wishes_heard[self._victim.id]
+        wishes = world.watch.wishes_heard[self._victim.id]
         if reign is None or (reign, wishes) != (self._reign, self._wishes):
             self._reign, self._wishes, self._watched_ms = reign, wishes, 0
         else:

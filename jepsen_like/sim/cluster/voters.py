@@ -23,39 +23,23 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from pykraft.kafka_protocol.schema import Message
-from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters, Effect
+from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters
 from pykraft.quorum.core.roles import Leader
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voters import ReplicaKey, VoterSet
-from pykraft.quorum.driver import QuorumNode
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.world import SimNode, World
+    from pykraft.jepsen_like.sim.cluster.checks import ClusterChecker
+    from pykraft.jepsen_like.sim.cluster.view import Cluster, Machine
 
 _RETURN_POLL_MS = 500
 _PATIENCE_POLLS = 6
 
 
-class WatchedQuorum(QuorumNode):
-    """The product's node; the checks see who leads and who votes as soon as it is appended."""
-
-    node: SimNode
-
-    def _run(self, effect: Effect) -> None:
-        super()._run(effect)
-        if isinstance(effect, AppendVoters | AppendLeaderChange):
-            self.node.world.voter_watch.appended(self.node, effect)
-
-    @property
-    def core_state(self) -> CoreState | None:
-        """None before it has read its disk."""
-        return None if self._core is None else self._core.state
-
-
 class _View:
     """As much of a replica as those invariants look at that are about voters."""
 
-    def __init__(self, node: SimNode, state: CoreState) -> None:
+    def __init__(self, node: Machine, state: CoreState) -> None:
         self.id = node.id
         self.core_state = state
 
@@ -67,8 +51,9 @@ class _View:
 class VoterWatch:
     """All that is known of voters across the nodes of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster, checker: ClusterChecker) -> None:
         self._world = world
+        self._checker = checker
         self._history = History()
         self._election = ElectionSafety()
         self._changes = (OneVoterChange(), MajoritiesIntersect())
@@ -77,7 +62,7 @@ class VoterWatch:
 
     # --- what must hold ---------------------------------------------------------------------------------
 
-    def appended(self, node: SimNode, effect: AppendVoters | AppendLeaderChange) -> None:
+    def appended(self, node: Machine, effect: AppendVoters | AppendLeaderChange) -> None:
         """A leader has just carried out the effect."""
         state = self._state(node)
         assert state is not None
@@ -92,7 +77,7 @@ class VoterWatch:
         self.changes += 1
         self._world.note(f"voters {node.id} {effect.base_offset} {sorted(effect.voters.ids)}")
 
-    def answered(self, node: SimNode, request: Message) -> None:
+    def answered(self, node: Machine, request: Message) -> None:
         """The leader says that the voters were changed; it may have taken that back by now, not before."""
         state = self._state(node)
         assert state is not None
@@ -111,7 +96,7 @@ class VoterWatch:
             since = offset
         if since >= state.high_watermark:
             detail = f"{node.id} says so of the voters at {since}, committed is {state.high_watermark - 1}"
-            self._world.checker.fail(NO_ANSWER_BEFORE_COMMIT, detail)
+            self._checker.fail(NO_ANSWER_BEFORE_COMMIT, detail)
 
     @property
     def agree(self) -> bool:
@@ -120,7 +105,9 @@ class VoterWatch:
         if len(sets) != 1:
             return False
         described = [
-            node.quorum.describe(node.clock.wall_ms()) for node in self._world.nodes.values() if node.quorum
+            node.parts.quorum.describe(node.clock.wall_ms())
+            for node in self._world.nodes.values()
+            if node.parts.quorum
         ]
         told = {tuple(sorted(replica.key.id for replica in one.voters)) for one in described}
         (voters,) = sets
@@ -136,8 +123,9 @@ class VoterWatch:
         states = {node.id: self._state(node) for node in self._world.nodes.values()}
         return str({id: "-" if state is None else state.voters for id, state in states.items()})
 
-    def _state(self, node: SimNode) -> CoreState | None:
-        return None if node.quorum is None else node.quorum.core_state
+    def _state(self, node: Machine) -> CoreState | None:
+        core = None if node.parts.quorum is None else node.parts.quorum._core
+        return None if core is None else core.state
 
     # --- what admins take care of -----------------------------------------------------------------------
 
@@ -161,10 +149,10 @@ class VoterWatch:
 
     # --- disks that are lost ----------------------------------------------------------------------------
 
-    def may_lose_disk(self, victim: SimNode) -> bool:
+    def may_lose_disk(self, victim: Machine) -> bool:
         """Whether all others can do without what the victim remembers, now and after any change under way."""
         world = self._world
-        if not victim.may_start or victim.log is None:
+        if not victim.may_start or not victim.starts:
             return False
         if not victim.is_controller:
             return True
@@ -175,10 +163,10 @@ class VoterWatch:
                 return False
             if isinstance(state.role, Leader) and state.role.changes:
                 return False
-            if state.history.records and state.history.records[-1][0] >= world.checker.end_offset:
+            if state.history.records and state.history.records[-1][0] >= self._checker.end_offset:
                 return False
             sets.add(state.voters)
-        if len(sets) != 1 or not world.checker.end_offset:
+        if len(sets) != 1 or not self._checker.end_offset:
             return False
         (voters,) = sets
         if not world.options.voters_in_log:
@@ -186,7 +174,7 @@ class VoterWatch:
         kept = [v for v in voters if self._is_held(v.key) and v.key.id != victim.id]
         return len(kept) >= max(voters.majority, len(voters) - 1)
 
-    def lose_disk(self, victim: SimNode, rng: random.Random, back_after_ms: int) -> None:
+    def lose_disk(self, victim: Machine, rng: random.Random, back_after_ms: int) -> None:
         """The machine gets an empty disk under a new directory id."""
         world, state = self._world, self._state(victim)
         epoch = 0 if state is None else state.election.epoch
@@ -200,12 +188,12 @@ class VoterWatch:
 
     def _holds_all_committed(self, state: CoreState) -> bool:
         """Its log may be as long, and part from what is committed: then it may yet be cut."""
-        end_offset, log = self._world.checker.end_offset, state.log
+        end_offset, log = self._checker.end_offset, state.log
         if log.flushed_offset < end_offset:
             return False
-        return log.epoch_of(end_offset - 1) == self._world.checker.epoch_at[end_offset - 1]
+        return log.epoch_of(end_offset - 1) == self._checker.epoch_at[end_offset - 1]
 
-    def _return_when_safe(self, victim: SimNode, lost_epoch: int, polls: int) -> None:
+    def _return_when_safe(self, victim: Machine, lost_epoch: int, polls: int) -> None:
         """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
         world = self._world
         others = [node for node in world.controllers if node is not victim]

@@ -1,0 +1,60 @@
+"""How simulated clients ask a broker for something: a connection to its listener for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pykraft.jepsen_like.sim.cluster.settings import CLIENT_PORT
+from pykraft.jepsen_like.sim.streams import address_of
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.schema import Message
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
+
+TIMEOUT_MS: Final = 8000
+
+M = TypeVar("M", bound=Message)
+Operation = Callable[["SimNode"], Awaitable[None]]
+"""What a client does with the broker that it is given."""
+
+
+class Asking:
+    """One process of clients. ``confirmed``: how much of what they asked for was done."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._process = world.start_client("clients")
+        self._network = AsyncioNetwork()
+        self.confirmed = 0
+
+    def begin(self, node: SimNode, operation: Operation) -> None:
+        """Have a client turn to the node's broker."""
+
+        async def run() -> None:
+            try:
+                await operation(node)
+            except KafkaError as error:
+                self._world.note(f"refused {node.id} {error.code.name}")
+
+        self._process.run(run())
+
+    async def call(self, node: SimNode, request: Message, response_class: type[M]) -> M:
+        """Ask the broker, on a connection for this one request. :class:`KafkaError` if that fails."""
+        deadline_ms = self._network.now_ms() + TIMEOUT_MS
+        address = Address(address_of(node.id), CLIENT_PORT)
+        connection = await Connection.open(self._network, address, "sim", deadline_ms)
+        try:
+            return await connection.call(request, response_class, deadline_ms)
+        finally:
+            connection.close()
+
+    def note(self, what: str, name: str, error: int) -> None:
+        """What came of it."""
+        self.confirmed += error == ErrorCode.NONE
+        self._world.note(f"{what} {name} {error}")

@@ -1,0 +1,290 @@
+"""One simulated machine, and the shipped node that runs on it now and then.
+
+Disk, clock and directory id outlive a process. A process is a :class:`pykraft.node.node.Node` as it ships, in
+a world of its own: this machine's disk and clock, and the network that all share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+from pykraft.broker.membership.lifecycle import BrokerState
+from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
+from pykraft.jepsen_like.sim.cluster.parts import Parts
+from pykraft.jepsen_like.sim.cluster.settings import quorum_address, server_config
+from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
+from pykraft.jepsen_like.sim.virtual_loop import SimExecutor
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.interface import CorruptCheckpointError, CorruptLogError
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.node.errors import StartError
+from pykraft.node.format import format_directories
+from pykraft.node.incarnation import Incarnation, draw_uuid
+from pykraft.node.node import Node
+from pykraft.node.world import World as NodeWorld
+from pykraft.quorum.bootstrap import BootstrapError
+from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.quorum.state_store import QuorumStateError
+from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.tcp import StreamRuntime
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.view import Surroundings
+    from pykraft.jepsen_like.sim.cluster.watch import Watch
+
+_BY_DAMAGE = (QuorumStateError, CorruptLogError, CorruptCheckpointError, BootstrapError)
+"""What a node may end with when its disk was damaged, and never else."""
+
+
+class SimNode:
+    """``parts`` are those of the process that runs now, or ran last."""
+
+    def __init__(self, world: Surroundings, watch: Watch, node_id: int) -> None:
+        self.world = world
+        self.watch = watch
+        self.id = node_id
+        self.rng = random.Random(f"node {world.seed} {node_id}")
+        self.is_controller = node_id in world.options.controllers
+        self.is_broker = node_id in world.options.brokers
+        self.directory_id = Uuid(bytes([0x10 + node_id]) * 16)
+        self.disk = CrashPointDisk(self._die_in_call)
+        self.clock = ProcessClock(world.loop, start_ms=1000 * self.rng.randrange(1, 1_000_000))
+        self.starts = 0
+        self.process: SimProcess | None = None
+        self.node: Node | None = None
+        self.parts = Parts()
+        self.incarnation = Incarnation(draw_uuid(self.rng.randbytes))
+        self.may_start = True
+        self.is_up = False
+        """Its start has come to its end."""
+        self.disk_is_new = False
+        """And no registration has said so yet."""
+        self._dead_secrets: list[Uuid] = []
+        self._lost_power = False
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.id, self.directory_id)
+
+    @property
+    def address(self) -> RpcAddress:
+        return quorum_address(self.id)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.running
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the newest process knows, or knew, of the committed metadata."""
+        return self.parts.image
+
+    # --- what clients meet ------------------------------------------------------------------------------
+
+    @property
+    def serves(self) -> bool:
+        """Whether any request of a client is answered."""
+        return self.parts.replicas is not None and self._passes(self.parts.replicas.refuse_if_fenced)
+
+    @property
+    def takes_unreplicated_writes(self) -> bool:
+        """Whether a write with acks 0 or 1 is accepted."""
+        return (
+            self.serves
+            and self.parts.replicas is not None
+            and self._passes(self.parts.replicas.refuse_past_lease)
+        )
+
+    @property
+    def is_serving(self) -> bool:
+        lifecycle = self.parts.lifecycle
+        return (
+            self.runs
+            and self.is_up
+            and lifecycle is not None
+            and lifecycle.state is BrokerState.RUNNING
+            and self.serves
+        )
+
+    @staticmethod
+    def _passes(check: Any) -> bool:
+        try:
+            check()
+        except KafkaError:
+            return False
+        return True
+
+    # --- coming up --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Called from outside any process."""
+        if self.alive or not self.may_start:
+            return
+        self._note_dead()
+        self.starts += 1
+        process = self.process = SimProcess(f"{self.id}.{self.starts}", self.clock.rate, self.id)
+        process.machine = self
+        self.parts, self.node, self.is_up = Parts(), None, False
+        self.world.processes.append(process)
+        self.world.loop.streams.power_on(self.id)
+        self.world.note(f"start {process.name}")
+        self.watch.checker.started(self)
+        boot = self.world.loop.create_task(self._boot(process), context=process.context)
+        boot.add_done_callback(self._booted, context=self.world.outside)
+
+    def _note_dead(self) -> None:
+        """As :class:`pykraft.runtime.directory_lock.DirectoryLock`: after a power loss nothing is known."""
+        if self.starts:
+            self._dead_secrets.append(self.incarnation.secret)
+        if self._lost_power:
+            self._dead_secrets.clear()
+            self._lost_power = False
+        self.incarnation = Incarnation(draw_uuid(self.rng.randbytes), tuple(self._dead_secrets[-16:]))
+
+    def _booted(self, boot: Any) -> None:
+        error = None if boot.cancelled() else boot.exception()
+        if isinstance(error, Exception):
+            self.ended(error)
+
+    async def _boot(self, process: SimProcess) -> None:
+        options = self.world.options
+        session_ms = options.session_ms_of(self.world.seed, process.name)
+        config = server_config(options, self.id, session_ms=session_ms)
+        self.node = Node(config, self._make_world(process))
+        if self.is_broker:
+            self._meet_client(process)
+        await self.node.start()
+        self.is_up = True
+
+    def _make_world(self, process: SimProcess) -> NodeWorld:
+        world = self.world
+        return NodeWorld(
+            disk=self.disk,
+            clock=self.clock,
+            chance=self._draw_chance,
+            executor=self._make_executor,  # type: ignore[arg-type]
+            rpc_transport=lambda: world.rpc.transport(process),
+            rpc_server=lambda: world.rpc.server(process),
+            # No time passes inside a turn: the budget is one of bytes and steps.
+            streams=StreamRuntime(asyncio.get_running_loop(), now_us=lambda: 0),
+            fatal=self.fatal,
+            settle_memory=_nothing,
+            incarnation=self.incarnation,
+            loggers=ProcessLoggers(),
+        )
+
+    def _draw_chance(self) -> random.Random:
+        return random.Random(self.rng.getrandbits(64))
+
+    def _make_executor(self, threads: int, name: str) -> SimExecutor:
+        return SimExecutor(self._draw_chance(), self.world.options.max_flush_ms, threads)
+
+    def _meet_client(self, process: SimProcess) -> None:
+        """A client turns to this broker again and again."""
+        if self.process is process and process.alive:
+            self.watch.checker.client_met(self)
+            self.world.loop.call_later(
+                0.02 + 0.2 * self.rng.random(), self._meet_client, process, context=process.context
+            )
+
+    # --- formatting -------------------------------------------------------------------------------------
+
+    def format(self, *, first_voter: bool) -> None:
+        """As ``pykraft storage format`` does; ``first_voter``: with the voters that the log begins with."""
+        options = self.world.options
+        format_directories(
+            self.disk,
+            server_config(options, self.id, session_ms=options.session_ms),
+            self.world.cluster_id,
+            options.features,
+            lambda: self.directory_id,
+            self.clock.wall_ms(),
+            initial_voters=self.world.voters if first_voter else None,
+        )
+
+    def replace_disk(self, directory_id: Uuid) -> None:
+        """The process is dead. Nothing that was on the disk is known any more."""
+        self.disk = CrashPointDisk(self._die_in_call)
+        self.directory_id = directory_id
+        self.format(first_voter=False)
+        self.disk_is_new = True
+        self.world.note(f"new disk {self.id}")
+
+    def set_clock_error(self, error: float) -> None:
+        """Let the clock run so much faster or slower than it should."""
+        self.clock.set_rate(1 + error)
+        if self.process is not None:
+            self.process.rate = 1 + error
+
+    # --- going down -------------------------------------------------------------------------------------
+
+    def kill(self, *, power_loss: bool) -> None:
+        """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""
+        process = self.process
+        if power_loss:
+            self.world.loop.streams.power_off(self.id)
+        if process is not None and process.alive:
+            self.world.note(f"kill {process.name} {power_loss}")
+            self._end(process)
+        if power_loss:
+            self.disk.crash(self.rng)
+            self._lost_power = True
+
+    def _end(self, process: SimProcess) -> None:
+        process.kill()
+        self.world.loop.streams.end_process(process)
+
+    def _die_in_call(self, power_loss: bool) -> None:
+        """The process dies inside a call to its disk, and is started again soon."""
+        self.world.count("died in a disk call")
+        self.kill(power_loss=power_loss)
+        self.world.later(self.rng.choice((1, 50, 500, 2000)), self.start)
+
+    def fatal(self, error: BaseException) -> None:
+        """The node's own judgement that it cannot go on. It does not return."""
+        self.ended(error)
+        raise ProcessKilledError
+
+    def ended(self, error: BaseException) -> None:
+        """The process ends by itself: it cannot believe its disk, was refused, or has a bug."""
+        if isinstance(error, ProcessKilledError) or not self.alive:
+            return
+        cause = error.__cause__ if isinstance(error, StartError) and error.__cause__ is not None else error
+        expected = isinstance(cause, OSError | KafkaError) or (
+            isinstance(cause, _BY_DAMAGE) and self.disk.was_damaged
+        )
+        if not expected:
+            self.world.failed(cause)
+            return
+        self.world.note(f"exit {self.id} {type(cause).__name__} {cause}")
+        self.world.count("node exited by itself")
+        # A disk that has refused a write or a flush works again only after the machine was started anew.
+        self.kill(power_loss=isinstance(cause, OSError))
+        self.world.later(200 + self.rng.randrange(800), self.start)
+
+    def stop(self) -> None:
+        """Gracefully: brokers hand over, leaders too."""
+        process, node = self.process, self.node
+        if process is not None and process.alive and node is not None and self.is_up:
+            self.world.note(f"stop {process.name}")
+            self.world.loop.create_task(self._stop(process, node), context=process.context)
+
+    async def _stop(self, process: SimProcess, node: Node) -> None:
+        try:
+            await node.stop()
+        except OSError as error:  # index files are written last: an injected fault may wait for them
+            self.ended(error)
+        if process.alive:
+            self._end(process)
+
+
+def _nothing() -> None:
+    """Memory is nobody's concern here."""

@@ -1,0 +1,84 @@
+"""What a simulated process has made of itself so far: the parts of the shipped node that are looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+
+if TYPE_CHECKING:
+    from pykraft.broker.membership.lifecycle import BrokerLifecycle
+    from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
+    from pykraft.broker.replicas.replica_manager import ReplicaManager
+    from pykraft.kafka_protocol.ids import Uuid
+    from pykraft.metadata_log.controller.driver import ControllerDriver
+    from pykraft.metadata_log.delta import MetadataDelta
+    from pykraft.metadata_log.loader import MetadataLoader
+    from pykraft.quorum.driver import QuorumNode
+
+
+class DeltaMirror:
+    """The topics as somebody knows them who is told of changes only, as every publisher of a broker is."""
+
+    def __init__(self) -> None:
+        self.was_told = False
+        self.topics: dict[Uuid, Any] = {}
+        self.brokers: dict[int, Any] = {}
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.was_told = True
+        for topic in delta.iter_deleted_topics():
+            del self.topics[topic.id]
+        for topic in delta.iter_changed_topics():
+            known = self.topics.get(topic.id)
+            partitions = list(known) if known is not None else []
+            for index in sorted(delta.changed_partitions[topic.id]):
+                if index < len(partitions):
+                    partitions[index] = topic.partitions[index]
+                else:
+                    partitions.append(topic.partitions[index])
+            self.topics[topic.id] = tuple(partitions)
+        for broker_id in delta.iter_changed_brokers():
+            self.brokers[broker_id] = image.brokers.get(broker_id)
+
+    def agrees_with(self, image: MetadataImage) -> bool:
+        """Whether this is ``image``; also while nothing has been told, before the node has caught up."""
+        if not self.was_told:
+            return True
+        topics = {topic_id: topic.partitions for topic_id, topic in image.topics_by_id.items()}
+        brokers = {id: broker for id, broker in self.brokers.items() if broker is not None}
+        return self.topics == topics and brokers == dict(image.brokers.items())
+
+
+class Parts:
+    """Each is None until the process has made it."""
+
+    def __init__(self) -> None:
+        self.quorum: QuorumNode | None = None
+        self.loader: MetadataLoader | None = None
+        self.controller: ControllerDriver | None = None
+        self.lifecycle: BrokerLifecycle | None = None
+        self.driver: LifecycleDriver | None = None
+        self.replicas: ReplicaManager | None = None
+        self.mirror: DeltaMirror | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata as the loader has it."""
+        return EMPTY_IMAGE if self.loader is None else self.loader.image
+
+    @property
+    def images(self) -> list[MetadataImage]:
+        """Every image of the committed metadata."""
+        images = [] if self.loader is None else [self.loader.image]
+        if self.controller is not None:
+            images.append(self.controller.committed_image)
+        return images
+
+    @property
+    def has_settled_controller(self) -> bool:
+        """Active, with nothing in flight, and nothing left that follows from what is committed."""
+        controller = self.controller
+        if controller is None or not controller.active:
+            return False
+        return not controller._core.is_sweeping and not controller._core.has_pending

@@ -1,0 +1,205 @@
+"""Where the simulation looks on in a shipped node: a probe around a method of one of its parts.
+
+A probe belongs to the class; in a simulated process it tells that process's machine which parts there are and
+what they do, anywhere else it does nothing. None changes what the product does. What they see goes to
+:mod:`.checks` and :mod:`.voters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+from pykraft.broker.membership.alter_partition import ControllerAlterPartition
+from pykraft.broker.membership.lifecycle import BrokerLifecycle
+from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
+from pykraft.jepsen_like.sim.processes import current_process
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.controller.driver import ControllerDriver
+from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
+from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters
+from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumListener, QuorumNode, SnapshotId
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+
+
+def _probe(owner: type, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Have the decorated function run in place of a method, in simulated processes only.
+
+    It is given the machine, the method, the part, and the arguments.
+    """
+
+    def put(watch: Callable[..., Any]) -> None:
+        method = getattr(owner, name)
+
+        @wraps(method)
+        def watched(part: Any, *args: Any, **named: Any) -> Any:
+            process = current_process()
+            machine = None if process is None else process.machine
+            if machine is None:
+                return method(part, *args, **named)
+            return watch(machine, method, part, *args, **named)
+
+        setattr(owner, name, watched)
+
+    return put
+
+
+def _remember(owner: type, name: str) -> None:
+    """Let the machine know the part of its newest process, under this name."""
+
+    @_probe(owner, "__init__")
+    def _made(machine: SimNode, method: Callable[..., None], part: Any, *args: Any, **named: Any) -> None:
+        setattr(machine.parts, name, part)
+        method(part, *args, **named)
+
+
+_remember(QuorumNode, "quorum")
+_remember(ControllerDriver, "controller")
+_remember(BrokerLifecycle, "lifecycle")
+_remember(LifecycleDriver, "driver")
+_remember(ReplicaManager, "replicas")
+
+
+# --- the quorum and what it delivers ----------------------------------------------------------------------
+
+
+@_probe(QuorumNode, "start")
+def _start(
+    machine: SimNode, method: Callable[..., Any], part: QuorumNode, listeners: Sequence[QuorumListener] = ()
+) -> Any:
+    return method(part, [_Probe(machine, first=True), *listeners, _Probe(machine, first=False)])
+
+
+@_probe(QuorumNode, "_run")
+def _run(machine: SimNode, method: Callable[..., None], part: QuorumNode, effect: Any) -> None:
+    method(part, effect)
+    if isinstance(effect, AppendVoters | AppendLeaderChange):
+        machine.watch.voters.appended(machine, effect)
+
+
+class _Probe:
+    """A quorum listener. A node's first sees commits before the product, its last after."""
+
+    def __init__(self, machine: SimNode, *, first: bool) -> None:
+        self._machine = machine
+        self._first = first
+        self._snapshot_id = SnapshotId(0, 0)
+
+    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        checker = self._machine.watch.checker
+        if self._first:
+            checker.delivered(self._machine, batches)
+        else:
+            checker.folded(self._machine)
+
+    def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
+        """The loader shows nobody what is half loaded."""
+        self._snapshot_id = snapshot_id
+
+    def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
+        """As above."""
+
+    def finish_snapshot(self) -> None:
+        if self._first:
+            self._machine.watch.checker.snapshot_delivered(self._machine, self._snapshot_id)
+        else:
+            self._machine.watch.checker.folded(self._machine)
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        checker = self._machine.watch.checker
+        if self._first:
+            checker.leader_announced(self._machine, leader)
+        else:
+            checker.folded(self._machine)
+
+
+# --- images and deltas ------------------------------------------------------------------------------------
+
+
+@_probe(MetadataLoader, "__init__")
+def _load(
+    machine: SimNode,
+    method: Callable[..., None],
+    part: MetadataLoader,
+    publishers: Sequence[MetadataPublisher] = (),
+    *args: Any,
+    **named: Any,
+) -> None:
+    machine.parts.loader = part
+    if machine.is_broker:
+        machine.parts.mirror = DeltaMirror()
+        publishers = [*publishers, machine.parts.mirror]
+    method(part, publishers, *args, **named)
+
+
+# --- the controller ---------------------------------------------------------------------------------------
+
+
+@_probe(ControllerDriver, "broker_heartbeat")
+def _heartbeat(machine: SimNode, method: Callable[..., Any], part: ControllerDriver, request: Any) -> Any:
+    machine.watch.wishes_heard[request.broker_id] += request.want_fence
+    return method(part, request)
+
+
+@_probe(ControllerDriver, "_run_parts")
+async def _decide(
+    machine: SimNode,
+    method: Callable[..., Any],
+    part: ControllerDriver,
+    decisions: Sequence[Callable[[int], Any]],
+    timeout_ms: int | None,
+) -> Any:
+    """The checks see what an answer was decided on, and when it leaves."""
+    core, rests_on, epoch = part._core, -1, part._epoch
+
+    def watched(decide: Callable[[int], Any], now_ms: int) -> Any:
+        nonlocal rests_on
+        rests_on = core.last_offset
+        result = decide(now_ms)
+        if result.records:
+            rests_on += len(result.records)
+        return result
+
+    checker = machine.watch.checker
+    try:
+        answers = await method(part, [partial(watched, one) for one in decisions], timeout_ms)
+    except KafkaError as error:
+        checker.answered(machine, rests_on, epoch, error.code)
+        raise
+    checker.answered(machine, rests_on, epoch, None)
+    return answers
+
+
+@_probe(ControllerDriver, "_ask_quorum")
+async def _ask_quorum(
+    machine: SimNode, method: Callable[..., Any], part: ControllerDriver, request: Any, timeout_ms: int
+) -> Any:
+    if not machine.watch.voters.admits(request):
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the admin has thought better of it")
+    answer = await method(part, request, timeout_ms)
+    machine.watch.voters.answered(machine, request)
+    return answer
+
+
+# --- changes of the ISR -----------------------------------------------------------------------------------
+
+
+@_probe(ControllerAlterPartition, "alter_partitions")
+async def _alter_partitions(
+    machine: SimNode, method: Callable[..., Any], part: ControllerAlterPartition, changes: Sequence[Any]
+) -> Any:
+    checker = machine.watch.checker
+    for change in changes:
+        members = [member.broker_id for member in change.new_isr]
+        checker.model.note_proposal(change.topic_id, change.index, change.partition_epoch, members)
+    machine.watch.proposed(machine.id, part._request(changes))
+    answers = await method(part, changes)
+    for change, answer in zip(changes, answers, strict=True):
+        if answer.error is ErrorCode.NONE:
+            checker.isr_answered(change, answer)
+    return answers

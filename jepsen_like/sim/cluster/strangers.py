@@ -1,0 +1,163 @@
+"""Who is not what it seems: late twins of a broker, and requests that arrive when they no longer should.
+
+They speak with the controllers as brokers do, from a machine of their own. A process that was replaced goes
+on with its old epoch, somebody registers under an id that is taken, a wish to stay fenced and a leader's
+request for another ISR come late, or once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.pb import controller_pb2 as pb
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.world import World
+    from pykraft.jepsen_like.sim.processes import SimProcess
+
+_TIMEOUT_MS = 8000
+
+Operation = Callable[["SimNode"], Awaitable[None]]
+
+
+class Strangers:
+    """``operations``: what they do, with the weight of each. ``note`` is told what was granted."""
+
+    def __init__(self, world: World, process: SimProcess, note: Callable[[str, str, int], None]) -> None:
+        self._world = world
+        self._rng = random.Random(f"strangers {world.seed}")
+        self._transport = world.rpc.transport(process)
+        self._clock = VirtualClock(world.loop)
+        self._note = note
+        self.operations: tuple[tuple[int, Operation], ...] = (
+            (2, self._allocate),
+            (1, self._speak_with_an_old_epoch),
+            (1, self._register_a_twin),
+            (1, self._wish_late),
+            (2, self._propose_late),
+        )
+
+    def _channel(self, node: SimNode) -> ControllerChannel:
+        """To the controller that the node knows for the active one."""
+        quorum = node.parts.quorum
+        leader = (lambda: None) if quorum is None else quorum.leader_address
+        return ControllerChannel(self._transport, leader, self._clock, self._rng)
+
+    async def _allocate(self, node: SimNode) -> None:
+        """In the name of the broker, as its process does now."""
+        lifecycle = node.parts.lifecycle
+        if lifecycle is None:
+            return
+        response = await self._channel(node).call(
+            "AllocateProducerIds",
+            pb.AllocateProducerIdsRequest(broker_id=node.id, broker_epoch=lifecycle.epoch),
+            pb.AllocateProducerIdsResponse.FromString,
+            10_000,
+        )
+        self._note("producer ids", str(response.start), 0)
+        self._world.checker.block_allocated(response.start, response.length)
+
+    async def _speak_with_an_old_epoch(self, node: SimNode) -> None:
+        """A process that has been replaced and does not know it."""
+        victim = self._rng.choice(self._world.brokers).id
+        epochs = self._world.checker.model.epochs_of(victim)
+        if len(epochs) < 2:
+            return
+        epoch = self._rng.choice(epochs[:-1])
+        if self._rng.random() < 0.5:
+            await self._channel(node).call(
+                "BrokerHeartbeat",
+                pb.BrokerHeartbeatRequest(
+                    broker_id=victim, broker_epoch=epoch, current_metadata_offset=node.image.offset
+                ),
+                pb.BrokerHeartbeatResponse.FromString,
+                _TIMEOUT_MS,
+            )
+            self._world.checker.stale_accepted(victim, epoch, "a heartbeat")
+        else:
+            await self._channel(node).call(
+                "AllocateProducerIds",
+                pb.AllocateProducerIdsRequest(broker_id=victim, broker_epoch=epoch),
+                pb.AllocateProducerIdsResponse.FromString,
+                _TIMEOUT_MS,
+            )
+            self._world.checker.stale_accepted(victim, epoch, "a request for producer ids")
+
+    async def _register_a_twin(self, node: SimNode) -> None:
+        """Somebody starts a second process under the id of a broker, perhaps of one that lives.
+
+        Not of one whose machine is away: that one is to be fenced, not replaced.
+        """
+        victim = self._rng.choice(self._world.brokers)
+        if not victim.may_start:
+            return
+        known = node.image.brokers.get(victim.id)
+        response = await self._channel(node).call(
+            "RegisterBroker",
+            pb.RegisterBrokerRequest(
+                cluster_id=self._world.cluster_id,
+                broker_id=victim.id,
+                incarnation_id=Uuid(self._rng.randbytes(16)),
+                endpoints=[pb.Endpoint(name="PLAINTEXT", host="sim", port=1, security_protocol="PLAINTEXT")],
+                log_dirs=[victim.directory_id],
+                features=[
+                    pb.Feature(name=one.name, min_level=one.min_level, max_level=one.max_level)
+                    for one in SUPPORTED_RANGES
+                ],
+                previous_broker_epoch=-1,
+                # What a copy of the victim's directory may know, and what everybody does: nothing that proves
+                # the process dead that lives now.
+                dead_incarnation_secrets=[
+                    b"" if known is None else known.incarnation_id,
+                    *victim.incarnation.dead_secrets,
+                ],
+            ),
+            pb.RegisterBrokerResponse.FromString,
+            _TIMEOUT_MS,
+        )
+        self._note("twin", str(victim.id), 0)
+        assert self._world.checker.model.registrations[response.broker_epoch][0] == victim.id
+
+    async def _wish_late(self, node: SimNode) -> None:
+        """What a broker sent before it was unfenced, a wish to stay fenced, arrives only now.
+
+        Not from one that is dead, cut off or starved: every wish is a word from it, and it would never be
+        fenced.
+        """
+        sender = self._rng.choice(self._world.brokers)
+        victim = sender.id
+        known = self._world.checker.model.brokers.get(victim)
+        silent = not sender.runs or any(victim == from_id for from_id, _ in self._world.links.cuts)
+        if known is None or known.fenced or silent or victim in self._world.starved:
+            return
+        await self._channel(node).call(
+            "BrokerHeartbeat",
+            pb.BrokerHeartbeatRequest(
+                broker_id=victim,
+                broker_epoch=known.epoch,
+                current_metadata_offset=known.last_change_offset - 1,
+                want_fence=True,
+            ),
+            pb.BrokerHeartbeatResponse.FromString,
+            _TIMEOUT_MS,
+        )
+        self._note("late wish", str(victim), 0)
+
+    async def _propose_late(self, node: SimNode) -> None:
+        """A leader's request for another ISR comes once more, or only now, when much may have changed."""
+        if not self._world.watch.proposals:
+            return
+        broker_id, request = self._rng.choice(self._world.watch.proposals)
+        await asyncio.sleep(3 * self._rng.random())
+        await self._channel(self._world.nodes[broker_id]).call(
+            "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
+        )
+        self._note("late proposal", str(broker_id), 0)

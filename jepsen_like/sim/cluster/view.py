@@ -1,0 +1,102 @@
+"""What checks and watches see of the machines and of the world they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.options import WorldOptions
+    from pykraft.jepsen_like.sim.cluster.parts import Parts
+    from pykraft.jepsen_like.sim.network import RpcNetwork
+    from pykraft.jepsen_like.sim.processes import ProcessClock, SimProcess
+    from pykraft.jepsen_like.sim.streams import NetworkLoop
+    from pykraft.kafka_protocol.ids import Uuid
+    from pykraft.metadata_log.image import MetadataImage
+    from pykraft.node.incarnation import Incarnation
+    from pykraft.quorum.core.voters import ReplicaKey, VoterSet
+
+
+class Machine(Protocol):
+    """One machine, and the process that runs on it now, or ran last."""
+
+    id: int
+    is_controller: bool
+    is_broker: bool
+    directory_id: Uuid
+    clock: ProcessClock
+    starts: int
+    parts: Parts
+    incarnation: Incarnation
+    may_start: bool
+    disk_is_new: bool
+    """And no registration has said so yet."""
+
+    @property
+    def key(self) -> ReplicaKey: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def serves(self) -> bool:
+        """Whether any request of a client is answered."""
+        ...
+
+    @property
+    def takes_unreplicated_writes(self) -> bool:
+        """Whether a write with acks 0 or 1 is accepted."""
+        ...
+
+    def start(self) -> None: ...
+
+    def kill(self, *, power_loss: bool) -> None: ...
+
+    def replace_disk(self, directory_id: Uuid) -> None: ...
+
+
+class Cluster(Protocol):
+    """All machines, and the time that they share."""
+
+    loop: NetworkLoop
+    options: WorldOptions
+
+    @property
+    def nodes(self) -> Mapping[int, Machine]: ...
+
+    @property
+    def controllers(self) -> Sequence[Machine]: ...
+
+    def note(self, what: str) -> None:
+        """One line of the trace."""
+        ...
+
+    def later(self, after_ms: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Let the world, not a process, do something later."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """What nobody may survive: a broken invariant, a bug."""
+        ...
+
+
+class Surroundings(Cluster, Protocol):
+    """What a machine is put into."""
+
+    seed: int
+    cluster_id: str
+    rpc: RpcNetwork
+    voters: VoterSet
+    """Those of the first hour."""
+    processes: list[SimProcess]
+    events: int
+    outside: Context
+    """Of what no process does."""
+
+    def count(self, what: str) -> None:
+        """Something struck."""
+        ...
