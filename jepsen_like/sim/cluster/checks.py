@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.broker.membership.lifecycle import BrokerState
+from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import (
     InvariantViolation,
     check_image,
@@ -75,6 +76,7 @@ class ClusterChecker:
     def __init__(self, world: Cluster) -> None:
         self._world = world
         self.model = Model()
+        self.data = DataWatch(self.model, self.fail)
         self.committed: dict[int, _Committed] = {}
         self.epoch_at: list[int] = []
         self.acknowledged = 0
@@ -148,7 +150,9 @@ class ClusterChecker:
             self._check_partition(record)
             self._check_caught_up(record)
             self._former_leaders.note(self.model, record, self._world.loop.now_s)
+            self.data.before(record)
             self.model.apply(record, base_offset + index)
+            self.data.after(record)
             self._check_unfenced(record)
 
     def _check_partition(self, record: r.Record) -> None:

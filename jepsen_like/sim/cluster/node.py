@@ -236,6 +236,7 @@ class SimNode:
             self._end(process)
         if power_loss:
             self.disk.crash(self.rng)
+            self.watch.checker.data.tail_lost(self.id)
             self._lost_power = True
 
     def _end(self, process: SimProcess) -> None:

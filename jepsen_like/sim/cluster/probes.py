@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
+from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
 from pykraft.jepsen_like.sim.processes import current_process
@@ -203,3 +204,35 @@ async def _alter_partitions(
         if answer.error is ErrorCode.NONE:
             checker.isr_answered(change, answer)
     return answers
+
+
+# --- partitions -------------------------------------------------------------------------------------------
+
+
+@_probe(Partition, "_move_high_watermark")
+def _move(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
+    method(part, offset)
+    machine.watch.checker.data.moved(machine, part)
+
+
+@_probe(Partition, "follow")
+def _follow(machine: SimNode, method: Callable[..., None], part: Partition, *told: int) -> None:
+    before = part.high_watermark
+    method(part, *told)
+    if part.high_watermark != before:
+        machine.watch.checker.data.moved(machine, part)
+
+
+@_probe(Partition, "_become_leader")
+def _lead(machine: SimNode, method: Callable[..., None], part: Partition, now_ms: int) -> None:
+    method(part, now_ms)
+    machine.watch.checker.data.leads(machine, part)
+
+
+def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
+    method(part, offset)
+    machine.watch.checker.data.truncated(machine, part)
+
+
+_probe(Partition, "truncate_to")(_cut)
+_probe(Partition, "restart_at")(_cut)

@@ -1,0 +1,227 @@
+"""What must hold of the records of partitions: looked at whenever a high watermark moves, a replica truncates
+its log, or begins to lead.
+
+What a leader was the first to commit is the truth about its partition: every other replica must hold the
+same below its own high watermark, and every later leader all of it. That is demanded as long as one of those
+who count, in the ISR or eligible, has lost nothing of its log since it was taken in; a schedule may take more
+than that away (all machines without power, an unclean election that was asked for), and then the next leader
+tells a new truth. The judgement rests on the metadata log alone (:mod:`.model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log import records as r
+
+if TYPE_CHECKING:
+    from pykraft.broker.replicas.partition import Partition
+    from pykraft.jepsen_like.sim.cluster.model import Model, ModelPartition
+    from pykraft.jepsen_like.sim.cluster.view import Machine
+    from pykraft.kafka_protocol.records import BatchHeader
+
+COMPLETE_LEADER = "a leader holds every committed record"
+SAME_BELOW = "logs match below the high watermark"
+ALL_HOLD = "what is committed is held by the whole ISR"
+MONOTONE = "the high watermark never falls in a leader epoch"
+NO_TRUNCATION = "what is committed is not truncated"
+SEQUENCES = "per producer, batches stand in the order of their sequences, each once"
+LOG_START = "the log starts at or below the high watermark"
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+Key = tuple[Uuid, int]
+
+
+class Batch(NamedTuple):
+    """One committed batch; its bytes stand behind the checksum."""
+
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+@dataclass(slots=True)
+class Truth:
+    """What was committed of one partition, from ``start`` to ``end_offset`` (exclusive).
+
+    ``checked``: for each machine the process and the offset up to which its log is known to be the same.
+    """
+
+    start: int
+    end_offset: int
+    batches: dict[int, Batch] = field(default_factory=dict)
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
+    checked: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class DataWatch:
+    """``fail`` is told which invariant is broken, and how. ``forgiven``: partitions that lost their truth."""
+
+    def __init__(self, model: Model, fail: Callable[[str, str], None]) -> None:
+        self._model = model
+        self._fail = fail
+        self._truths: dict[Key, Truth] = {}
+        self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
+        self._lost_at: dict[int, int] = {}
+        self._copies_lost: dict[tuple[int, Uuid, int], int] = {}
+        self.forgiven: set[tuple[str, int]] = set()
+        self.committed = 0
+
+    # --- what may be lost -------------------------------------------------------------------------------
+
+    def tail_lost(self, broker_id: int) -> None:
+        """A machine has lost what was not flushed of all logs, or all of them."""
+        broker = self._model.brokers.get(broker_id)
+        self._lost_at[broker_id] = -1 if broker is None else broker.epoch
+        for key in list(self._truths):
+            self._forgive_if_nobody_holds(key)
+
+    def copy_lost(self, broker_id: int, topic_id: Uuid, index: int) -> None:
+        """One replica's log is not what was written any more."""
+        broker = self._model.brokers.get(broker_id)
+        self._copies_lost[broker_id, topic_id, index] = -1 if broker is None else broker.epoch
+        self._forgive_if_nobody_holds((topic_id, index))
+
+    def before(self, record: r.Record) -> None:
+        """``record`` is about to be applied to the model: a leader may be chosen who holds not everything."""
+        match record:
+            case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
+                old = self._model.topics[topic_id].partitions[index]
+                proposed = self._model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
+                if leader not in (*old.isr, *old.elr, *proposed):
+                    self._forgive((topic_id, index))
+
+    def after(self, record: r.Record) -> None:
+        """``record`` has been applied to the model."""
+        if isinstance(record, r.PartitionChangeRecord) and record.isr is not None:
+            self._forgive_if_nobody_holds((record.topic_id, record.partition_id))
+
+    def _forgive_if_nobody_holds(self, key: Key) -> None:
+        partition = self._find(key)
+        if partition is not None and not self._holders(key, partition):
+            self._forgive(key)
+
+    def _holders(self, key: Key, partition: ModelPartition) -> list[int]:
+        return [
+            id
+            for id in (*partition.isr, *partition.elr)
+            if partition.joined[id] > self._lost_at.get(id, -2)
+            and partition.joined[id] > self._copies_lost.get((id, *key), -2)
+        ]
+
+    def _forgive(self, key: Key) -> None:
+        if self._truths.pop(key, None) is not None:
+            self.forgiven.add((self._model.ever_topics[key[0]], key[1]))
+
+    def _find(self, key: Key) -> ModelPartition | None:
+        topic = self._model.topics.get(key[0])
+        return None if topic is None or key[1] >= len(topic.partitions) else topic.partitions[key[1]]
+
+    # --- what a process does ----------------------------------------------------------------------------
+
+    def moved(self, machine: Machine, partition: Partition) -> None:
+        """The high watermark of a replica has moved."""
+        key = (partition.topic_id, partition.index)
+        if partition.log.log_start_offset > partition.high_watermark:
+            self._fail(LOG_START, f"{machine.id}: {partition} starts at {partition.log.log_start_offset}")
+        if partition.is_leader:
+            self._check_monotone(machine, partition)
+            self._check_held(partition)
+        with suppress(OSError):  # what cannot be read is the product's to find out
+            if partition.is_leader:
+                self._commit(key, partition)
+            self._compare(machine, key, partition)
+
+    def leads(self, machine: Machine, partition: Partition) -> None:
+        """A replica begins to lead."""
+        truth = self._truths.get((partition.topic_id, partition.index))
+        known = self._find((partition.topic_id, partition.index))
+        if truth is None or known is None or known.leader_epoch != partition.leader_epoch:
+            return
+        if partition.log.log_end_offset < truth.end_offset:
+            detail = (
+                f"{machine.id} leads {partition} with {partition.log.log_end_offset} of {truth.end_offset}"
+            )
+            self._fail(COMPLETE_LEADER, detail)
+
+    def truncated(self, machine: Machine, partition: Partition) -> None:
+        """A replica has cut its log."""
+        truth = self._truths.get((partition.topic_id, partition.index))
+        known = self._find((partition.topic_id, partition.index))
+        if truth is None or known is None:
+            return
+        end_offset = partition.log.log_end_offset
+        process, checked = truth.checked.get(machine.id, (0, truth.start))
+        truth.checked[machine.id] = process, min(checked, end_offset)
+        counts = machine.id in self._holders((partition.topic_id, partition.index), known)
+        if counts and known.leader_epoch == partition.leader_epoch and end_offset < truth.end_offset:
+            self._fail(NO_TRUNCATION, f"{machine.id}: {partition} to {end_offset} of {truth.end_offset}")
+
+    def _check_monotone(self, machine: Machine, partition: Partition) -> None:
+        epoch = (partition.topic_id, partition.index, partition.leader_epoch)
+        before = self._high_watermarks.get(epoch, 0)
+        if partition.high_watermark < before:
+            self._fail(MONOTONE, f"{machine.id}: {partition} from {before} to {partition.high_watermark}")
+        self._high_watermarks[epoch] = partition.high_watermark
+
+    def _check_held(self, partition: Partition) -> None:
+        """As far as the leader knows: what its followers have asked for is all that it can go by."""
+        for broker_id in partition.isr.committed:
+            follower = partition.followers.get(broker_id)
+            if follower is not None and follower.log_end_offset < partition.high_watermark:
+                detail = (
+                    f"{partition} at {partition.high_watermark}, {broker_id} at {follower.log_end_offset}"
+                )
+                self._fail(ALL_HOLD, detail)
+
+    def _commit(self, key: Key, partition: Partition) -> None:
+        known, truth = self._find(key), self._truths.get(key)
+        if known is None or known.leader_epoch != partition.leader_epoch:
+            return  # it commits what nobody will ask it for: its successor is chosen
+        if truth is None:
+            start = partition.log.log_start_offset
+            truth = self._truths[key] = Truth(start, start)
+        if partition.high_watermark <= truth.end_offset:
+            return
+        for header in partition.log.iter_headers(truth.end_offset, partition.high_watermark):
+            if header.base_offset < truth.end_offset:
+                continue
+            truth.batches[header.base_offset] = _batch(header)
+            truth.end_offset = header.next_offset
+            self.committed += header.next_offset - header.base_offset
+            self._check_sequence(truth, partition, header)
+
+    def _check_sequence(self, truth: Truth, partition: Partition, header: BatchHeader) -> None:
+        if header.producer_id < 0:
+            return
+        epoch, last = truth.sequences.get(header.producer_id, (-1, -1))
+        expected = (last + 1) & _SEQUENCE_MASK if header.producer_epoch == epoch else 0
+        if header.base_sequence != expected and (epoch >= 0 or truth.start == 0):
+            self._fail(SEQUENCES, f"{partition}: {header} after epoch {epoch}, sequence {last}")
+        truth.sequences[header.producer_id] = header.producer_epoch, header.last_sequence
+
+    def _compare(self, machine: Machine, key: Key, partition: Partition) -> None:
+        truth = self._truths.get(key)
+        if truth is None:
+            return
+        process, checked = truth.checked.get(machine.id, (0, 0))
+        if process != machine.starts:
+            checked = 0
+        first = max(checked, truth.start, partition.log.log_start_offset)
+        end_offset = min(partition.high_watermark, truth.end_offset)
+        if first < end_offset:
+            for header in partition.log.iter_headers(first, end_offset):
+                if truth.batches.get(header.base_offset) != _batch(header):
+                    known = truth.batches.get(header.base_offset)
+                    detail = f"{machine.id}: {partition} holds {header}, committed is {known}"
+                    self._fail(SAME_BELOW, detail)
+        truth.checked[machine.id] = machine.starts, max(first, end_offset)
+
+
+def _batch(header: BatchHeader) -> Batch:
+    return Batch(header.next_offset, header.partition_leader_epoch, header.crc)
