@@ -67,6 +67,8 @@ class StreamNetwork:
         self._rng = rng
         self._outside = contextvars.copy_context()
         self.on_event: Callable[[str, int, int, int], None] | None = None
+        self.stalled: set[tuple[int, int]] = set()
+        """Cuts for connections alone, from a sender to a receiver: calls between the machines pass."""
         self._listeners: dict[tuple[int, int], SimStreamServer] = {}
         self._ends: dict[SimProcess, dict[StreamEnd, None]] = {}
         self._down: set[int] = set()
@@ -186,12 +188,14 @@ class StreamNetwork:
         return host in self._down
 
     def is_cut(self, sender: int, receiver: int) -> bool:
-        return (sender, receiver) in self.links.cuts
+        return (sender, receiver) in self.links.cuts or (sender, receiver) in self.stalled
 
     def delay_s(self, sender: int, receiver: int) -> float | None:
         """How long a packet is on its way; None if it is lost."""
         if sender == receiver:
             return LOCAL_DELAY_S
+        if (sender, receiver) in self.stalled:
+            return None
         delays = self.links.deliveries(sender, receiver, may_be_slow=False)
         return min(delays) / 1000 if delays else None
 

@@ -68,7 +68,7 @@ class DataWatch:
         self._truths: dict[Key, Truth] = {}
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
         self._lost_at: dict[int, int] = {}
-        self._copies_lost: dict[tuple[int, Uuid, int], int] = {}
+        self._copies_lost: set[tuple[int, Uuid, int]] = set()
         self.forgiven: set[tuple[str, int]] = set()
         self.committed = 0
 
@@ -82,19 +82,22 @@ class DataWatch:
             self._forgive_if_nobody_holds(key)
 
     def copy_lost(self, broker_id: int, topic_id: Uuid, index: int) -> None:
-        """One replica's log is not what was written any more."""
-        broker = self._model.brokers.get(broker_id)
-        self._copies_lost[broker_id, topic_id, index] = -1 if broker is None else broker.epoch
+        """One replica's log is not what was written any more; until it is back in sync it holds nothing."""
+        self._copies_lost.add((broker_id, topic_id, index))
         self._forgive_if_nobody_holds((topic_id, index))
 
     def before(self, record: r.Record) -> None:
         """``record`` is about to be applied to the model: a leader may be chosen who holds not everything."""
         match record:
-            case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
+            case r.PartitionChangeRecord(index, topic_id):
                 old = self._model.topics[topic_id].partitions[index]
                 proposed = self._model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
-                if leader not in (*old.isr, *old.elr, *proposed):
+                no_leader = record.leader is None or record.leader == r.NO_LEADER
+                if not no_leader and record.leader not in (*old.isr, *old.elr, *proposed):
                     self._forgive((topic_id, index))
+                for broker_id in record.isr or ():
+                    if broker_id not in (*old.isr, *old.elr):
+                        self._copies_lost.discard((broker_id, topic_id, index))
 
     def after(self, record: r.Record) -> None:
         """``record`` has been applied to the model."""
@@ -110,8 +113,7 @@ class DataWatch:
         return [
             id
             for id in (*partition.isr, *partition.elr)
-            if partition.joined[id] > self._lost_at.get(id, -2)
-            and partition.joined[id] > self._copies_lost.get((id, *key), -2)
+            if partition.joined[id] > self._lost_at.get(id, -2) and (id, *key) not in self._copies_lost
         ]
 
     def _forgive(self, key: Key) -> None:
@@ -132,6 +134,8 @@ class DataWatch:
         if partition.is_leader:
             self._check_monotone(machine, partition)
             self._check_held(partition)
+        if (machine.id, *key) in self._copies_lost:
+            return
         with suppress(OSError):  # what cannot be read is the product's to find out
             if partition.is_leader:
                 self._commit(key, partition)

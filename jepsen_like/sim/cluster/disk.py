@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from pykraft.broker.logs.offline_logs import read_topic_id
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.log_store.memory import MemoryDisk
 
 WRITING = ("append", "flush", "rename", "truncate", "flush_dir", "remove", "write_atomic")
@@ -28,6 +31,29 @@ class CrashPointDisk(MemoryDisk):
     def die_in_call(self, number: int, path_part: str, *, power_loss: bool) -> None:
         """The ``number``-th writing call from now on whose path holds ``path_part`` is the last."""
         self._calls_left, self._path_part, self._power_loss = number, path_part, power_loss
+
+    def flushed_logs(self) -> list[tuple[str, int]]:
+        """Of partitions: paths of files with records, and how many bytes of each are flushed."""
+        found = []
+        for path in self._files():
+            directory, _, name = path.rpartition("/")
+            inode = self._file(path)
+            in_use = directory.rpartition("-")[2].isdigit() and METADATA_LOG_DIRECTORY not in directory
+            if in_use and name.endswith(".log") and inode.durable_bytes:
+                found.append((path, inode.durable_bytes))
+        return found
+
+    def _files(self, directory: str = "") -> Iterator[str]:
+        for name in sorted(self._directory(directory).entries):
+            path = f"{directory}/{name}"
+            if self.is_dir(path):
+                yield from self._files(path)
+            else:
+                yield path
+
+    def topic_id_of(self, path: str) -> Uuid | None:
+        """Of the partition whose log a file belongs to; None if its directory does not tell."""
+        return read_topic_id(self, path.rpartition("/")[0])
 
     def live_on(self) -> None:
         self._calls_left = 0

@@ -57,6 +57,10 @@ KINDS = (
     "wall clock jump",
     "graceful restart",
     "disk loss",
+    "rot",
+    "bad sector",
+    "stalled replication",
+    "stalled replication",
 )
 
 Undo = Callable[[], None]
@@ -112,6 +116,7 @@ class ClusterNemesis:
         self._undo: dict[int, Undo] = {}
         self._cuts: dict[int, set[tuple[int, int]]] = {}
         self._bad_network: dict[int, tuple[float, float, float]] = {}
+        self._stalls: dict[int, set[tuple[int, int]]] = {}
         self.plan = plan_faults(schedule.seed, schedule.duration_ms)
         for fault in self.plan:
             if schedule.keeps(fault.number):
@@ -128,6 +133,8 @@ class ClusterNemesis:
             self._undo[number]()
         self._undo.clear()
         self._world.links.become_perfect()
+        self._world.loop.streams.stalled.clear()
+        self._stalls.clear()
         for node in self._world.nodes.values():
             node.disk.live_on()
             self._world.later(0, node.start)
@@ -252,6 +259,11 @@ class ClusterNemesis:
                 return _nothing
             case "graceful restart" if victim.runs:
                 return self._restart(victim)
+            case "rot" | "bad sector" if victim.is_broker:
+                return self._damage(rng, victim, rots=fault.kind == "rot")
+            case "stalled replication" if victim.is_broker:
+                peers = rng.sample(self._world.brokers, rng.randrange(1, len(self._world.brokers) + 1))
+                return self._stall(fault, rng, victim, peers)
             case "disk loss" if self._world.voter_watch.may_lose_disk(victim):
                 self._world.voter_watch.lose_disk(victim, rng, fault.for_ms)
                 return _nothing
@@ -302,6 +314,43 @@ class ClusterNemesis:
 
     def _join_cuts(self) -> None:
         self._world.links.cuts = set().union(*self._cuts.values())
+
+    def _stall(self, fault: Fault, rng: random.Random, victim: SimNode, peers: list[SimNode]) -> Undo:
+        """Fetches of these brokers, or their answers, do not come through; everything else does."""
+        pairs = [(victim.id, peer.id) for peer in peers if peer is not victim]
+        if rng.random() < 0.5:
+            pairs = [(b, a) for a, b in pairs]
+        self._stalls[fault.number] = set(pairs)
+        self._join_stalls()
+
+        def undo() -> None:
+            self._stalls.pop(fault.number, None)
+            self._join_stalls()
+
+        return undo
+
+    def _join_stalls(self) -> None:
+        self._world.loop.streams.stalled = set().union(*self._stalls.values())
+
+    def _damage(self, rng: random.Random, victim: SimNode, *, rots: bool) -> Undo:
+        """A machine loses power, and when it is back, some of what a partition's log had flushed is another,
+        or cannot be read."""
+        victim.kill(power_loss=True)
+        found = victim.disk.flushed_logs()
+        if not found:
+            return victim.start
+        path, size_bytes = rng.choice(found)
+        position = rng.randrange(size_bytes)
+        topic_id = victim.disk.topic_id_of(path)
+        if topic_id is not None:
+            index = int(path.rpartition("/")[0].rpartition("-")[2])
+            self._world.checker.data.copy_lost(victim.id, topic_id, index)
+        if rots:
+            victim.disk.flip_bit(path, position, rng.randrange(8))
+        else:
+            victim.disk.make_unreadable(path, position // 512 * 512)
+        self._world.note(f"damage {victim.id} {path} {position}")
+        return victim.start
 
     def _flap(self, fault: Fault, rng: random.Random, pairs: list[tuple[int, int]]) -> Undo:
         flapping = True

@@ -46,7 +46,8 @@ def find_abandoned(model: Model, record: r.Record) -> str | None:
             elr = old.elr
             if record.eligible_leader_replicas is not None:
                 elr = record.eligible_leader_replicas
-            holders = _sound_holders(model, old)
+            lost = record.lost_replicas or ()
+            holders = [id for id in _sound_holders(model, old) if id not in lost]
             if holders and not isr and not elr:
                 return f"{holders} held {topic.name}-{index}, nobody does after {record}"
             replicas = old.replicas if record.replicas is None else record.replicas

@@ -35,6 +35,7 @@ class ModelPartition:
     last_known_elr: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
     joined: dict[int, int] = field(default_factory=dict, compare=False)
     """For each member of the ISR, and who is eligible since, the broker epoch it had when it became one."""
 
@@ -139,6 +140,7 @@ class Model:
             record.last_known_elr,
             record.adding_replicas,
             record.removing_replicas,
+            record.lost_replicas,
         )
         topic.partitions.append(partition)
         count = len(topic.partitions)
@@ -170,6 +172,8 @@ class Model:
             partition.elr = record.eligible_leader_replicas
         if record.last_known_elr is not None:
             partition.last_known_elr = record.last_known_elr
+        if record.lost_replicas is not None:
+            partition.lost = record.lost_replicas
         if record.leader is not None:
             partition.leader = record.leader
             partition.leader_epoch += 1
@@ -212,6 +216,7 @@ class Model:
                     p.last_known_elr,
                     p.adding,
                     p.removing,
+                    p.lost,
                 )
                 for p in known.partitions
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
@@ -19,6 +20,7 @@ def quorum_address(node_id: int) -> RpcAddress:
     return RpcAddress(address_of(node_id), QUORUM_PORT)
 
 
+@cache
 def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> ServerConfig:
     """Of one start of a node; ``session_ms`` is that of its controller, if it has one."""
     is_controller, is_broker = node_id in options.controllers, node_id in options.brokers
