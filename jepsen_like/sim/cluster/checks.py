@@ -325,6 +325,9 @@ class ClusterChecker:
             if known and joined.get(member.broker_id, member.broker_epoch) != member.broker_epoch:
                 self.fail(NEWEST_PROCESS, f"{name}: {change} was asked for, {joined} joined")
 
+    def dead_admitted(self, broker_id: int, epoch: int) -> None:
+        self.fail(NEWEST_PROCESS, f"broker {broker_id} was let in as the process with epoch {epoch}")
+
     def block_allocated(self, start: int, length: int) -> None:
         if start + length > self.model.next_producer_id:
             self.fail(NEVER_LOST, f"producer ids {start} to {start + length - 1} were given away, unlogged")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -43,6 +44,7 @@ class Strangers:
             (1, self._register_a_twin),
             (1, self._wish_late),
             (2, self._propose_late),
+            (2, self._propose_the_dead),
         )
 
     def _channel(self, node: SimNode) -> ControllerChannel:
@@ -161,3 +163,35 @@ class Strangers:
             "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
         )
         self._note("late proposal", str(broker_id), 0)
+
+    async def _propose_the_dead(self, node: SimNode) -> None:
+        """A leader asks for an ISR with a replica as an earlier process of it, which fetched last."""
+        model, rng = self._world.checker.model, self._rng
+        found = [
+            (topic_id, index, partition, replica)
+            for topic_id, topic in model.topics.items()
+            for index, partition in enumerate(topic.partitions)
+            for replica in partition.replicas
+            if replica != partition.leader in model.brokers and len(model.epochs_of(replica)) > 1
+        ]
+        if not found:
+            return
+        topic_id, index, partition, replica = rng.choice(found)
+        epochs = {id: model.brokers[id].epoch for id in partition.isr}
+        epochs[replica] = rng.choice(model.epochs_of(replica)[:-1])
+        asked = pb.AlterPartitionPartition(
+            index=index,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr=[pb.IsrMember(broker_id=id, broker_epoch=epoch) for id, epoch in epochs.items()],
+        )
+        request = pb.AlterPartitionRequest(
+            broker_id=partition.leader,
+            broker_epoch=model.brokers[partition.leader].epoch,
+            topics=[pb.AlterPartitionTopic(topic_id=topic_id, partitions=[asked])],
+        )
+        response = await self._channel(node).call(
+            "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
+        )
+        if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+            self._world.checker.dead_admitted(replica, epochs[replica])
