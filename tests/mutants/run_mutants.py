@@ -53,8 +53,8 @@ class Suite:
 
 # The rings of the simulation are listed in one place, so that each needs what all of them import.
 SERVER = (
-    *("broker", "group_coordinator", "jepsen_like", "kafka_client", "kafka_protocol", "log_store"),
-    *("metadata_log", "node", "quorum", "runtime"),
+    *("broker", "configuration", "group_coordinator", "jepsen_like", "kafka_client", "kafka_protocol"),
+    *("log_store", "metadata_log", "node", "quorum", "runtime"),
 )
 
 
@@ -85,7 +85,7 @@ SUITES = {
         directed=("--no-directed",),
     ),
     "quorum_nodes": Suite(
-        ("jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
+        ("configuration", "jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
         ("-m", "pykraft.jepsen_like.sim.quorum.nodes", "--seeds"),
         "reproduce: ",
         seeds=("12", "2"),
