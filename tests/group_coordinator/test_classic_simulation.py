@@ -1,4 +1,8 @@
-"""Seeded random histories of one classic group: no two members of a generation share work, and it settles."""
+"""Seeded random histories of one classic group: no two members of a generation share work, and it settles.
+
+What members commit is kept until the retention time is over, counted from the commit or from when the last
+member was gone, and is forgotten then.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,22 @@ from pykraft.group_coordinator.classic_sync import (
     handle_sync_group,
 )
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.housekeeping import sweep_expired_groups, sweep_expired_offsets
+from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.result import Parked, ParkKind
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000)
+RETENTION_MS = 5_000
+CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, offsets_retention_ms=RETENTION_MS)
 PARTITIONS = 12
 
 
@@ -49,6 +61,8 @@ class World:
         self.clients: list[Client] = []
         self.ids = 0
         self.synced_generation = 0
+        self.committed: dict[int, tuple[int, int]] = {}  # partition: what was committed last, and when
+        self.had_members_ms = 0  # as any later coordinator knows
 
     def call(self) -> Any:
         self.ids += 1
@@ -116,6 +130,8 @@ class World:
                 self.join(client)
             case "joined":
                 self.sync(client)
+            case "stable" if self.rng.random() < 0.3:
+                self.commit(client)
             case "stable":
                 self.heartbeat(client)
 
@@ -158,6 +174,32 @@ class World:
         call = self.call()
         self.apply(client, lambda state: handle_heartbeat(state, request, call), None)
 
+    def commit(self, client: Client) -> None:
+        offset = self.ids
+        request = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=client.generation,
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+                        for partition in sorted(client.owned)
+                    ],
+                )
+            ],
+        )
+        call = self.call()
+        try:
+            self.lab.apply(lambda state: handle_offset_commit(state, request, call))
+        except KafkaError as error:
+            self.on_error(client, error.code)
+            return
+        assert client.generation == self.generation, "a member of an earlier generation commits"
+        self.committed |= dict.fromkeys(client.owned, (offset, self.lab.clock.now_ms))
+
     def leave(self, client: Client) -> None:
         client.gone, client.owned = True, frozenset()
         identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
@@ -186,7 +228,17 @@ class World:
             self.leave(self.rng.choice(alive))
         elif roll < 0.97:
             self.fail_over()
+        elif roll < 0.985:
+            self.leave_alone(alive)
         self.check()
+
+    def leave_alone(self, alive: list[Client]) -> None:
+        """Nobody is there for a while."""
+        for client in alive:
+            self.leave(client)
+        for _ in range(self.rng.randrange(4)):
+            self.pass_time(2_000)
+            self.check_offsets()
 
     def start_client(self) -> None:
         instance_id = f"i{self.rng.randint(0, 3)}" if self.rng.random() < 0.4 else None
@@ -197,6 +249,19 @@ class World:
     def pass_time(self, delay_ms: int) -> None:
         for outcome in self.lab.pass_time(delay_ms):
             self.complete(outcome)
+        for sweep in (
+            sweep_expired_offsets(self.lab.shard.state),
+            sweep_expired_groups(self.lab.shard.state),
+        ):
+            while not sweep.is_finished:
+                call = self.call()
+                self.lab.apply(lambda state, sweep=sweep, call=call: sweep.build_slice(state, call))
+                sweep.slice_is_written()
+        if self.lab.shard.state.classic_group("g") is None:
+            # Forgotten: generations begin again, and of those who still believe in one nobody is a member.
+            self.synced_generation = 0
+            for client in self.clients:
+                client.owned = frozenset()
 
     def fail_over(self) -> None:
         self.lab.fail_over()
@@ -219,6 +284,20 @@ class World:
             assert reloaded.generation == group.generation, "ReloadKeepsGeneration"
             kept = {m.member_id: m.assignment for m in reloaded.iter_members()}
             assert kept == {m.member_id: m.assignment for m in group.iter_members()}, "ReloadKeepsAssignments"
+        self.check_offsets()
+        if group is not None and group.state is ClassicState.STABLE:
+            self.had_members_ms = self.lab.clock.now_ms
+
+    def check_offsets(self) -> None:
+        now_ms = self.lab.clock.now_ms
+        for partition, (offset, committed_ms) in list(self.committed.items()):
+            value = self.lab.shard.state.committed("g", "t", partition)
+            if value is None:
+                kept_ms = max(committed_ms, self.had_members_ms) + RETENTION_MS
+                assert now_ms >= kept_ms, f"CommittedOffsetsAreKept: {partition}"
+                del self.committed[partition]
+            else:
+                assert value.offset == offset, f"CommittedOffsetsAreKept: {partition}"
 
     def calm_down(self) -> None:
         for _ in range(80):
@@ -235,6 +314,15 @@ class World:
         work = [partition for client in living for partition in client.owned]
         assert sorted(work) == list(range(PARTITIONS)), "EverythingIsAssignedOnce"
 
+    def end(self) -> None:
+        """The last members go; what they committed stays for its time, and no longer."""
+        for client in self.clients:
+            client.gone = True
+        for _ in range((10_000 + 20_000 + 3 * RETENTION_MS) // 1_000):
+            self.pass_time(1_000)
+            self.check_offsets()
+        assert not self.lab.shard.state.groups, "EverythingIsForgotten"
+
 
 @pytest.mark.parametrize("seed", range(80))
 def test_classic_group_keeps_its_invariants_and_settles(seed: int, tools: SimpleNamespace) -> None:
@@ -242,3 +330,4 @@ def test_classic_group_keeps_its_invariants_and_settles(seed: int, tools: Simple
     for _ in range(250):
         world.step()
     world.calm_down()
+    world.end()

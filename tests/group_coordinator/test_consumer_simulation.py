@@ -107,6 +107,7 @@ class World:
         # Answers that wait for the high watermark: (offset, client, the request's epoch, answer).
         self.in_flight: list[tuple[int, Client, ConsumerGroupHeartbeatResponse]] = []
         self.highest_told_epoch = 0
+        self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, lost ones too
 
     # ---- the coordinator
 
@@ -185,6 +186,7 @@ class World:
                 elif error.code is ErrorCode.FENCED_INSTANCE_ID:
                     client.gone = True
             return
+        self.answered.setdefault(client.member_id, set()).add(outcome.response.member_epoch)
         if lose_answer:
             client.send_full = True
             return
@@ -217,6 +219,26 @@ class World:
             )
         except KafkaError as error:
             assert error.code in (*FENCING, ErrorCode.FENCED_INSTANCE_ID)
+
+    def guess(self) -> None:
+        """No answer ever told the member this epoch: whoever comes with it is not the member."""
+        group = self.shard.state.consumer_group("g")
+        if group is None or group.is_empty:
+            return
+        member_id = self.rng.choice(sorted(group.members))
+        epoch = self.rng.randint(1, group.epoch + 1)
+        if epoch in self.answered[member_id]:
+            return
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=[]
+        )
+        with pytest.raises(KafkaError) as refused:
+            self.shard.apply(
+                lambda state: handle_consumer_heartbeat(state, request, self.call()),
+                wall_ms=self.clock.now_ms,
+                now_ms=self.clock.now_ms,
+            )
+        assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
     def reconcile(self, client: Client, *, fully: bool) -> None:
         """Revoke first; take new partitions only once nothing is left to revoke."""
@@ -258,6 +280,7 @@ class World:
             self.leave(client, -2 if client.instance_id and self.rng.random() < 0.7 else -1)
         else:
             self.rng.choice(alive).gone = True  # crashes without a word
+        self.guess()
         self.check()
 
     def change_topics(self) -> None:

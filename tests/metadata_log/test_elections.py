@@ -98,6 +98,12 @@ def test_unclean_election_only_where_allowed() -> None:
     assert after(partition(1, (1,)), {3}, rules=ElectionRules(unclean_allowed=True)).leader == 3
 
 
+def test_unclean_election_leaves_nobody_eligible_who_may_differ_from_the_new_leader() -> None:
+    rules = ElectionRules(min_isr=2, unclean_allowed=True, elr_enabled=True)
+    new = after(partition(-1, (), elr=(2,)), {3}, rules=rules)
+    assert (new.leader, new.isr, new.elr, new.last_known_elr) == (3, (3,), (), ())
+
+
 def test_unclean_election_prefers_replicas_that_are_not_just_being_added() -> None:
     moving = partition(-1, (1,), replicas=(4, 1, 2), adding=(4,), removing=(1, 2))
     assert after(moving, {2, 4}, election=Election.UNCLEAN).leader == 2

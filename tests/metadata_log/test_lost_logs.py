@@ -55,6 +55,15 @@ def test_the_registration_says_what_may_be_lost(cluster: Any) -> None:
     assert cluster.image.brokers[1].logs_lost == LogsLost.NOTHING, "unfenced: every partition follows"
 
 
+def test_a_process_that_registers_again_has_still_lost_what_it_lost(cluster: Any) -> None:
+    cluster.silence(1)
+    cluster.register(1, incarnation=2)
+    assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
+    cluster.register(1, incarnation=2, port=9999)
+    assert cluster.image.brokers[1].endpoints[0].port == 9999
+    assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
+
+
 def test_the_last_member_comes_back_as_leader_even_if_it_was_killed(kept: Any) -> None:
     come_back(kept, 1)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (1, (1,))

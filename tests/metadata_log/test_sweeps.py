@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 from pykraft.metadata_log.controller import sweeps, topic_walk
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.sweeps import Sweeps
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import LogsLost, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from pykraft.metadata_log.replay import replay
@@ -177,6 +178,28 @@ def test_rules_that_change_are_followed_by_a_sweep(stepped: Any) -> None:
     assert stepped.partition("lonely").leader == -1
     set_unclean("true")
     assert stepped.partition("lonely").leader == 2
+
+
+@pytest.mark.parametrize(("resource_type", "name"), [(2, "t"), (4, "")], ids=["topic", "cluster"])
+def test_smaller_minimum_frees_partitions_of_those_they_wait_for(
+    make_controller: Any, resource_type: int, name: str
+) -> None:
+    """While a replica outside the ISR is eligible, nothing is committed. Who lowers the minimum ends that."""
+    harness = make_controller(features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1})
+    harness.start_brokers(1, 2)
+
+    def set_minimum(value: str) -> None:
+        entry = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[entry])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        harness.run(harness.core.handle_incremental_alter_configs(harness.context, request))
+
+    harness.create_assigned("t", [1, 2])
+    set_minimum("2")
+    harness.silence(2)
+    assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), (2,))
+    set_minimum("1")
+    assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), ())
 
 
 def test_long_topic_is_cut_into_slices(cluster: Any, small_slices: None) -> None:

@@ -93,6 +93,7 @@ SUITES = {
     # What a start must not take for something else.
     "quorum_units": by_tests(
         "quorum/test_crash_points.py",
+        "quorum/test_fetch_protocol.py",
         "quorum/test_lost_records.py",
         "quorum/test_reconfig.py",
         "quorum/test_reconfig_followers.py",
@@ -156,6 +157,15 @@ SUITES = {
         "broker/test_tcp_listener.py",
         tried="not large_frames",
         without_a_bug="files",
+    ),
+    # What carries bytes: sockets, gRPC, real files, and the turns of the event loop that all share.
+    "adapters": by_tests(
+        "runtime",
+        "broker/test_adversarial_tcp.py",
+        "broker/test_tcp_listener.py",
+        "broker/test_turn_budget.py",
+        tried="not large_frames",
+        without_a_bug="grpc",
     ),
     # Damage: what a start, a reader, a follower and the scrub must find, and what must come of it.
     "logs": by_tests(

@@ -52,6 +52,7 @@ def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
         ("replication", "two-isr-requests-in-flight"),
         ("records", "base-offset-is-ignored"),
         ("files", "no-reserve"),
+        ("adapters", "port-is-shared"),
     ],
 )
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:

@@ -147,6 +147,23 @@ def test_voter_given_by_id_alone_counts_with_any_directory(bench):
     assert b.state.high_watermark == 1
 
 
+def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of_its_own(bench):
+    b = bench(static=True)
+    b.stand()
+    b.answer(b.vote_for(2))
+    b.flush()
+    b.fetch(3, 0, 0)
+    b.fetch(2, 1, 1)
+    assert b.state.high_watermark == 1
+    b.step(Proposed(1, 3, "x"))
+    b.fetch(2, 4, 1)
+    b.fetch(2, 0, 0, replica=ReplicaKey(2, b.keys[8].directory_id))
+    b.flush()
+    assert b.state.high_watermark == 1, "the disk that held the rest is gone"
+    b.fetch(2, 4, 1, replica=ReplicaKey(2, b.keys[8].directory_id))
+    assert b.state.high_watermark == 4
+
+
 def test_late_fetch_does_not_take_progress_back(bench):
     b = bench()
     b.lead()

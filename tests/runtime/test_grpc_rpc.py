@@ -80,6 +80,45 @@ def test_a_taken_port_is_refused() -> None:
     asyncio.run(case())
 
 
+def test_port_of_another_node_is_refused() -> None:
+    async def case(transport: GrpcTransport, port: int) -> None:
+        server = GrpcServer()
+        with pytest.raises(OSError, match="address already in use"):
+            await server.bind("127.0.0.1", port)
+        await server.stop(0)
+
+    asyncio.run(_with_server(case))
+
+
+def test_node_that_is_away_is_tried_again_and_again_without_long_pauses() -> None:
+    """With pauses that double the last of so many attempts would come after twenty seconds."""
+
+    async def case() -> None:
+        attempts = 0
+        enough = asyncio.Event()
+
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 11:
+                enough.set()
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport = GrpcTransport()
+        try:
+            async with server, asyncio.timeout(10):
+                while not enough.is_set():
+                    assert isinstance(
+                        await _call(transport, port, "/test.Echo/Reverse", b"", 500), RpcFailure
+                    )
+        finally:
+            await transport.close()
+
+    asyncio.run(case())
+
+
 # --- what a flood can make a server hold -----------------------------------------------------------------
 
 

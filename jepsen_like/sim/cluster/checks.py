@@ -22,6 +22,7 @@ from pykraft.jepsen_like.sim.cluster.leadership import (
     find_abandoned,
     find_forgotten_loss,
     find_hasty_end,
+    find_kept_eligible,
     find_unclean_leader,
 )
 from pykraft.jepsen_like.sim.cluster.model import Model, check_blocks_disjoint
@@ -160,6 +161,9 @@ class ClusterChecker:
         unclean = find_unclean_leader(self.model, record, unclean_everywhere=everywhere)
         if unclean is not None:
             self.fail(CLEAN_LEADER, unclean)
+        kept = find_kept_eligible(self.model, record)
+        if kept is not None:
+            self.fail(CLEAN_LEADER, kept)
         abandoned = find_abandoned(self.model, record)
         if abandoned is not None:
             self.fail(HOLDER_STAYS, abandoned)

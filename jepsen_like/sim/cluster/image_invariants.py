@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.election_rules import find_rules
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, required_in_sync
 from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType
 
 
@@ -126,6 +128,14 @@ def _eligible_only_where_they_are_kept(image: MetadataImage) -> Iterator[str]:
             yield f"{name} {partition}"
 
 
+def _eligible_only_below_the_minimum(image: MetadataImage) -> Iterator[str]:
+    for topic in image.topics_by_id.values():
+        min_isr = find_rules(image, ControllerConfig(), topic.name).min_isr
+        for index, partition in enumerate(topic.partitions):
+            if partition.elr and len(partition.isr) >= required_in_sync(min_isr, partition.replicas):
+                yield f"{topic.name}-{index} {partition}, min.insync.replicas is {min_isr}"
+
+
 def _names_and_ids_agree(image: MetadataImage) -> Iterator[str]:
     if {topic.name: id for id, topic in image.topics_by_id.items()} != dict(image.topic_ids.items()):
         yield "names and ids of topics differ"
@@ -227,6 +237,7 @@ SETTLED_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]
     "leaderless_only_without_active_isr": _leaderless_only_without_active_isr,
     "leaderless_only_without_active_eligible": _leaderless_only_without_active_eligible,
     "eligible_only_where_they_are_kept": _eligible_only_where_they_are_kept,
+    "eligible_only_below_the_minimum": _eligible_only_below_the_minimum,
 }
 
 STEP_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage, MetadataImage], Iterator[str]]]] = {

@@ -36,6 +36,20 @@ def find_unclean_leader(model: Model, record: r.Record, *, unclean_everywhere: b
     return None
 
 
+def find_kept_eligible(model: Model, record: r.Record) -> str | None:
+    """An unclean leader may lack what eligible replicas hold: with it they are eligible no more."""
+    match record:
+        case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
+            topic = model.topics[topic_id]
+            old = topic.partitions[index]
+            proposed = model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
+            kept = record.eligible_leader_replicas
+            elr = old.elr if kept is None else kept
+            if elr and leader not in (*old.isr, *old.elr, *proposed):
+                return f"{leader} leads {topic.name}-{index}, and {elr} stay eligible; it was {old}"
+    return None
+
+
 def find_abandoned(model: Model, record: r.Record) -> str | None:
     """While somebody holds every committed record, somebody in the ISR or eligible does."""
     match record:
