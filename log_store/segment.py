@@ -191,6 +191,9 @@ class Segment:
         self._size_bytes = self.file.size()
         until = MAX_OFFSET if until_offset is None else until_offset
         position = self._load_indexes(until, trust_times=after_clean_stop)
+        if not after_clean_stop:
+            for index in self._index_files():
+                index.is_unflushed = index.exists()  # a process that was killed may have cut it last
         end_offset = self.base_offset
         headers = iter_headers(self.file, position, self._size_bytes)
         # The batch at the limit may be torn: it is not read.

@@ -45,7 +45,7 @@ class Model:
 
     def step(self) -> None:
         names = ["append"] * 12 + ["flush"] * 3 + ["job"] * 2 + ["truncate", "restart", "kill", "crash"]
-        names.append("stop_and_lose_power")
+        names += ["stop_and_lose_power", "truncate_and_lose_power", "truncate_and_stop", "crash_again"]
         getattr(self, self.rng.choice(names))()
 
     def append(self) -> None:
@@ -93,6 +93,25 @@ class Model:
         self.log.truncate_to(self.end_offset)
         self.epoch += 1
         self.stored_recovery_point = min(self.stored_recovery_point, self.log.recovery_point)
+
+    def truncate_and_lose_power(self) -> None:
+        """What was cut may be back, beside what was appended in its place."""
+        self.truncate()
+        for _ in range(self.rng.randrange(4)):
+            self.append()
+        self.crash()
+
+    def truncate_and_stop(self) -> None:
+        self.flush()
+        self.truncate()
+        self.stop_and_lose_power()
+
+    def crash_again(self) -> None:
+        """Before much was done, or anything was flushed, since the last crash."""
+        self.crash()
+        for _ in range(self.rng.randrange(4)):
+            self.append()
+        self.crash()
 
     def restart(self) -> None:
         self.log.close()
@@ -166,6 +185,9 @@ class Model:
             first = next((b for b in self.batches if b.header.max_timestamp >= time_ms), None)
             at = log.lookup_timestamp(time_ms)
             assert (None if at is None else at.offset) == (first and first.header.base_offset)
+        latest_ms = max((b.header.max_timestamp for b in self.batches), default=None)
+        latest = log.max_timestamp()
+        assert (None if latest is None else latest.timestamp_ms) == latest_ms
 
     def _check_epochs(self) -> None:
         starts: dict[int, int] = {}
