@@ -8,9 +8,10 @@ import pytest
 
 from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.memory import MemoryDisk
-from tests.broker.partitions import Waiter, acknowledge, append, batch, make, state, stored
+from tests.broker.partitions import Waiter, acknowledge, always, append, batch, make, state, stored
 
 
 def test_high_watermark_is_the_smallest_end_over_the_isr() -> None:
@@ -93,6 +94,32 @@ def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
     partition.wait_for_commit(info.next_offset, again)
     acknowledge(partition, 1, 2, 3)
     assert (again.outcome, later.outcome) == ("committed", None)
+
+
+def test_member_that_is_only_proposed_makes_no_minimum() -> None:
+    partition = make(min_isr=2)
+    partition.apply(state(1, isr=(1,)), 0)
+    acknowledge(partition, 0, 2)
+    proposal = partition.next_proposal(0, 500, always)
+    assert proposal is not None and proposal.new_isr == (1, 2)
+    with pytest.raises(KafkaError) as refused:
+        append(partition)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.handle_isr_accepted(proposal, (1, 2), 1)
+    append(partition)
+
+
+def test_follower_refuses_a_batch_that_overlaps_its_end() -> None:
+    partition = make(2)
+    partition.apply(state(1), 0)
+    data = bytearray(bytes(batch(b"a")) + bytes(batch(b"b")))
+    assign_offset(data, 0, 0, 0)
+    assign_offset(data, len(data) // 2, 1, 0)
+    partition.append_as_follower(memoryview(data), 0)
+    overlapping = bytearray(encode_batch([RecordInput(None, b"", (), 1)] * 3, base_offset=1))
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(memoryview(overlapping), 0)
+    assert (refused.value.code, partition.log.log_end_offset) == (ErrorCode.CORRUPT_MESSAGE, 2)
 
 
 def test_losing_leadership_refuses_who_waits() -> None:

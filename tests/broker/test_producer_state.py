@@ -96,3 +96,24 @@ def test_unknown_producer_starts_at_zero_unless_history_was_forgotten() -> None:
     state.expire(1011, 10)
     assert len(state) == 0 and not state.complete
     assert state.check(header(1, 0, 5, 0)) is None
+
+
+def refusal(state: ProducerState, wanted: BatchHeader) -> ErrorCode | None:
+    try:
+        assert state.check(wanted) is None
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def test_producer_that_was_replaced_is_refused_whatever_its_sequence() -> None:
+    state = ProducerState()
+    state.replay(header(1, 1, 0, 0))
+    for sequence in (0, 1, 5):
+        assert refusal(state, header(1, 0, sequence, 1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_batch_that_begins_as_an_earlier_one_and_is_longer_is_no_duplicate() -> None:
+    state = ProducerState()
+    state.replay(header(1, 0, 0, 0, 2))
+    assert refusal(state, header(1, 0, 0, 2, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

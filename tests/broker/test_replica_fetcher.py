@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from pykraft.broker.replicas.replica_fetcher import _Followed
@@ -10,6 +11,7 @@ from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build
 from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
+from pykraft.metadata_log.delta import MetadataDelta
 
 
 def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
@@ -107,3 +109,54 @@ def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(dat
             await data_plane.until(lambda: leader.high_watermark == 1)
 
     data_plane.run(body)
+
+
+def test_follower_leaves_a_leader_that_holds_the_connection_and_says_nothing(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, replica_socket_timeout_ms=100) as cluster:
+            connections: list[asyncio.StreamWriter] = []
+
+            async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                connections.append(writer)
+
+            server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+            async with server:
+                move_leader(cluster, server.sockets[0].getsockname()[1])
+                await cluster.create(1, 2)
+                await data_plane.until(lambda: len(connections) > 1)
+                move_leader(cluster, cluster.brokers[1].listener.port)
+                await (await cluster.client(1)).produce(data_plane.batch(b"v"))  # the follower has found it
+                for writer in connections:
+                    writer.close()
+
+    data_plane.run(body)
+
+
+def test_follower_goes_to_where_its_leader_listens_now(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await (await cluster.client(1)).produce(data_plane.batch(b"v"))
+            arrived = asyncio.Event()
+
+            async def arrive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                arrived.set()
+                writer.close()
+
+            server = await asyncio.start_server(arrive, "127.0.0.1", 0)
+            async with server, asyncio.timeout(10):
+                move_leader(cluster, server.sockets[0].getsockname()[1])
+                await arrived.wait()
+
+    data_plane.run(body)
+
+
+def move_leader(cluster: Any, port: int) -> None:
+    """Broker 1 is said to listen on another port; everybody is told."""
+    controller = cluster.controller
+    known = controller.image.brokers[1]
+    moved = replace(known, endpoints=(replace(known.endpoints[0], port=port),))
+    old = controller._change(brokers=controller.image.brokers.set(1, moved))
+    delta = MetadataDelta(old, controller.image, changed_brokers=frozenset([1]))
+    for broker in cluster.brokers.values():
+        broker.replicas.publish(delta, controller.image)

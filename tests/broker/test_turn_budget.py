@@ -15,7 +15,7 @@ from pykraft.broker.replicas.purgatory import Waiting
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime.clock import Clock
+from pykraft.runtime.clock import Clock, SystemClock
 from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import BULK, TurnBudget
 
@@ -164,6 +164,28 @@ def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
     counts = loop.turns(done)
     assert done == fetches
     assert max(at_once, *counts) <= budget.turn_us // WORK_US
+
+
+def test_whoever_waits_for_less_long_than_all_others_moves_the_timer() -> None:
+    async def body() -> None:
+        wakeups = Wakeups(SystemClock())
+        wakeups.attach(asyncio.get_running_loop())
+        ended = asyncio.Event()
+
+        class Patient:
+            bucket = -1
+
+            def expire(self) -> None:
+                ended.set()
+
+        now_ms = SystemClock().monotonic_ms()
+        wakeups.wait_until(Patient(), now_ms + 600_000)
+        wakeups.wait_until(Patient(), now_ms + 20)
+        async with asyncio.timeout(10):
+            await ended.wait()
+        wakeups.close()
+
+    asyncio.run(body())
 
 
 def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:

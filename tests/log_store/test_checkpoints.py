@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
+from pykraft.log_store.memory import MemoryDisk
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -95,3 +97,13 @@ def test_malformed_meta_properties_are_an_error(memory: Any, content: bytes) -> 
     memory.disk.write_atomic(f"{memory.root}/meta.properties", content)
     with pytest.raises(CorruptCheckpointError, match=r"meta\.properties"):
         read_meta_properties(memory.disk, memory.root)
+
+
+def test_removed_marker_does_not_come_back_with_a_power_loss() -> None:
+    for seed in range(20):
+        disk = MemoryDisk()
+        disk.make_dirs("/data")
+        checkpoint.write_clean_shutdown(disk, "/data", 7)
+        checkpoint.remove_clean_shutdown(disk, "/data")
+        disk.crash(random.Random(seed))
+        assert checkpoint.read_clean_shutdown(disk, "/data") is None

@@ -1,0 +1,80 @@
+"""Fetches of several partitions: what ends a long poll, and which limits hold for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykraft.kafka_protocol.messages import fetch
+
+
+def fetch_both(offset: int, **options: int) -> fetch.FetchRequest:
+    """Of the only partitions of ``t`` and ``u``, from the same offset on."""
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [fetch.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]
+    return fetch.FetchRequest(topics=topics, **options)
+
+
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: Any, topic: str) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for name in ("t", "u"):
+                await cluster.create(1, topic=name)
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            waiters = cluster.brokers[1].replicas.find(topic, 0).consumer_waiters
+            consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, fetch.FetchResponse)
+            async with asyncio.timeout(10):
+                while not cluster.brokers[1].replicas.wakeups.deadlines:
+                    await asyncio.sleep(0.002)
+                await producer.produce(data_plane.batch(b"v"), topic=topic)
+                response = await consumer.receive()
+            found = {t.topic: data_plane.values(t.partitions[0].records) for t in response.responses}
+            assert found[topic] == [b"v"]
+            assert not waiters
+
+    data_plane.run(body)
+
+
+def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: Any) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            batch = data_plane.batch(b"v")
+            consumer.send_fetch(0, max_wait_ms=600_000, min_bytes=2 * len(batch))
+            await data_plane.until(lambda: cluster.partition(1).consumer_waiters)
+            for _ in range(2):
+                await producer.produce(batch)
+            async with asyncio.timeout(10):
+                response = await consumer.receive()
+            assert data_plane.values(response.responses[0].partitions[0].records) == [b"v", b"v"]
+
+    data_plane.run(body)
+
+
+def test_limit_of_an_answer_holds_for_all_partitions_together(data_plane: Any) -> None:
+    """The first has a whole batch however little that is; the others have what room is left."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client, batch = None, data_plane.batch(b"v" * 100)
+            for topic in ("t", "u"):
+                await cluster.create(1, topic=topic)
+                client = client or await cluster.client(1)
+                for _ in range(3):
+                    await client.produce(batch, topic=topic)
+            assert client is not None
+            for limit, expected in (
+                (1, [len(batch), 0]),
+                (3 * len(batch), [3 * len(batch), 0]),
+                (3 * len(batch) + 1, [3 * len(batch), 1]),
+                (4 * len(batch), [3 * len(batch), len(batch)]),
+            ):
+                client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12, fetch.FetchResponse)
+                response = await client.receive()
+                assert [len(t.partitions[0].records or b"") for t in response.responses] == expected
+
+    data_plane.run(body)
