@@ -14,6 +14,7 @@ from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import produce
+from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request
 
@@ -51,7 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
         return done
 
     monkeypatch.setattr(ClientBatch, "advance", timed)
-    monkeypatch.setattr("pykraft.runtime.tcp.monotonic_us", lambda: clock.now_us)
+    monkeypatch.setitem(StreamRuntime.__init__.__kwdefaults__, "now_us", lambda: clock.now_us)
     return clock
 
 
