@@ -81,13 +81,14 @@ class Tasks:
         self.stopping.set()
         if not self._tasks:
             return True
-        done, late = await asyncio.wait(self._tasks, timeout=timeout_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=timeout_s)
+        late = [task for task in self._tasks if not task.done()]
         for task in self._tasks:
-            if task in done:
+            if task.done():
                 task.result()
+            else:
+                task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         self._tasks.clear()
         return not late
 
