@@ -22,6 +22,7 @@ from pykraft.kafka_client.admin_results import (
 from pykraft.kafka_client.admin_topics import each, error_of
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import R
+from pykraft.kafka_client.group_config import GroupIdentity
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.consumer_protocol import decode_assignment
@@ -53,10 +54,12 @@ _LAST_OFFSET_FETCH_BY_NAME = 9
 
 async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
     what = f"coordinator of group {group_id}"
-    return await cluster.retrying(what, lambda: _coordinator(cluster, group_id, deadline_ms), deadline_ms)
+    return await cluster.retrying(
+        what, lambda: ask_for_coordinator(cluster, group_id, deadline_ms), deadline_ms
+    )
 
 
-async def _coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
+async def ask_for_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
     """One attempt, for use while retrying."""
     request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
     response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
@@ -93,7 +96,7 @@ async def describe_group(cluster: Cluster, group_id: str, deadline_ms: int) -> G
     """Raises GROUP_ID_NOT_FOUND for a group that does not exist."""
 
     async def attempt() -> GroupDescription:
-        coordinator = await _coordinator(cluster, group_id, deadline_ms)
+        coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
         try:
             return await _describe_consumer(cluster, coordinator, group_id, deadline_ms)
         except KafkaError as error:
@@ -108,7 +111,7 @@ async def delete_groups(cluster: Cluster, group_ids: Sequence[str], deadline_ms:
     async def attempt(left: Sequence[str]) -> Iterable[Outcome]:
         outcomes = []
         for group_id in left:
-            coordinator = await _coordinator(cluster, group_id, deadline_ms)
+            coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
             response = await _ask(
                 cluster,
                 coordinator,
@@ -130,12 +133,14 @@ async def group_offsets(
     group_id: str,
     deadline_ms: int,
     partitions: Sequence[TopicPartition] | None = None,
+    member: GroupIdentity | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The committed offsets of a group (None: all); partitions without one are left out."""
+    """The committed offsets of a group (None: all); partitions without one are left out. ``member``: ask as
+    this one, and be refused with STALE_MEMBER_EPOCH if the group is past its epoch."""
 
     async def attempt() -> dict[TopicPartition, CommittedOffset]:
-        coordinator = await _coordinator(cluster, group_id, deadline_ms)
-        request = _offset_fetch_request(group_id, partitions)
+        coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
+        request = _offset_fetch_request(group_id, partitions, member)
         response = await _ask(
             cluster,
             coordinator,
@@ -243,7 +248,9 @@ def _classic_assignment(protocol_type: str, data: bytes) -> dict[str, tuple[int,
     return {topic.topic: tuple(sorted(topic.partitions)) for topic in assigned.assigned_partitions}
 
 
-def _offset_fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None) -> OffsetFetchRequest:
+def _offset_fetch_request(
+    group_id: str, partitions: Sequence[TopicPartition] | None, member: GroupIdentity | None
+) -> OffsetFetchRequest:
     """Both shapes of the request; the version that is sent picks one."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in partitions or ():
@@ -260,6 +267,8 @@ def _offset_fetch_request(group_id: str, partitions: Sequence[TopicPartition] | 
         else [OffsetFetchRequestTopics(name=n, partition_indexes=i) for n, i in items]
     )
     group = OffsetFetchRequestGroup(group_id=group_id, topics=grouped)
+    if member is not None:
+        group.member_id, group.member_epoch = member.member_id, member.member_epoch
     return OffsetFetchRequest(group_id=group_id, topics=alone, groups=[group])
 
 

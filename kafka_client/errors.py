@@ -50,6 +50,14 @@ class MaybeWrittenError(ProduceError):
     """Nobody knows whether the record is in the log; a request under way may still bring it there."""
 
 
+class CommitRefusedError(KafkaError):
+    """None of the offsets was committed, and none will be."""
+
+
+class CommitUnknownError(KafkaError):
+    """Some of the offsets may be committed, or may still be when later ones are."""
+
+
 class DataLossError(KafkaError):
     """Records that were asked for are no longer there."""
 

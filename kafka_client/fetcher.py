@@ -98,15 +98,19 @@ class PartitionFetcher:
         self._last_fetched_epoch = -1
         self._replica_id: int | None = None
         self._rack = config.rack
+        self._max_wait_ms = config.max_wait_ms
         self._sent: tuple[Connection, int] | None = None
         self.position = position
 
-    async def fetch(self, deadline_ms: int, *, read_ahead_until: int | None = None) -> FetchedBatches:
-        """The next answer; it is empty when nothing arrived within ``max_wait_ms``.
+    async def fetch(
+        self, deadline_ms: int, *, read_ahead_until: int | None = None, max_wait_ms: int | None = None
+    ) -> FetchedBatches:
+        """The next answer; it is empty when nothing arrived within ``max_wait_ms`` (None: as configured).
 
         With ``read_ahead_until`` the request for what follows is sent before this returns, if the answer
         held data and did not reach that offset: the broker works while the caller decodes.
         """
+        self._max_wait_ms = self._config.max_wait_ms if max_wait_ms is None else max_wait_ms
         try:
             fetched = await self._cluster.retrying(
                 f"fetch of {self._topic}-{self._partition} at {self.position}",
@@ -221,7 +225,7 @@ class PartitionFetcher:
             partition_max_bytes=self._max_partition_bytes,
         )
         return FetchRequest(
-            max_wait_ms=self._config.max_wait_ms,
+            max_wait_ms=self._max_wait_ms,
             min_bytes=self._config.min_bytes,
             max_bytes=max(self._config.max_bytes, self._max_partition_bytes),
             isolation_level=self._config.isolation_level,
@@ -278,5 +282,5 @@ class PartitionFetcher:
 
     def _answer_by(self, deadline_ms: int) -> int:
         """A long poll may take its whole wait on top of the request's time."""
-        limit_ms = self._cluster.config.request_timeout_ms + self._config.max_wait_ms
-        return min(deadline_ms + self._config.max_wait_ms, self._cluster.network.now_ms() + limit_ms)
+        limit_ms = self._cluster.config.request_timeout_ms + self._max_wait_ms
+        return min(deadline_ms + self._max_wait_ms, self._cluster.network.now_ms() + limit_ms)

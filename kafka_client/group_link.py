@@ -1,0 +1,56 @@
+"""The way to a group's coordinator: found when needed, forgotten when it fails or says that it is another."""
+
+from __future__ import annotations
+
+from pykraft.kafka_client.admin_groups import ask_for_coordinator
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.connection import Connection, R
+from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.schema import Message
+
+COORDINATOR_MOVED = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class CoordinatorLink:
+    """For one task at a time, as its cluster."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.cluster = cluster
+        self.group_id = group_id
+        self._address: Address | None = None
+
+    def forget(self) -> None:
+        """Look for the coordinator again next time."""
+        self._address = None
+
+    async def connection(self, deadline_ms: int) -> Connection:
+        """One attempt; after a failure nothing was sent."""
+        if self._address is None:
+            told = await ask_for_coordinator(self.cluster, self.group_id, deadline_ms)
+            self._address = Address(told.host, told.port)
+        try:
+            return await self.cluster.connection(self._address, deadline_ms)
+        except BaseException:
+            self.forget()
+            raise
+
+    async def call(
+        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
+    ) -> R:
+        """One attempt. Any failure may mean that the coordinator is elsewhere by now."""
+        connection = await self.connection(deadline_ms)
+        try:
+            return await connection.call(request, response_type, deadline_ms, max_version=max_version)
+        except BaseException:
+            self.forget()
+            raise
+
+    def close(self) -> None:
+        self.cluster.close()

@@ -1,0 +1,124 @@
+"""Committing the offsets of a group as one of its members.
+
+A request that was answered is over, and may be sent again if the answer says so. One that was sent and never
+answered may still be carried out at any time, even after a later one: it is not sent again, and the caller
+is told that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pykraft.kafka_client.cluster import is_passing
+from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
+from pykraft.kafka_client.group_config import GroupIdentity
+from pykraft.kafka_client.group_link import CoordinatorLink
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+_LAST_VERSION_WITH_NAMES = 9
+
+# The coordinator finds these out before it writes. Others, NOT_COORDINATOR among them, also answer a commit
+# that was written and then lost its leader.
+_NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """``offset`` is where to go on."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+async def commit_offsets(
+    link: CoordinatorLink,
+    identity: GroupIdentity,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline_ms: int,
+) -> None:
+    """:class:`CommitRefusedError`: none of them is committed by this; :class:`CommitUnknownError`: some may
+    be, now or later."""
+    request = _request(link.group_id, identity, offsets)
+    maybe_written = False
+
+    async def attempt() -> KafkaError | None:
+        """The error, if there was no answer."""
+        nonlocal maybe_written
+        connection = await link.connection(deadline_ms)
+        connection.version_for(request, _LAST_VERSION_WITH_NAMES)  # raises before anything is sent
+        try:
+            response = await connection.call(
+                request,
+                OffsetCommitResponse,
+                link.cluster.request_deadline(deadline_ms),
+                max_version=_LAST_VERSION_WITH_NAMES,
+            )
+        except KafkaError as error:
+            link.forget()
+            return error
+        codes = {ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions}
+        maybe_written = maybe_written or not codes <= _NOT_WRITTEN
+        errors = [KafkaError(code) for code in sorted(codes) if code is not ErrorCode.NONE]
+        if errors:
+            link.forget()
+            raise min(errors, key=is_passing)
+        return None
+
+    what = f"OffsetCommit of {link.group_id}"
+    try:
+        unanswered = await link.cluster.retrying(what, attempt, deadline_ms)
+    except KafkaError as error:
+        kind = CommitUnknownError if maybe_written else CommitRefusedError
+        raise kind(error.code, error.message) from error
+    if unanswered is not None:
+        raise CommitUnknownError(unanswered.code, unanswered.message) from unanswered
+
+
+def _request(
+    group_id: str, identity: GroupIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> OffsetCommitRequest:
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for (topic, index), told in sorted(offsets.items()):
+        by_topic[topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=told.offset,
+                committed_leader_epoch=-1 if told.leader_epoch is None else told.leader_epoch,
+                committed_metadata=told.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=identity.member_epoch,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=p) for name, p in by_topic.items()],
+    )
