@@ -68,6 +68,7 @@ class ClassicMembership:
         self._assignor = config.assignor or RANGE
         self._must_join = True
         self._assigned: Sequence[TopicPartition] = ()
+        self._claimed: frozenset[TopicPartition] = frozenset()
         self._led_over: Mapping[str, int] | None = None
         self._looked_ms = 0
         self._sent_ms = 0
@@ -128,7 +129,7 @@ class ClassicMembership:
         )
         self._sent_ms = sent_ms = self._network.now_ms()
         response = await self._link.call(request, HeartbeatResponse, self._deadline_ms())
-        _check(response.error_code, "Heartbeat")
+        self._link.check(response.error_code, "Heartbeat")
         self._renew(sent_ms)
         self._take_missing()  # what a lapse cost: the assignment still stands
 
@@ -164,13 +165,14 @@ class ClassicMembership:
             deadline_ms = self._sent_ms + self._config.max_poll_interval_ms + _MORE_TIME_TO_JOIN_MS
             response = await self._link.call(request, JoinGroupResponse, deadline_ms)
             if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-                _check(response.error_code, "JoinGroup")
+                self._link.check(response.error_code, "JoinGroup")
                 return response
             self.member_id = response.member_id
 
     def _subscription(self, topics: Sequence[str]) -> bytes:
         owned: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(self._ownership.held()):
+        self._claimed = frozenset(self._ownership.held())
+        for topic, partition in sorted(self._claimed):
             owned[topic].append(partition)
         subscription = ConsumerProtocolSubscription(
             topics=sorted(set(topics)),
@@ -211,7 +213,7 @@ class ClassicMembership:
         self._sent_ms = sent_ms = self._network.now_ms()
         deadline_ms = sent_ms + self._config.max_poll_interval_ms + _MORE_TIME_TO_JOIN_MS
         response = await self._link.call(request, SyncGroupResponse, deadline_ms)
-        _check(response.error_code, "SyncGroup")
+        self._link.check(response.error_code, "SyncGroup")
         self._renew(sent_ms)
         if not response.assignment:
             return []
@@ -220,10 +222,11 @@ class ClassicMembership:
 
     async def _adopt(self, partitions: Sequence[TopicPartition]) -> None:
         self._assigned = partitions
-        surplus = self._ownership.held().keys() - set(partitions)
+        surplus = self._claimed - set(partitions)
         if surplus:
-            await self._ownership.revoke(surplus)
+            # Nobody gets them before this member has joined without them, even if it has lost them meanwhile.
             self._must_join = True
+            await self._ownership.revoke(surplus)
         self._take_missing()
 
     def _take_missing(self) -> None:
@@ -274,11 +277,6 @@ class ClassicMembership:
         self._must_join = True
         self._assigned = ()
         self._ownership.lose()
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), what)
 
 
 def _read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:

@@ -80,9 +80,7 @@ class ConsumerMembership:
         timeout_ms = min(self._link.cluster.config.request_timeout_ms, self._config.session_timeout_ms // 3)
         try:
             response = await self._link.call(request, ConsumerGroupHeartbeatResponse, sent_ms + timeout_ms)
-            if response.error_code:
-                code = ErrorCode(response.error_code)
-                raise KafkaError(code, response.error_message or f"group {self._config.group_id}")
+            self._link.check(response.error_code, response.error_message or "ConsumerGroupHeartbeat")
             await self._answered(request, response, sent_ms)
         except KafkaError as error:
             self._failed(error)

@@ -6,16 +6,10 @@ from pykraft.kafka_client.admin_groups import ask_for_coordinator
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.network import Address
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.schema import Message
 
-COORDINATOR_MOVED = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class CoordinatorLink:
@@ -29,6 +23,13 @@ class CoordinatorLink:
     def forget(self) -> None:
         """Look for the coordinator again next time."""
         self._address = None
+
+    def check(self, code: int, message: str) -> None:
+        """Raise what an answer says."""
+        if code in _MOVED:
+            self.forget()
+        if code:
+            raise KafkaError(ErrorCode(code), message)
 
     async def connection(self, deadline_ms: int) -> Connection:
         """One attempt; after a failure nothing was sent."""

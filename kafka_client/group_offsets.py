@@ -67,6 +67,7 @@ async def commit_offsets(
     """:class:`CommitRefusedError`: none of them is committed by this; :class:`CommitUnknownError`: some may
     be, now or later."""
     request = _request(link.group_id, identity, offsets)
+    what = f"OffsetCommit of {link.group_id}"
     maybe_written = False
 
     async def attempt() -> KafkaError | None:
@@ -88,11 +89,10 @@ async def commit_offsets(
         maybe_written = maybe_written or not codes <= _NOT_WRITTEN
         errors = [KafkaError(code) for code in sorted(codes) if code is not ErrorCode.NONE]
         if errors:
-            link.forget()
-            raise min(errors, key=is_passing)
+            worst = min(errors, key=is_passing)
+            link.check(worst.code, what)
         return None
 
-    what = f"OffsetCommit of {link.group_id}"
     try:
         unanswered = await link.cluster.retrying(what, attempt, deadline_ms)
     except KafkaError as error:

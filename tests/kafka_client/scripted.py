@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,8 +29,8 @@ HOST = "broker"
 
 @dataclass(frozen=True)
 class Later(Exception):
-    """For ``virtual_cluster`` only: an answer after a while, or, with None, nothing but a connection kept
-    waiting."""
+    """For ``virtual_cluster`` only: an answer after a while. It may be awaitable, and may come to None: then
+    there is nothing but a connection that is kept waiting."""
 
     answer: Any
     delay_ms: int = 0
@@ -59,6 +60,8 @@ class ScriptedBroker:
             handler = self._api_versions
         assert handler is not None, f"broker {self.node_id} has no script for {ApiKey(header.api_key).name}"
         told = handler(request, header.api_version)
+        if isinstance(told, Later) and inspect.isawaitable(told.answer):
+            return replace(told, answer=_encode_later(header, told.answer))
         if isinstance(told, Later):
             return replace(told, answer=_encode(header, told.answer))
         return _encode(header, told)
@@ -79,6 +82,10 @@ def _encode(header: RequestHeader, told: Any) -> Any:
         return told
     body = told if isinstance(told, bytes) else told.encode(header.api_version)
     return encode_response_header(header.api_key, header.api_version, header.correlation_id) + body
+
+
+async def _encode_later(header: RequestHeader, told: Awaitable[Any]) -> Any:
+    return _encode(header, await told)
 
 
 class ScriptedNetwork:

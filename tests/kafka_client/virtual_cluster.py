@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -75,27 +76,27 @@ class VirtualChannel:
     def _carry_out(self, frame: bytes) -> None:
         """Also when the client has closed the channel meanwhile: what is on its way arrives."""
         told = self.broker.answer(frame)
+        if told == NO_ANSWER:
+            return
         delay_ms = self.network.latency_ms
         if isinstance(told, Later):
-            if told == NO_ANSWER:
-                return
-            if told.answer is None:
-                self._enqueue(None, 0)
-                return
             delay_ms, told = told.delay_ms, told.answer
-        if isinstance(told, Exception):
-            error = told
-            self._enqueue(None, 0)
-            self._later(delay_ms, lambda: self._break(error))
-        else:
-            self._enqueue(told, delay_ms)
-
-    def _enqueue(self, frame: bytes | None, delay_ms: int) -> None:
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.answers.append(future)
+        place: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.answers.append(place)
         self._arrived.set()
-        if frame is not None:
-            self._later(delay_ms, lambda: future.done() or future.set_result(frame))
+        if inspect.isawaitable(told):
+            task = asyncio.ensure_future(told)
+            task.add_done_callback(
+                lambda done: done.cancelled() or self._answer(place, done.result(), delay_ms)
+            )
+        else:
+            self._answer(place, told, delay_ms)
+
+    def _answer(self, place: asyncio.Future[bytes], told: Any, delay_ms: int) -> None:
+        if isinstance(told, Exception):
+            self._later(delay_ms, lambda: self._break(told))
+        elif told is not None:
+            self._later(delay_ms, lambda: place.done() or place.set_result(told))
 
     def _break(self, error: Exception) -> None:
         self._broken = error

@@ -1,0 +1,89 @@
+"""The assignors of a classic group's leader: shares, stickiness, and what must be given up first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykraft.kafka_client.group_assignors import MemberSubscription, assign
+from pykraft.kafka_client.group_config import COOPERATIVE_STICKY, RANGE
+from pykraft.kafka_client.metadata import TopicPartition
+
+
+def member(*topics, owned=(), generation=1, instance_id=None):
+    return MemberSubscription(
+        frozenset(topics), tuple(TopicPartition(*one) for one in owned), generation, instance_id
+    )
+
+
+def of(topic, *indexes):
+    return [TopicPartition(topic, index) for index in indexes]
+
+
+def test_range_gives_runs_of_each_topic_and_the_rest_to_the_first():
+    told = assign(RANGE, {"t": 5, "u": 2}, {"b": member("t", "u"), "a": member("t"), "c": member("u")})
+    assert told == {"a": of("t", 0, 1, 2), "b": of("t", 3, 4) + of("u", 0), "c": of("u", 1)}
+
+
+def test_range_puts_static_members_first_by_the_name_that_stays():
+    told = assign(RANGE, {"t": 2}, {"a": member("t"), "z": member("t", instance_id="i")})
+    assert told == {"z": of("t", 0), "a": of("t", 1)}
+
+
+def test_topics_that_do_not_exist_have_no_owner():
+    for assignor in (RANGE, COOPERATIVE_STICKY):
+        assert assign(assignor, {}, {"a": member("t")}) == {"a": []}
+
+
+def test_sticky_members_keep_what_they_have():
+    members = {"a": member("t", owned=[("t", 3), ("t", 1)]), "b": member("t", owned=[("t", 0)])}
+    assert assign(COOPERATIVE_STICKY, {"t": 4}, members) == {"a": of("t", 1, 3), "b": of("t", 0, 2)}
+
+
+def test_what_moves_has_no_owner_until_it_is_given_up():
+    first = {"a": member("t", owned=[("t", 0), ("t", 1), ("t", 2)]), "b": member("t")}
+    told = assign(COOPERATIVE_STICKY, {"t": 3}, first)
+    assert (len(told["a"]), told["b"]) == (2, [])
+    second = {"a": member("t", owned=told["a"]), "b": member("t")}
+    assert assign(COOPERATIVE_STICKY, {"t": 3}, second) == {
+        "a": told["a"],
+        "b": sorted(set(of("t", 0, 1, 2)) - set(told["a"])),
+    }
+
+
+def test_of_two_that_claim_a_partition_the_newer_generation_has_it():
+    members = {
+        "a": member("t", owned=[("t", 0)], generation=4),
+        "b": member("t", owned=[("t", 0)], generation=5),
+    }
+    assert assign(COOPERATIVE_STICKY, {"t": 1}, members) == {"a": [], "b": of("t", 0)}
+
+
+def test_a_topic_that_is_no_longer_wanted_is_not_kept():
+    members = {"a": member("u", owned=[("t", 0)]), "b": member("t")}
+    assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": of("t", 0)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sticky_shares_are_even_and_whole_after_what_moves_was_given_up(seed):
+    rng = random.Random(seed)
+    counts = {f"t{n}": rng.randrange(1, 9) for n in range(rng.randrange(1, 4))}
+    owned = {}
+    for generation in range(1, 8):
+        members = {f"m{n}" for n in range(6) if rng.random() < 0.7} or {"m0"}
+        owned = {member_id: owned.get(member_id, []) for member_id in sorted(members)}
+        for _ in range(2):
+            given = {
+                member_id: member(*counts, owned=held, generation=generation)
+                for member_id, held in owned.items()
+            }
+            told = assign(COOPERATIVE_STICKY, counts, given)
+            for member_id, partitions in told.items():
+                others = {p for other, held in owned.items() if other != member_id for p in held}
+                assert not others & set(partitions), "nobody gets what another still owns"
+            owned = told
+        everything = sorted(p for partitions in owned.values() for p in partitions)
+        assert everything == sorted(TopicPartition(t, i) for t, count in counts.items() for i in range(count))
+        sizes = [len(partitions) for partitions in owned.values()]
+        assert max(sizes) - min(sizes) <= 1

@@ -1,0 +1,459 @@
+"""A group member: what it owns and from when to when, what it reads and commits, in both protocols."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
+from pykraft.kafka_client.group_member import GroupConfig, OffsetAndMetadata
+from pykraft.kafka_client.group_ownership import Ownership
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld
+from tests.kafka_client.virtual_cluster import run_virtual
+
+KINDS = {
+    "consumer": ("consumer", None),
+    "range": ("classic", "range"),
+    "cooperative": ("classic", "cooperative-sticky"),
+}
+every_kind = pytest.mark.parametrize("kind", [pytest.param(kind, id=name) for name, kind in KINDS.items()])
+incremental = pytest.mark.parametrize(
+    "kind", [pytest.param(KINDS[name], id=name) for name in ("consumer", "cooperative")]
+)
+T0 = TopicPartition("t", 0)
+CONSUMER = ("consumer", None)
+LEASE_S = SESSION_MS * 0.9 / 1000
+
+
+def in_world(scripted, body, partitions=6):
+    async def main():
+        world = GroupWorld(scripted, partitions)
+        await world.start()
+        try:
+            return await body(world)
+        finally:
+            await world.stop()
+
+    return run_virtual(main())
+
+
+async def settled(world, kind, count=2, **settings):
+    """Members that share the topic."""
+    members = [world.join(*kind, **settings) for _ in range(count)]
+    await world.until(world.is_shared)
+    return members
+
+
+@every_kind
+def test_a_member_alone_owns_everything(scripted, kind):
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        seat = world.seats[member]
+        assert seat.events == [("assigned", (0, 1, 2, 3, 4, 5))]
+        sent_ms, member_id, epoch = seat.heartbeats[-1]
+        assert (member_id, epoch) == (member.identity.member_id, member.identity.member_epoch)
+        assert sent_ms <= world.network.now_ms()
+
+    in_world(scripted, body)
+
+
+@incremental
+def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(scripted, kind):
+    async def body(world):
+        (first,) = await settled(world, kind, 1)
+        second = world.join(*kind)
+        await world.until(world.is_shared)
+        (_, given) = world.seats[first].events[1]
+        assert [what for what, _ in world.seats[first].events] == ["assigned", "revoked"]
+        assert world.seats[second].events == [("assigned", given)]
+
+    in_world(scripted, body)
+
+
+def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted):
+    async def body(world):
+        (first,) = await settled(world, KINDS["range"], 1)
+        world.join(*KINDS["range"])
+        await world.until(world.is_shared)
+        assert world.seats[first].events[1] == ("revoked", (0, 1, 2, 3, 4, 5))
+        assert len(world.seats[first].events) == 3
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_what_a_member_leaves_goes_to_the_other_at_once(scripted, kind):
+    async def body(world):
+        leaving, staying = await settled(world, kind)
+        seat = world.seats[leaving]
+        await world.leave(leaving)
+        assert seat.events[-1][0] == "revoked"
+        assert leaving.owned == frozenset()
+        took_s = await world.until(world.is_shared)
+        assert took_s <= 3 * HEARTBEAT_MS / 1000
+        assert len(staying.owned) == 6
+
+    in_world(scripted, body)
+
+
+@every_kind
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+def test_without_answers_a_member_stops_believing_before_the_others_get_its_partitions(scripted, kind, fault):
+    async def body(world):
+        cut, staying = await settled(world, kind)
+        await asyncio.sleep(5)
+        mine = cut.identity.member_id
+        world.fault = lambda _, request: fault if getattr(request, "member_id", "") == mine else None
+        seat = world.seats[cut]
+        await world.until(lambda: seat.events[-1][0] == "lost", 20)
+        assert world.loop.time() == pytest.approx(seat.heartbeats[-1][0] / 1000 + LEASE_S, abs=0.051)
+        if fault == "lost":
+            await world.until(lambda: len(staying.owned) == 6, 20)
+        world.fault = lambda _, request: None
+        await world.until(world.is_shared)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(scripted, kind):
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        arrivals = []
+
+        def slow_once(broker_id, request):
+            if getattr(request, "member_id", "") != member.identity.member_id or len(arrivals) > 1:
+                return "lost"
+            arrivals.append(world.loop.time())
+            return "slow"
+
+        world.fault = slow_once
+        await world.until(lambda: world.seats[member].events[-1][0] == "lost", 20)
+        assert len(arrivals) == 2
+        assert world.loop.time() <= arrivals[1] + LEASE_S + 0.051
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_what_a_lapse_cost_is_taken_up_again_if_the_coordinator_has_not_noticed(scripted, kind):
+    """The session runs from the last request that the coordinator heard, the lease from the last answer."""
+
+    async def body(world):
+        first, _ = await settled(world, kind)
+        seat, held = world.seats[first], first.owned
+        mine = first.identity.member_id
+        world.fault = lambda _, request: "unanswered" if getattr(request, "member_id", "") == mine else None
+        await world.until(lambda: seat.events[-1][0] == "lost", 20)
+        world.fault = lambda _, request: None
+        await world.until(lambda: first.owned == held, 20)
+        assert [what for what, _ in seat.events[-2:]] == ["lost", "assigned"]
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_moved_coordinator_costs_nothing(scripted, kind):
+    async def body(world):
+        members = await settled(world, kind)
+        events = [len(world.seats[member].events) for member in members]
+        for broker_id in (2, 3, 1):
+            world.move_coordinator(broker_id)
+            await asyncio.sleep(7)
+        assert [len(world.seats[member].events) for member in members] == events
+        assert world.is_shared()
+        assert all(world.seats[m].heartbeats[-1][0] >= world.network.now_ms() - 2_000 for m in members)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_member_that_was_forgotten_loses_everything_and_joins_again(scripted, kind):
+    """It was away for long, or so its coordinator says."""
+
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        old = member.identity
+        world.writer.logs.clear()
+        world.writer.watermarks.clear()
+        world.move_coordinator(2)
+        seat = world.seats[member]
+        await world.until(lambda: seat.events[-1][0] == "assigned" and len(seat.events) == 3)
+        assert seat.events[1] == ("lost", (0, 1, 2, 3, 4, 5))
+        if kind[0] == "consumer":
+            assert member.identity.member_id == old.member_id
+        else:
+            assert member.identity.member_id != old.member_id
+
+    in_world(scripted, body)
+
+
+def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(scripted):
+    async def body(world):
+        (first,) = await settled(world, CONSUMER, 1)
+        seat = world.seats[first]
+        seat.while_revoking = lambda: asyncio.sleep(7)
+        second = world.join(*CONSUMER)
+        await asyncio.sleep(5)
+        assert len(first.owned) == 6, "heartbeats go on meanwhile, and so does the lease"
+        assert second.owned == frozenset()
+        await world.until(world.is_shared)
+        assert [what for what, _ in seat.events] == ["assigned", "revoked"]
+
+    in_world(scripted, body)
+
+
+def test_an_application_that_does_not_let_go_in_time_loses_everything(scripted):
+    """The coordinator waits for ``max.poll.interval.ms`` and then removes the member."""
+
+    async def body(world):
+        (first,) = await settled(world, CONSUMER, 1)
+        seat = world.seats[first]
+        seat.while_revoking = lambda: asyncio.sleep(40)
+        world.join(*CONSUMER)
+        assert await world.until(lambda: seat.events[-1][0] == "lost") < 10
+        await world.until(world.is_shared)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_static_member_finds_its_partitions_again_and_the_other_notices_nothing(scripted, kind):
+    async def body(world):
+        first = world.join(*kind, group_instance_id="one")
+        second = world.join(*kind, group_instance_id="two")
+        await world.until(world.is_shared)
+        held, events = first.owned, len(world.seats[second].events)
+        await world.leave(first)
+        await asyncio.sleep(1)
+        again = world.join(*kind, group_instance_id="one")
+        await world.until(world.is_shared)
+        assert again.owned == held
+        assert len(world.seats[second].events) == events
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(scripted, kind):
+    """In the classic protocol it takes its place; in the consumer protocol it waits until that is free."""
+
+    async def body(world):
+        first = world.join(*kind, group_instance_id="one")
+        await world.until(world.is_shared)
+        seat = world.seats[first]
+        second = world.join(*kind, group_instance_id="one")
+        if kind[0] == "classic":
+            # Until its next heartbeat the first does not know: KIP-345 has no way to tell it before.
+            world.check = lambda: None
+            await world.until(lambda: first.fatal is not None)
+            assert first.fatal.code is ErrorCode.FENCED_INSTANCE_ID
+            assert seat.events[-1][0] == "lost"
+        else:
+            await asyncio.sleep(5)
+            assert second.owned == frozenset() and second.fatal is None
+            world.abandon(first)
+        await world.until(lambda: len(second.owned) == 6)
+
+    in_world(scripted, body)
+
+
+def test_members_that_cannot_agree_on_an_assignor_are_told_so(scripted):
+    async def body(world):
+        await settled(world, KINDS["range"], 1)
+        other = world.join(*KINDS["cooperative"])
+        await world.until(lambda: other.fatal is not None)
+        with pytest.raises(KafkaError) as caught:
+            await other.poll(100)
+        return caught.value.code
+
+    assert in_world(scripted, body) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("kind", [KINDS["range"], KINDS["cooperative"]], ids=["range", "cooperative"])
+def test_the_leader_of_a_classic_group_notices_more_partitions(scripted, kind):
+    async def body(world):
+        await settled(world, kind, metadata_max_age_ms=3_000)
+        scripted.leaders["t"] |= {6: (1, 0), 7: (1, 0)}
+        world.values |= {6: [], 7: []}
+        await world.until(world.is_shared)
+
+    in_world(scripted, body)
+
+
+def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_owner(scripted):
+    """The leader counted on them being given up, by a member that no longer has them."""
+    kind = KINDS["cooperative"]
+
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        silent = world.join(*kind, topics=("other",))
+        await world.until(lambda: world.seats[silent].heartbeats != [], 20)
+        await world.until(lambda: world.seats[silent].heartbeats[-1][0] + 50 > world.network.now_ms(), 20)
+        world.abandon(silent)  # the rebalance waits until its session is over
+        world.join(*kind)
+        await world.until(lambda: world.seats[member].events[-1][0] == "lost", 20)
+        await world.until(world.is_shared)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_an_unsubscribed_topic_is_given_up(scripted, kind):
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        member.subscribe(["nothing"])
+        await world.until(lambda: not member.owned, 10)
+        member.subscribe(["t"])
+        await world.until(world.is_shared, 10)
+        assert [what for what, _ in world.seats[member].events] == ["assigned", "revoked", "assigned"]
+
+    in_world(scripted, body)
+
+
+async def read(member, count, timeout_s=20):
+    """Values by partition, until there are so many in all."""
+    found = {}
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    while sum(map(len, found.values())) < count:
+        assert loop.time() < end, found
+        for where, polled in (await member.poll(500)).items():
+            found.setdefault(where.partition, []).extend(r.value.decode() for r in polled.records)
+    return found
+
+
+@every_kind
+def test_a_member_reads_on_where_the_group_committed(scripted, kind):
+    async def body(world):
+        world.values |= {0: [b"a", b"b", b"c"], 5: [b"x"]}
+        first = world.join(*kind)
+        assert await read(first, 4) == {0: ["a", "b", "c"], 5: ["x"]}
+        await first.commit({T0: OffsetAndMetadata(2, 0, "tag")})
+        assert (await first.committed([T0]))[T0].offset == 2
+        assert (await first.committed([T0]))[T0].metadata == "tag"
+        await world.leave(first)
+        second = world.join(*kind)
+        assert await read(second, 2) == {0: ["c"], 5: ["x"]}
+        second.seek(T0, 1)
+        assert await read(second, 2) == {0: ["b", "c"]}
+        with pytest.raises(KafkaError, match="not owned"):
+            second.seek(TopicPartition("t", 9), 0)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_nothing_is_read_of_what_is_being_given_up(scripted, kind):
+    async def body(world):
+        (first,) = await settled(world, kind, 1)
+        seat = world.seats[first]
+        polled_while_revoking = []
+
+        async def poll():
+            world.values[0].append(b"late")
+            world.values[5].append(b"late")
+            polled_while_revoking.append(await first.poll(1_000))
+
+        seat.while_revoking = poll
+        world.join(*kind)
+        await world.until(lambda: bool(polled_while_revoking))
+        await world.until(world.is_shared)
+        given = next(partitions for what, partitions in seat.events if what == "revoked")
+        assert not {where.partition for where in polled_while_revoking[0]} & set(given)
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_commit_of_a_fenced_member_is_refused(scripted, kind):
+    async def body(world):
+        cut, staying = await settled(world, kind)
+        mine = cut.identity.member_id
+        world.fault = lambda _, request: "lost" if getattr(request, "member_id", "") == mine else None
+        await world.until(lambda: len(staying.owned) == 6, 20)
+        world.fault = lambda _, request: (
+            "lost"
+            if getattr(request, "member_id", "") == mine and not isinstance(request, OffsetCommitRequest)
+            else None
+        )
+        with pytest.raises(CommitRefusedError) as caught:
+            await cut.commit({T0: OffsetAndMetadata(7)}, 5_000)
+        assert T0 not in await staying.committed([T0])
+        return caught.value.code
+
+    told = in_world(scripted, body)
+    assert told in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+@every_kind
+@pytest.mark.parametrize("fault", ["lost", "unanswered", "broken"])
+def test_a_commit_without_an_answer_is_not_sent_again(scripted, kind, fault):
+    """It may still be carried out, perhaps after a later one."""
+
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        world.fault = lambda _, request: fault if request.API_KEY == ApiKey.OFFSET_COMMIT else None
+        with pytest.raises(CommitUnknownError):
+            await member.commit({T0: OffsetAndMetadata(7)}, 30_000)
+        world.fault = lambda _, request: None
+        committed = await member.committed([T0])
+        assert (T0 in committed) == (fault != "lost")
+
+    in_world(scripted, body)
+    assert len(scripted.requests(ApiKey.OFFSET_COMMIT)) == 1
+
+
+@every_kind
+def test_a_commit_finds_a_coordinator_that_has_moved(scripted, kind):
+    async def body(world):
+        (member,) = await settled(world, kind, 1)
+        await member.commit({T0: OffsetAndMetadata(1)})
+        world.move_coordinator(3)
+        await member.commit({T0: OffsetAndMetadata(2)})
+        assert (await member.committed([T0]))[T0].offset == 2
+
+    in_world(scripted, body)
+
+
+def test_an_answer_that_comes_after_the_lease_extends_nothing():
+    """The coordinator may have removed the member, and let it in again, in between."""
+
+    async def main():
+        network = AsyncioNetwork()
+        ownership = Ownership(network, Quiet(), 1_000)
+        await network.sleep(5_000)
+        assert not ownership.renew(4_000, "m", 1)
+        assert not ownership.take({T0: ZERO_UUID})
+        assert ownership.renew(4_001, "m", 1)
+        assert ownership.take({T0: ZERO_UUID})
+        await network.sleep(1)
+        assert T0 not in ownership.held()
+
+    run_virtual(main())
+
+
+class Quiet:
+    def assigned(self, partitions): ...
+
+    async def revoked(self, partitions): ...
+
+    def lost(self, partitions): ...
+
+    def heartbeat(self, sent_ms, member_id, member_epoch): ...
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"assignor": "uniform"}, {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 3_000}],
+)
+def test_contradicting_settings_are_refused(settings):
+    with pytest.raises(ValueError, match=r"assignor|heartbeat"):
+        GroupConfig("g", ("t",), "classic", **settings)
