@@ -16,13 +16,13 @@ from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.metadata import MetadataResponse
 from pykraft.kafka_protocol.primitives import write_uvarint
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
-FLEXIBLE_FROM: Final = 9
-_NO_OPERATIONS: Final = struct.pack(">i", NOT_ASKED)
-_ALL_OPERATIONS: Final = struct.pack(">i", TOPIC_OPERATIONS)
+_FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE_FROM
+_OPERATIONS: Final = {False: struct.pack(">i", NOT_ASKED), True: struct.pack(">i", TOPIC_OPERATIONS)}
 _KEPT_BYTES: Final = 64 << 20
 
 
@@ -58,44 +58,62 @@ class _Entry:
 
 
 class TopicAnswers:
-    """Encoded topics by id, listener and version; the oldest are forgotten beyond ``kept_bytes``."""
+    """Encoded topics by id, listener, version and whether they list the operations that are allowed on them.
+
+    The oldest are forgotten beyond ``kept_bytes``.
+    """
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._entries: dict[tuple[Uuid, str, int], _Entry] = {}
+        self._entries: dict[tuple[Uuid, str, int, bool], _Entry] = {}
         self._size_bytes = 0
 
-    def find(self, topic: TopicImage, view: ListenerView, listener: str, version: int) -> bytes | None:
+    def find(
+        self,
+        topic: TopicImage,
+        view: ListenerView,
+        listener: str,
+        version: int,
+        operations: bool = False,
+    ) -> bytes | None:
         """The bytes, if they are here and still true."""
-        entry = self._entries.get((topic.id, listener, version))
+        entry = self._entries.get((topic.id, listener, version, operations))
         if entry is None or entry.topic is not topic or entry.view is not view:
             return None
         return entry.data
 
-    def encode(self, topic: TopicImage, view: ListenerView, listener: str, version: int) -> bytes:
+    def encode(
+        self,
+        topic: TopicImage,
+        view: ListenerView,
+        listener: str,
+        version: int,
+        operations: bool = False,
+    ) -> bytes:
         """The topic as an element of a MetadataResponse's array of topics."""
-        known = self.find(topic, view, listener, version)
+        known = self.find(topic, view, listener, version, operations)
         if known is not None:
             return known
-        data = encode_topic(topic, view, version)
-        self._forget((topic.id, listener, version))
-        self._entries[topic.id, listener, version] = _Entry(topic, view, data)
+        data = encode_topic(topic, view, version, operations)
+        key = (topic.id, listener, version, operations)
+        self._forget(key)
+        self._entries[key] = _Entry(topic, view, data)
         self._size_bytes += len(data)
         while self._size_bytes > self._kept_bytes:
             self._forget(next(iter(self._entries)))
         return data
 
-    def _forget(self, key: tuple[Uuid, str, int]) -> None:
+    def _forget(self, key: tuple[Uuid, str, int, bool]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._size_bytes -= len(entry.data)
 
 
-def encode_topic(topic: TopicImage, view: ListenerView, version: int) -> bytes:
+def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_operations: bool = False) -> bytes:
     """MetadataResponseTopic at ``version`` (0 to 13), without error."""
     out = bytearray(b"\0\0")
     name = topic.name.encode()
-    if version >= FLEXIBLE_FROM:
+    if version >= _FLEXIBLE_FROM:
         write_uvarint(out, len(name) + 1)
     else:
         out += struct.pack(">h", len(name))
@@ -104,19 +122,13 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int) -> bytes:
         out += topic.id
     if version >= 1:
         out.append(topic.name in INTERNAL_TOPICS)
-    out += encode_count(len(topic.partitions), version)
+    out += _encode_count(len(topic.partitions), version)
     _encode_partitions(topic, view, version, out)
     if version >= 8:
-        out += _NO_OPERATIONS
-    if version >= FLEXIBLE_FROM:
+        out += _OPERATIONS[with_operations]
+    if version >= _FLEXIBLE_FROM:
         out.append(0)
     return bytes(out)
-
-
-def with_operations(data: bytes, version: int) -> bytes:
-    """An encoded topic (versions 8 to 13), with or without error, and what the caller may do with it."""
-    end = len(data) - (version >= FLEXIBLE_FROM)
-    return b"".join((data[: end - len(_ALL_OPERATIONS)], _ALL_OPERATIONS, data[end:]))
 
 
 def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
@@ -143,7 +155,7 @@ def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out:
                 gone = tuple(id for id in replicas if id in lost or id not in view.usable)
                 offline[replicas, lost] = _encode_ids(gone, version)
             out += offline[replicas, lost]
-        if version >= FLEXIBLE_FROM:
+        if version >= _FLEXIBLE_FROM:
             out.append(0)
 
 
@@ -152,12 +164,12 @@ _HEAD_7: Final = struct.Struct(">hiii")
 
 
 def _encode_ids(ids: tuple[int, ...], version: int) -> bytes:
-    return encode_count(len(ids), version) + struct.pack(f">{len(ids)}i", *ids)
+    return _encode_count(len(ids), version) + struct.pack(f">{len(ids)}i", *ids)
 
 
-def encode_count(count: int, version: int) -> bytes:
+def _encode_count(count: int, version: int) -> bytes:
     """The length of an array that is not null."""
-    if version < FLEXIBLE_FROM:
+    if version < _FLEXIBLE_FROM:
         return struct.pack(">i", count)
     out = bytearray()
     write_uvarint(out, count + 1)

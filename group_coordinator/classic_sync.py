@@ -90,18 +90,6 @@ def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -
     return CoordinatorResult(HeartbeatResponse(error_code=code), timers=tuple(draft.timers))
 
 
-def build_heartbeat_error(code: ErrorCode) -> HeartbeatResponse:
-    """While a group is loaded its members count as alive: many clients take the error for fatal here."""
-    loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
-
-
-def build_sync_error(code: ErrorCode) -> SyncGroupResponse:
-    """A rebalance under way is lost with the coordinator that led it: while the next loads, join again."""
-    loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if loading else code)
-
-
 def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return remove_members(consumer_group, request, call.version)

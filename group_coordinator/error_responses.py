@@ -1,60 +1,49 @@
-"""One error for a whole request, in the shape each group API has for it."""
+"""The answers to a request that failed as a whole, for the group APIs in which an error is more than a code.
+
+For all others they follow from the message tables (:mod:`pykraft.kafka_protocol.error_answers`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-from pykraft.group_coordinator import describe, offset_fetch
+from pykraft.group_coordinator import offset_fetch
 from pykraft.group_coordinator.classic_rebalance import join_error
-from pykraft.group_coordinator.offsets import build_commit_error
-from pykraft.kafka_protocol.api_keys import ApiKey, response_class
-from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from pykraft.kafka_protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_JOIN_NULL_PROTOCOL_VERSION = 7
 
 
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    """The response to ``request`` that says ``error`` for everything it asked."""
-    match request:
-        case OffsetCommitRequest():
-            return build_commit_error(request, error.code)
-        case OffsetFetchRequest():
-            groups = offset_fetch.groups_of(request, version)
-            answers = [offset_fetch.build_group_error(group, error.code, version) for group in groups]
-            return offset_fetch.build_response(answers, version)
-        case DescribeGroupsRequest():
-            return DescribeGroupsResponse(
-                groups=[describe.describe_error(group_id, error.code) for group_id in request.groups]
-            )
-        case ConsumerGroupDescribeRequest():
-            return ConsumerGroupDescribeResponse(
-                groups=[
-                    describe.consumer_describe_error(group_id, error.code) for group_id in request.group_ids
-                ]
-            )
-        case DeleteGroupsRequest():
-            return DeleteGroupsResponse(
-                results=[
-                    DeletableGroupResult(group_id=group_id, error_code=error.code)
-                    for group_id in request.groups_names
-                ]
-            )
-        case JoinGroupRequest():
-            return join_error(error.code, request.member_id)
-        case _:
-            # Every other group API has one error code for the whole answer.
-            response_type: Any = response_class(ApiKey(request.API_KEY))
-            answer: Message = response_type(error_code=error.code)
-            return answer
+def build_join_error(request: JoinGroupRequest, version: int, error: KafkaError) -> JoinGroupResponse:
+    """The member keeps the id that it has."""
+    return as_version_has_it(join_error(error.code, request.member_id), version)
+
+
+def as_version_has_it(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """From version 7 on an error has no protocol; before, its name is empty."""
+    if response.error_code and version >= _JOIN_NULL_PROTOCOL_VERSION:
+        response.protocol_name = None
+    return response
+
+
+def build_heartbeat_error(request: HeartbeatRequest, version: int, error: KafkaError) -> HeartbeatResponse:
+    """While a group is loaded its members count as alive: many clients take the error for fatal here."""
+    loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error.code)
+
+
+def build_sync_error(request: SyncGroupRequest, version: int, error: KafkaError) -> SyncGroupResponse:
+    """A rebalance under way is lost with the coordinator that led it: while the next loads, join again."""
+    loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code)
+
+
+def build_offset_fetch_error(
+    request: OffsetFetchRequest, version: int, error: KafkaError
+) -> OffsetFetchResponse:
+    """Groups carry it, or in version 1, which has no other place for it, their partitions."""
+    groups = offset_fetch.groups_of(request, version)
+    answers = [offset_fetch.build_group_error(group, error.code, version) for group in groups]
+    return offset_fetch.build_response(answers, version)

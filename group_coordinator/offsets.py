@@ -123,23 +123,6 @@ def _check_classic_member(group: ClassicGroup, request: OffsetCommitRequest) -> 
     return (SetTimer(key, member.session_timeout_ms),)
 
 
-def build_commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition: how this API says that the whole request failed."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def build_offset_tombstones(state: ShardState, group_id: str) -> list[GroupRecord]:
     """Forget all offsets of a group."""
     return [

@@ -1,7 +1,7 @@
 """The group coordinator as the broker sees it: leadership and metadata in, requests answered.
 
-Finds the shard of a group, calls the handler of the API, and turns errors into the shape that the API has for
-them. :meth:`GroupCoordinatorService.handle` never raises :class:`KafkaError`.
+Finds the shard of a group and calls the handler of the API: one method each, from request to response. What
+refuses a request as a whole is raised as :class:`KafkaError`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_rebalance import join_error
-from pykraft.group_coordinator.classic_sync import (
-    build_heartbeat_error,
-    build_sync_error,
-    handle_heartbeat,
-    handle_leave_group,
-    handle_sync_group,
-)
+from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.offsets import build_commit_error, handle_offset_commit
+from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import Patience, patience_ms
 from pykraft.group_coordinator.result import Call, CoordinatorResult
@@ -47,17 +41,18 @@ from pykraft.kafka_protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
@@ -72,7 +67,6 @@ R = TypeVar("R", bound=Message)
 A = TypeVar("A")
 B = TypeVar("B")
 
-_JOIN_NULL_PROTOCOL_VERSION = 7
 _MEMBER_ID_PREFIX_CHARS = 255
 _GROUPS_AT_ONCE = 20
 
@@ -130,51 +124,154 @@ class GroupCoordinatorService:
         """Let every timer that is due take effect now (the started service does this by itself)."""
         self._runtime.tick()
 
-    async def handle(self, ctx: RequestContext, request: Message, version: int) -> Message:
-        """Answer any of the group APIs. Errors go inside the answer."""
+    # The APIs. :class:`KafkaError`: what refuses a request as a whole.
+
+    async def consumer_group_heartbeat(
+        self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
+    ) -> ConsumerGroupHeartbeatResponse:
         call = self._call(ctx, request, version)
-        match request:
-            case ConsumerGroupHeartbeatRequest():
-                return await self._consumer_heartbeat(request, call)
-            case JoinGroupRequest():
-                return await self._join(request, call)
-            case SyncGroupRequest():
-                return await self._write(
-                    request.group_id,
-                    lambda state: handle_sync_group(state, request, call),
-                    lambda error: build_sync_error(error.code),
+        return await self._write(
+            ConsumerGroupHeartbeatResponse,
+            request.group_id,
+            lambda state: handle_consumer_heartbeat(state, request, call),
+            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
+        )
+
+    async def join_group(
+        self, ctx: RequestContext, request: JoinGroupRequest, version: int
+    ) -> JoinGroupResponse:
+        call = self._call(ctx, request, version)
+        response = await self._write(
+            JoinGroupResponse, request.group_id, lambda state: handle_join_group(state, request, call)
+        )
+        return as_version_has_it(response, version)
+
+    async def sync_group(
+        self, ctx: RequestContext, request: SyncGroupRequest, version: int
+    ) -> SyncGroupResponse:
+        call = self._call(ctx, request, version)
+        return await self._write(
+            SyncGroupResponse, request.group_id, lambda state: handle_sync_group(state, request, call)
+        )
+
+    async def heartbeat(
+        self, ctx: RequestContext, request: HeartbeatRequest, version: int
+    ) -> HeartbeatResponse:
+        call = self._call(ctx, request, version)
+        return await self._write(
+            HeartbeatResponse,
+            request.group_id,
+            lambda state: handle_heartbeat(state, request, call),
+            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
+        )
+
+    async def leave_group(
+        self, ctx: RequestContext, request: LeaveGroupRequest, version: int
+    ) -> LeaveGroupResponse:
+        call = self._call(ctx, request, version)
+        return await self._write(
+            LeaveGroupResponse, request.group_id, lambda state: handle_leave_group(state, request, call)
+        )
+
+    async def offset_commit(
+        self, ctx: RequestContext, request: OffsetCommitRequest, version: int
+    ) -> OffsetCommitResponse:
+        call = self._call(ctx, request, version)
+        return await self._write(
+            OffsetCommitResponse, request.group_id, lambda state: handle_offset_commit(state, request, call)
+        )
+
+    async def offset_fetch(
+        self, ctx: RequestContext, request: OffsetFetchRequest, version: int
+    ) -> OffsetFetchResponse:
+        call = self._call(ctx, request, version)
+
+        async def fetch(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+            try:
+                return await self._runtime.read(
+                    self.partition_for(group.group_id),
+                    lambda state: offset_fetch.fetch_group_offsets(state, group, call.topics, call.version),
                 )
-            case HeartbeatRequest():
-                return await self._write(
-                    request.group_id,
-                    lambda state: handle_heartbeat(state, request, call),
-                    lambda error: build_heartbeat_error(error.code),
-                    lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
+            except KafkaError as error:
+                return offset_fetch.build_group_error(group, error.code, call.version)
+
+        groups = offset_fetch.groups_of(request, call.version)
+        answers = await _gather_in_slices(fetch, groups)
+        return offset_fetch.build_response(answers, call.version)
+
+    async def list_groups(
+        self, ctx: RequestContext, request: ListGroupsRequest, version: int
+    ) -> ListGroupsResponse:
+        response = ListGroupsResponse()
+
+        async def collect(partition: int) -> None:
+            try:
+                listed = await self._runtime.read(
+                    partition, lambda state: describe.list_groups(state, request)
                 )
-            case LeaveGroupRequest():
-                return await self._write(
-                    request.group_id,
-                    lambda state: handle_leave_group(state, request, call),
-                    lambda error: LeaveGroupResponse(error_code=error.code),
+            except KafkaError as error:
+                # A partition that moved away meanwhile is listed by its new coordinator.
+                if error.code is not ErrorCode.NOT_COORDINATOR:
+                    response.error_code = error.code
+            else:
+                response.groups.extend(listed)
+
+        await asyncio.gather(*(collect(partition) for partition in self._runtime.hosted_partitions()))
+        return response
+
+    async def describe_groups(
+        self, ctx: RequestContext, request: DescribeGroupsRequest, version: int
+    ) -> DescribeGroupsResponse:
+        async def view(group_id: str) -> DescribedGroup:
+            try:
+                return await self._runtime.read(
+                    self.partition_for(group_id),
+                    lambda state: describe.describe_classic_group(state, group_id, version),
                 )
-            case OffsetCommitRequest():
-                return await self._write(
-                    request.group_id,
-                    lambda state: handle_offset_commit(state, request, call),
-                    lambda error: build_commit_error(request, error.code),
+            except KafkaError as error:
+                return describe.describe_error(group_id, error.code)
+
+        described = await _gather_in_slices(view, request.groups)
+        return DescribeGroupsResponse(groups=described)
+
+    async def consumer_group_describe(
+        self, ctx: RequestContext, request: consumer_messages.ConsumerGroupDescribeRequest, version: int
+    ) -> consumer_messages.ConsumerGroupDescribeResponse:
+        async def view(group_id: str) -> consumer_messages.DescribedGroup:
+            try:
+                return await self._runtime.read(
+                    self.partition_for(group_id),
+                    lambda state: describe.describe_consumer_group(
+                        state, group_id, self._runtime.topics, self.config.consumer_assignors
+                    ),
                 )
-            case OffsetFetchRequest():
-                return await self._offset_fetch(request, call)
-            case ListGroupsRequest():
-                return await self._list_groups(request)
-            case DescribeGroupsRequest():
-                return await self._describe_groups(request, call)
-            case consumer_messages.ConsumerGroupDescribeRequest():
-                return await self._describe_consumer_groups(request, call)
-            case DeleteGroupsRequest():
-                return await self._delete_groups(request)
-            case _:
-                raise AssertionError(f"{type(request).__name__} is no request for a group coordinator")
+            except KafkaError as error:
+                return describe.consumer_describe_error(group_id, error.code)
+
+        described = await _gather_in_slices(view, request.group_ids)
+        return consumer_messages.ConsumerGroupDescribeResponse(groups=described)
+
+    async def delete_groups(
+        self, ctx: RequestContext, request: DeleteGroupsRequest, version: int
+    ) -> DeleteGroupsResponse:
+        by_partition: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(request.groups_names):
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+
+        async def delete(partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
+            try:
+                deleted = await self._runtime.write(
+                    partition, lambda state: handle_delete_groups(state, group_ids)
+                )
+            except KafkaError as error:
+                return [
+                    DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
+                ]
+            assert isinstance(deleted, DeleteGroupsResponse)
+            return deleted.results
+
+        deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
+        return DeleteGroupsResponse(results=[result for results in deleted for result in results])
 
     def _call(self, ctx: RequestContext, request: Message, version: int) -> Call:
         return Call(
@@ -205,116 +302,14 @@ class GroupCoordinatorService:
 
     async def _write(
         self,
+        response: type[R],
         group_id: str,
         decide: Callable[[ShardState], CoordinatorResult],
-        on_error: Callable[[KafkaError], R],
         patience: Patience | None = None,
-    ) -> Message:
-        try:
-            return await self._runtime.write(self.partition_for(group_id), decide, patience)
-        except KafkaError as error:
-            return on_error(error)
-
-    async def _consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Message:
-        return await self._write(
-            request.group_id,
-            lambda state: handle_consumer_heartbeat(state, request, call),
-            lambda error: ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message),
-            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
-        )
-
-    async def _join(self, request: JoinGroupRequest, call: Call) -> Message:
-        response = await self._write(
-            request.group_id,
-            lambda state: handle_join_group(state, request, call),
-            lambda error: join_error(error.code, request.member_id),
-        )
-        assert isinstance(response, JoinGroupResponse)
-        if response.error_code and call.version >= _JOIN_NULL_PROTOCOL_VERSION:
-            response.protocol_name = None
-        return response
-
-    async def _offset_fetch(self, request: OffsetFetchRequest, call: Call) -> Message:
-        async def fetch(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-            try:
-                return await self._runtime.read(
-                    self.partition_for(group.group_id),
-                    lambda state: offset_fetch.fetch_group_offsets(state, group, call.topics, call.version),
-                )
-            except KafkaError as error:
-                return offset_fetch.build_group_error(group, error.code, call.version)
-
-        groups = offset_fetch.groups_of(request, call.version)
-        answers = await _gather_in_slices(fetch, groups)
-        return offset_fetch.build_response(answers, call.version)
-
-    async def _list_groups(self, request: ListGroupsRequest) -> Message:
-        response = ListGroupsResponse()
-
-        async def collect(partition: int) -> None:
-            try:
-                listed = await self._runtime.read(
-                    partition, lambda state: describe.list_groups(state, request)
-                )
-            except KafkaError as error:
-                # A partition that moved away meanwhile is listed by its new coordinator.
-                if error.code is not ErrorCode.NOT_COORDINATOR:
-                    response.error_code = error.code
-            else:
-                response.groups.extend(listed)
-
-        await asyncio.gather(*(collect(partition) for partition in self._runtime.hosted_partitions()))
-        return response
-
-    async def _describe_groups(self, request: DescribeGroupsRequest, call: Call) -> Message:
-        async def view(group_id: str) -> DescribedGroup:
-            try:
-                return await self._runtime.read(
-                    self.partition_for(group_id),
-                    lambda state: describe.describe_classic_group(state, group_id, call.version),
-                )
-            except KafkaError as error:
-                return describe.describe_error(group_id, error.code)
-
-        described = await _gather_in_slices(view, request.groups)
-        return DescribeGroupsResponse(groups=described)
-
-    async def _describe_consumer_groups(
-        self, request: consumer_messages.ConsumerGroupDescribeRequest, call: Call
-    ) -> Message:
-        async def view(group_id: str) -> consumer_messages.DescribedGroup:
-            try:
-                return await self._runtime.read(
-                    self.partition_for(group_id),
-                    lambda state: describe.describe_consumer_group(
-                        state, group_id, call.topics, self.config.consumer_assignors
-                    ),
-                )
-            except KafkaError as error:
-                return describe.consumer_describe_error(group_id, error.code)
-
-        described = await _gather_in_slices(view, request.group_ids)
-        return consumer_messages.ConsumerGroupDescribeResponse(groups=described)
-
-    async def _delete_groups(self, request: DeleteGroupsRequest) -> Message:
-        by_partition: dict[int, list[str]] = {}
-        for group_id in dict.fromkeys(request.groups_names):
-            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
-
-        async def delete(partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
-            try:
-                deleted = await self._runtime.write(
-                    partition, lambda state: handle_delete_groups(state, group_ids)
-                )
-            except KafkaError as error:
-                return [
-                    DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
-                ]
-            assert isinstance(deleted, DeleteGroupsResponse)
-            return deleted.results
-
-        deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
-        return DeleteGroupsResponse(results=[result for results in deleted for result in results])
+    ) -> R:
+        answer = await self._runtime.write(self.partition_for(group_id), decide, patience)
+        assert isinstance(answer, response)
+        return answer
 
 
 async def _gather_in_slices(look_up: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:

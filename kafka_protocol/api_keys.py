@@ -1,18 +1,13 @@
-"""The numbers of the APIs, where each turns flexible, and what a broker of this project advertises.
-
-``ADVERTISED`` is a promise: a client never falls back below a version that failed, so nothing stands there
-that is not served. It is not derived from the message tables, which also hold versions that Kafka itself
-does not yet call stable.
-"""
+"""The numbers of the APIs, and the message tables that belong to them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import cast
 
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.schema import NEVER_FLEXIBLE, Message
 
 
 class ApiKey(IntEnum):
@@ -107,140 +102,6 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
-FLEXIBLE_FROM: dict[int, int] = {
-    ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 12,
-    ApiKey.LIST_OFFSETS: 6,
-    ApiKey.METADATA: 9,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 6,
-    ApiKey.FIND_COORDINATOR: 3,
-    ApiKey.JOIN_GROUP: 6,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 4,
-    ApiKey.SYNC_GROUP: 4,
-    ApiKey.DESCRIBE_GROUPS: 5,
-    ApiKey.LIST_GROUPS: 3,
-    ApiKey.API_VERSIONS: 3,
-    ApiKey.CREATE_TOPICS: 5,
-    ApiKey.DELETE_TOPICS: 4,
-    ApiKey.DELETE_RECORDS: 2,
-    ApiKey.INIT_PRODUCER_ID: 2,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.ADD_OFFSETS_TO_TXN: 3,
-    ApiKey.END_TXN: 3,
-    ApiKey.WRITE_TXN_MARKERS: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 3,
-    ApiKey.DESCRIBE_ACLS: 2,
-    ApiKey.CREATE_ACLS: 2,
-    ApiKey.DELETE_ACLS: 2,
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.ALTER_CONFIGS: 2,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
-    ApiKey.DESCRIBE_LOG_DIRS: 2,
-    ApiKey.SASL_AUTHENTICATE: 2,
-    ApiKey.CREATE_PARTITIONS: 2,
-    ApiKey.CREATE_DELEGATION_TOKEN: 2,
-    ApiKey.RENEW_DELEGATION_TOKEN: 2,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: 2,
-    ApiKey.DELETE_GROUPS: 2,
-    ApiKey.ELECT_LEADERS: 2,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
-    ApiKey.ALTER_CLIENT_QUOTAS: 1,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.VOTE: 0,
-    ApiKey.BEGIN_QUORUM_EPOCH: 1,
-    ApiKey.END_QUORUM_EPOCH: 1,
-    ApiKey.DESCRIBE_QUORUM: 0,
-    ApiKey.UPDATE_FEATURES: 0,
-    ApiKey.ENVELOPE: 0,
-    ApiKey.FETCH_SNAPSHOT: 0,
-    ApiKey.DESCRIBE_CLUSTER: 0,
-    ApiKey.DESCRIBE_PRODUCERS: 0,
-    ApiKey.BROKER_REGISTRATION: 0,
-    ApiKey.BROKER_HEARTBEAT: 0,
-    ApiKey.UNREGISTER_BROKER: 0,
-    ApiKey.DESCRIBE_TRANSACTIONS: 0,
-    ApiKey.LIST_TRANSACTIONS: 0,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
-    ApiKey.CONTROLLER_REGISTRATION: 0,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
-    ApiKey.PUSH_TELEMETRY: 0,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: 0,
-    ApiKey.LIST_CONFIG_RESOURCES: 0,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
-    ApiKey.SHARE_GROUP_HEARTBEAT: 0,
-    ApiKey.SHARE_GROUP_DESCRIBE: 0,
-    ApiKey.SHARE_FETCH: 0,
-    ApiKey.SHARE_ACKNOWLEDGE: 0,
-    ApiKey.ADD_RAFT_VOTER: 0,
-    ApiKey.REMOVE_RAFT_VOTER: 0,
-    ApiKey.UPDATE_RAFT_VOTER: 0,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
-    ApiKey.READ_SHARE_GROUP_STATE: 0,
-    ApiKey.WRITE_SHARE_GROUP_STATE: 0,
-    ApiKey.DELETE_SHARE_GROUP_STATE: 0,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 0,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
-    ApiKey.STREAMS_GROUP_DESCRIBE: 0,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
-}
-"""The first version with compact encoding and tagged fields (KIP-482). The others have none."""
-
-ADVERTISED: dict[ApiKey, tuple[int, int]] = {
-    ApiKey.PRODUCE: (0, 13),
-    ApiKey.FETCH: (4, 18),
-    ApiKey.LIST_OFFSETS: (1, 11),
-    ApiKey.METADATA: (0, 13),
-    ApiKey.OFFSET_COMMIT: (2, 10),
-    ApiKey.OFFSET_FETCH: (1, 10),
-    ApiKey.FIND_COORDINATOR: (0, 6),
-    ApiKey.JOIN_GROUP: (0, 9),
-    ApiKey.HEARTBEAT: (0, 4),
-    ApiKey.LEAVE_GROUP: (0, 5),
-    ApiKey.SYNC_GROUP: (0, 5),
-    ApiKey.DESCRIBE_GROUPS: (0, 6),
-    ApiKey.LIST_GROUPS: (0, 5),
-    ApiKey.API_VERSIONS: (0, 4),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 6),
-    ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    ApiKey.DESCRIBE_CONFIGS: (1, 4),
-    ApiKey.ALTER_CONFIGS: (0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
-    ApiKey.CREATE_PARTITIONS: (0, 3),
-    ApiKey.DELETE_GROUPS: (0, 2),
-    ApiKey.ELECT_LEADERS: (0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
-    ApiKey.DESCRIBE_QUORUM: (0, 2),
-    ApiKey.UPDATE_FEATURES: (0, 2),
-    ApiKey.DESCRIBE_CLUSTER: (0, 2),
-    ApiKey.UNREGISTER_BROKER: (0, 0),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
-    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
-    ApiKey.ADD_RAFT_VOTER: (0, 1),
-    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
-}
-"""API to (lowest, highest) version on a broker's client listener.
-
-Produce is accepted from version 3 on, but the minimum shown must be 0: librdkafka turns features off by it.
-"""
-
-
 def module_name(api_key: int) -> str:
     """The module under ``messages`` that holds this API's table."""
     return ApiKey(api_key).name.lower()
@@ -256,6 +117,18 @@ def request_class(api_key: int) -> type[Message]:
 def response_class(api_key: int) -> type[Message]:
     """The response class of an API, imported on first use. :class:`KeyError` if there is none."""
     return _message_class(api_key, "Response")
+
+
+@lru_cache(maxsize=256)
+def flexible_from(api_key: int) -> int:
+    """The first version with compact encoding and tagged fields (KIP-482), of header and body alike.
+
+    An API without a message table counts as one that has none. Asked for every frame, whatever its key.
+    """
+    try:
+        return request_class(api_key).FLEXIBLE_FROM
+    except KeyError:
+        return NEVER_FLEXIBLE
 
 
 def _message_class(api_key: int, suffix: str) -> type[Message]:

@@ -26,6 +26,10 @@ _pack_int32 = struct.Struct(">i").pack
 _join = b"".join
 
 
+class EncodedElements(list[Any]):
+    """An array of structs whose elements are encoded already, each as it stands in the message."""
+
+
 def _null(what: str) -> ProtocolError:
     return ProtocolError(f"{what} must not be null in this version")
 
@@ -181,9 +185,11 @@ class _Writer:
         elif isinstance(element, str) and element in FIXED_FORMATS:
             pack = source.bind("pack_array", _pack_array)
             source.line(f"out += {pack}(f'>{{len({expression})}}{FIXED_FORMATS[element]}', *{expression})")
-        else:
+        elif isinstance(element, str):
             with source.block(f"for x in {expression}:"):
-                if isinstance(element, str):
-                    self._write_sized(element, "x", self._label(spec))
-                else:
-                    self._write_struct(element, "x")
+                self._write_sized(element, "x", self._label(spec))
+        else:
+            with source.block(f"if {expression}.__class__ is {source.bind('encoded', EncodedElements)}:"):
+                source.line(f"out += {source.bind('join', _join)}({expression})")
+            with source.block("else:"), source.block(f"for x in {expression}:"):
+                self._write_struct(element, "x")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pykraft.kafka_protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from pykraft.kafka_protocol.api_keys import ApiKey, flexible_from
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
 from pykraft.kafka_protocol.schema import Message
 from pykraft.kafka_protocol.tagged import skip_tagged_fields
@@ -31,8 +31,7 @@ class RequestHeader:
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether the body of this API at this version uses the compact encoding. Unknown APIs count as not."""
-    flexible_from = FLEXIBLE_FROM.get(api_key)
-    return flexible_from is not None and version >= flexible_from
+    return version >= flexible_from(api_key)
 
 
 def request_header_version(api_key: int, version: int) -> int:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from pykraft.kafka_protocol.decode_plan import Decoder, decoder
-from pykraft.kafka_protocol.encode_plan import Encoder, encoder
+from pykraft.kafka_protocol.encode_plan import EncodedElements, Encoder, encoder
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.field_types import (
     FieldSpec,
@@ -49,6 +49,7 @@ from pykraft.kafka_protocol.field_types import (
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 
 __all__ = [
+    "EncodedElements",
     "Message",
     "ProtocolError",
     "message",
@@ -104,6 +105,14 @@ class Message:
             encode(self, out)
         except (struct_module.error, UnicodeEncodeError) as error:
             raise ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}") from error
+
+    @classmethod
+    def encode_part(cls, part: object, version: int) -> bytes:
+        """A struct of this message as it stands in it at ``version``: one of :class:`EncodedElements`."""
+        out = bytearray()
+        table: Any = type(part)
+        encoder(table, version, version >= cls.FLEXIBLE_FROM)(part, out)
+        return bytes(out)
 
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.apis.table import make_apis, make_hot_handlers
+from pykraft.broker.apis.table import make_apis
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
@@ -132,9 +132,9 @@ class BrokerNode:
         self._requests = RequestServer(
             services,
             make_apis(),
-            make_hot_handlers(services, runtime.budget),
             runtime.budget,
             self._replicas.hold_until_open,
+            lambda: self._lifecycle.is_fenced,
         )
         await self._bind_listeners(runtime)
         self._driver = LifecycleDriver(

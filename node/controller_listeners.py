@@ -12,6 +12,7 @@ somebody else has accepted: every byte of the quorum would pass through this pro
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pykraft.broker.apis.services import ControllerServices
@@ -21,7 +22,7 @@ from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.driver import ControllerDriver
-from pykraft.metadata_log.controller.forwarding import QUORUM_REQUESTS
+from pykraft.metadata_log.controller.forwarding import AskedOfQuorum, find_forwarded
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.config import ServerConfig
@@ -64,7 +65,7 @@ class ControllerListeners:
             loggers=self._world.loggers,
             leader_id=lambda: quorum.leader.leader_id,
         )
-        self._requests = RequestServer(services, make_controller_apis(), {}, self._world.streams.budget)
+        self._requests = RequestServer(services, make_controller_apis(), self._world.streams.budget)
         for _, listener in self._listeners:
             await listener.start_serving(self._requests)
 
@@ -107,6 +108,7 @@ class _OwnController:
         client_address: str,
         listener: str,
         timeout_ms: int,
+        own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
         context = RequestContext(
             principal=principal, listener=listener, client_id=client_id, client_address=client_address
@@ -114,6 +116,7 @@ class _OwnController:
         try:
             return await self._driver.forward(context, api_key, api_version, body, timeout_ms)
         except KafkaError as error:
-            if error.code is ErrorCode.NOT_CONTROLLER and api_key in QUORUM_REQUESTS:
+            is_of_quorum = isinstance(find_forwarded(api_key), AskedOfQuorum)
+            if error.code is ErrorCode.NOT_CONTROLLER and is_of_quorum:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None
             raise

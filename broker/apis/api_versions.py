@@ -1,4 +1,4 @@
-"""ApiVersions (18), versions 0-4.
+"""ApiVersions.
 
 Lists exactly what the table of served APIs holds, and the features of the cluster. A version newer than ours
 is answered in the encoding of version 0, with error 35 and our range, so that any client can step down. The
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykraft.broker.apis.services import NodeServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.broker.serving.api import Api, HandledApi
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.api_versions import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
@@ -27,13 +27,15 @@ from pykraft.metadata_log.features import KRAFT_VERSION, SUPPORTED_FEATURES
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def make_api(served: Iterable[Api[Any]]) -> Api[NodeServices]:
+def make_api(
+    served: Iterable[Api[Any, Any, Any]],
+) -> HandledApi[NodeServices, ApiVersionsRequest, ApiVersionsResponse]:
     """The ApiVersions entry for a table of ``served`` APIs; it lists itself too."""
     others = tuple(served)
 
     async def handle(
-        services: NodeServices, context: RequestContext, request: Message, version: int
-    ) -> Message:
+        services: NodeServices, context: RequestContext, request: ApiVersionsRequest, version: int
+    ) -> ApiVersionsResponse:
         if version >= 3:
             for text in (request.client_software_name, request.client_software_version):
                 if not _SOFTWARE_NAME.fullmatch(text):
@@ -55,15 +57,15 @@ def make_api(served: Iterable[Api[Any]]) -> Api[NodeServices]:
             ],
         )
 
-    def error_response(request: Message, version: int, error: KafkaError) -> Message:
+    def build_error(request: ApiVersionsRequest, version: int, error: KafkaError) -> ApiVersionsResponse:
         keys = _ranges([api]) if error.code is ErrorCode.UNSUPPORTED_VERSION else []
         return ApiVersionsResponse(error_code=error.code, api_keys=keys)
 
-    api = Api(ApiKey.API_VERSIONS, 0, 4, handle, error_response)
+    api = HandledApi(ApiVersionsRequest, ApiVersionsResponse, handle, build_error=build_error)
     return api
 
 
-def _ranges(apis: Iterable[Api[Any]]) -> list[ApiVersion]:
+def _ranges(apis: Iterable[Api[Any, Any, Any]]) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=api.key,

@@ -1,4 +1,4 @@
-"""DescribeCluster (60), versions 0-2.
+"""DescribeCluster.
 
 Brokers as the caller's listener sees them; fenced ones only when asked for (version 2). The answering broker
 names itself as controller, as in Metadata. Endpoint type 2 (controllers) is refused with
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 
 _BROKERS = 1
 _ENDPOINT_TYPES = {_BROKERS: "brokers", 2: "controllers"}
 
 
-def refuse_endpoint_type(request: Message, version: int, served: int) -> None:
+def refuse_endpoint_type(request: DescribeClusterRequest, version: int, served: int) -> None:
     """:class:`KafkaError` unless the ``served`` endpoint type is asked for."""
     wanted = request.endpoint_type
     if wanted == served:
@@ -36,8 +38,8 @@ def refuse_endpoint_type(request: Message, version: int, served: int) -> None:
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: DescribeClusterRequest, version: int
+) -> DescribeClusterResponse:
     refuse_endpoint_type(request, version, served=_BROKERS)
     cache = services.metadata
     listed = []
@@ -61,10 +63,3 @@ async def handle(
         brokers=listed,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
     )
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
-
-
-API = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, error_response)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4.
+"""DescribeConfigs.
 
 Every configuration of a resource with its value, where it comes from and what it would be otherwise. Topics,
 groups and subscriptions to client metrics are described by any broker, a broker by itself: its properties
@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.broker.apis.services import NodeServices
-from pykraft.broker.serving.api import Api, Message
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
 from pykraft.configuration.kafka_keys import THROTTLE_KEYS
 from pykraft.configuration.keys import ConfigKey
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS, in_its_unit, names_of
 from pykraft.configuration.topic_keys import TOPIC_KEYS
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -38,7 +37,9 @@ Layer = tuple[str, str, ConfigSource]
 """(name, value, source): one place where a value is given."""
 
 
-async def handle(services: NodeServices, context: RequestContext, request: Message, version: int) -> Message:
+async def handle(
+    services: NodeServices, context: RequestContext, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
         try:
@@ -207,10 +208,3 @@ def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCo
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return DescribeConfigsResponse(results=[_refused(resource, error) for resource in request.resources])
-
-
-API = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, handle, error_response)

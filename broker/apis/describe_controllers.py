@@ -1,4 +1,4 @@
-"""DescribeCluster (60), versions 0-2, on a controller's listener (KIP-919).
+"""DescribeCluster on a controller's listener (KIP-919).
 
 The controllers that have said that they listen under the name of the caller's listener, and which of them is
 active; -1 while nobody is, or while it has not said so. It describes controllers (endpoint type 2) only, so
@@ -7,19 +7,21 @@ version 0, which cannot ask for them, is refused.
 
 from __future__ import annotations
 
-from pykraft.broker.apis.describe_cluster import error_response, refuse_endpoint_type
+from pykraft.broker.apis.describe_cluster import refuse_endpoint_type
 from pykraft.broker.apis.services import ControllerServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 
 _CONTROLLERS = 2
 
 
 async def handle(
-    services: ControllerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: ControllerServices, context: RequestContext, request: DescribeClusterRequest, version: int
+) -> DescribeClusterResponse:
     refuse_endpoint_type(request, version, served=_CONTROLLERS)
     listed = [
         DescribeClusterBroker(broker_id=registration.controller_id, host=endpoint.host, port=endpoint.port)
@@ -35,6 +37,3 @@ async def handle(
         controller_id=active[0] if active else -1,
         brokers=listed,
     )
-
-
-API = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, error_response)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1-5.
+"""DescribeLogDirs.
 
 This broker's data directories, the size of their volumes, and the partitions asked for (null: all) with the
 bytes of their logs and how far a follower's end is behind the high watermark. A directory whose volume
@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
@@ -27,8 +26,8 @@ Wanted = Mapping[str, set[int]]
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest, version: int
+) -> DescribeLogDirsResponse:
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
         wanted = {}
@@ -86,10 +85,3 @@ def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> li
             )
         )
     return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_name.items()]
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return DescribeLogDirsResponse(error_code=error.code)
-
-
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, handle, error_response)

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75), version 0.
+"""DescribeTopicPartitions.
 
 Topics in order of their names, at most ``response_partition_limit`` partitions (never more than 2000) a
 time; the cursor names the first partition that did not fit. No topics asked for means all of them.
@@ -12,10 +12,9 @@ from itertools import islice
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import TOPIC_OPERATIONS
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseCursor,
     DescribeTopicPartitionsResponsePartition,
@@ -28,8 +27,8 @@ MAX_PARTITIONS = 2000
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: DescribeTopicPartitionsRequest, version: int
+) -> DescribeTopicPartitionsResponse:
     if request.response_partition_limit <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive")
     cache, image = services.metadata, services.metadata.image
@@ -93,15 +92,3 @@ def _partition(
         last_known_elr=list(partition.last_known_elr),
         offline_replicas=cache.offline_replicas(partition),
     )
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
-            for topic in request.topics
-        ]
-    )
-
-
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, error_response)

@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4-18: consumers and followers, the same path.
+"""Fetch: consumers and followers, the same path.
 
 Hot path: parsed by hand; answers are header bytes and file ranges. A consumer sees what is below the high
 watermark; a follower sees everything, and its request is its acknowledgement. Long poll until ``min_bytes``
@@ -10,6 +10,7 @@ reads: the preferred read replica is always the leader.
 
 from __future__ import annotations
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_session import check_session
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.replicas.partition import Partition
@@ -28,6 +29,7 @@ from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
+from pykraft.runtime.turns import Turns
 
 _NONE = int(ErrorCode.NONE)
 _READ_COMMITTED = 1
@@ -233,6 +235,11 @@ class FetchHandler:
                 endpoints=find_endpoints(image, leaders, listener) if leaders else (),
             )
         )
+
+
+def make_handler(services: BrokerServices, turns: Turns) -> FetchHandler:
+    """The handler of one broker; what it reads is bounded by the request, not by ``turns``."""
+    return FetchHandler(services.replicas)
 
 
 class _PendingFetch:

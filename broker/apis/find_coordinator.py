@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0-6.
+"""FindCoordinator.
 
 The broker that leads the group's partition of ``__consumer_offsets``, which the first look-up creates.
 COORDINATOR_NOT_AVAILABLE until that partition has a leader. Only groups have coordinators so far: any other
@@ -10,10 +10,12 @@ from __future__ import annotations
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.replicas.offsets_writer import OFFSETS_TOPIC
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import TopicImage
 
@@ -21,8 +23,8 @@ _GROUP = 0
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: FindCoordinatorRequest, version: int
+) -> FindCoordinatorResponse:
     if version >= 1 and request.key_type != _GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only groups (key type 0) have coordinators")
     topic = services.metadata.image.topic(OFFSETS_TOPIC)
@@ -81,9 +83,6 @@ def _response(found: list[Coordinator], version: int) -> FindCoordinatorResponse
     )
 
 
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
+def build_error(request: FindCoordinatorRequest, version: int, error: KafkaError) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if version >= 4 else [request.key]
     return _response([_unavailable(key, error.code, error.message) for key in keys], version)
-
-
-API = Api(ApiKey.FIND_COORDINATOR, 0, 6, handle, error_response)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44), versions 0-1.
+"""IncrementalAlterConfigs.
 
 Configurations are the active controller's business and passed on to it. The log levels of a node (resource
 type 8) are its own: set at once, for as long as the process lives. All of a node's levels in a request are
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from pykraft.broker.apis import forwarded
 from pykraft.broker.apis.services import NodeServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -26,17 +25,23 @@ from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.loggers import LEVELS, ROOT
 
 
-async def handle(services: NodeServices, context: RequestContext, request: Message, version: int) -> Message:
+async def forward(
+    services: NodeServices, context: RequestContext, received: ReceivedRequest[IncrementalAlterConfigsRequest]
+) -> bytes:
+    """The active controller's answer, and that of this node where its loggers are concerned."""
+    request, version = received.request, received.version
     own = [one for one in request.resources if one.resource_type == ConfigResourceType.BROKER_LOGGER]
     if not own:
-        return await forwarded.handle(services, context, request, version)
+        return await forwarded.forward(services, context, received)
     answers: list[AlterConfigsResourceResponse] = []
     others = [one for one in request.resources if one.resource_type != ConfigResourceType.BROKER_LOGGER]
     if others:
         rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-        answers += (await forwarded.handle(services, context, rest, version)).responses
+        passed_on = ReceivedRequest(IncrementalAlterConfigsRequest, version, rest.encode(version))
+        body = await forwarded.forward(services, context, passed_on)
+        answers += IncrementalAlterConfigsResponse.decode(body, version).responses
     answers += _alter_levels(services, own, request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=answers)
+    return IncrementalAlterConfigsResponse(responses=answers).encode(version)
 
 
 def _alter_levels(
@@ -91,11 +96,3 @@ def _answer(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    answers = [_answer(resource, error.code, error.message) for resource in request.resources]
-    return IncrementalAlterConfigsResponse(responses=answers)
-
-
-API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, handle, error_response)

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-5.
+"""InitProducerId.
 
 A fresh producer id at epoch 0, also for an idempotent producer that asks to recover one (KIP-360): a new id
 is always safe. Transactional ids are refused with INVALID_REQUEST: there are no transactions yet.
@@ -7,29 +7,25 @@ is always safe. Transactional ids are refused with INVALID_REQUEST: there are no
 from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse
+from pykraft.kafka_protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
-    if services.lifecycle.is_fenced:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker is fenced")
+    services: BrokerServices, context: RequestContext, request: InitProducerIdRequest, version: int
+) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
     return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
 
 
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
+def build_error(request: InitProducerIdRequest, version: int, error: KafkaError) -> InitProducerIdResponse:
     # A controller that is being elected is for the client a coordinator that is still loading: it retries.
     code = error.code
     if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return InitProducerIdResponse(error_code=code)
-
-
-API = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle, error_response)

@@ -1,4 +1,4 @@
-"""ListConfigResources (74), versions 0-1.
+"""ListConfigResources.
 
 The names that can be asked about with DescribeConfigs: all topics, all registered brokers (as brokers and as
 loggers), and the groups and the subscriptions to client metrics that have settings of their own. Version 0
@@ -8,10 +8,12 @@ asks for client metrics only. Other kinds of resources are refused with UNSUPPOR
 from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
+from pykraft.kafka_protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigResourceType
@@ -26,8 +28,8 @@ _KINDS = (
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest, version: int
+) -> ListConfigResourcesResponse:
     wanted = request.resource_types if version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     for kind in wanted:
         if kind not in _KINDS:
@@ -51,10 +53,3 @@ def _names(image: MetadataImage, kind: ConfigResourceType) -> list[str]:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
         case _:
             return sorted(name for resource_type, name in image.configs if resource_type == kind)
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return ListConfigResourcesResponse(error_code=error.code)
-
-
-API = Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, handle, error_response)

@@ -1,4 +1,4 @@
-"""ListOffsets (2), versions 1-11.
+"""ListOffsets.
 
 The offset for a time, or for an end of the log: -1 latest, -2 earliest, -3 the record with the greatest
 timestamp (from version 7), -4 (from 8) earliest too; -5 (latest in tiered storage, from 9) and -6 (earliest
@@ -10,6 +10,8 @@ partition move back.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.offset_lookup import (
@@ -24,12 +26,11 @@ from pykraft.broker.replicas.offset_lookup import (
 )
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.serving.api import Api, Message
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
@@ -50,8 +51,8 @@ _FIRST_VERSION = {
 
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: ListOffsetsRequest, version: int
+) -> ListOffsetsResponse:
     replicas = services.replicas
     if request.replica_id < 0:
         replicas.refuse_if_fenced()
@@ -67,6 +68,11 @@ async def handle(
             for topic in request.topics
         ]
     )
+
+
+def partitions_of(request: ListOffsetsRequest) -> Iterable[tuple[str, int]]:
+    """The partitions that are asked about, by topic name and index."""
+    return ((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
 
 
 def _answer(
@@ -100,30 +106,3 @@ def _find(replicas: ReplicaManager, partition: Partition, timestamp: int, *, is_
     except STORAGE_ERRORS as error:
         replicas.storage_failed(partition, error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-API = Api(
-    ApiKey.LIST_OFFSETS,
-    1,
-    11,
-    handle,
-    error_response,
-    partitions=lambda request: (
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    ),
-)

@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0-13.
+"""Metadata.
 
 Brokers, topics and leaders from this broker's image. The answering broker names itself as controller: it
 forwards whatever a controller must do, and no client waits for one that is gone. Topics by name or (from
@@ -11,68 +11,44 @@ of the event loop, all of it from one image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
-from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.serving.api import Api, Message
-from pykraft.broker.topic_answers import FLEXIBLE_FROM, encode_count, with_operations
-from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.encode_plan import encoder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.metadata import (
+    MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 from pykraft.metadata_log.image import TopicImage
 
 _TURN_PARTITIONS = 4000
 """So many partitions are encoded in one turn of the event loop."""
 
-_UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID).to_bytes(2, "big")
-"""How an encoded topic begins of which not even the name is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer whose topics are encoded already, at the version it will be asked for."""
-
-    head: MetadataResponse
-    topics: list[bytes]
-
-    def encode(self, version: int) -> bytes:
-        around = self.head.encode(version)
-        # Behind the topics: authorized operations (8 to 10), an error code (13), tagged fields.
-        tail = 4 * (8 <= version <= 10) + 2 * (version >= 13) + (version >= FLEXIBLE_FROM)
-        at = len(around) - tail
-        before = at - len(encode_count(0, version))
-        return b"".join((around[:before], encode_count(len(self.topics), version), *self.topics, around[at:]))
-
 
 async def handle(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
+    services: BrokerServices, context: RequestContext, request: MetadataRequest, version: int
+) -> MetadataResponse:
     cache = services.metadata
-    wants_all = request.topics is None or (version == 0 and not request.topics)
-    if wants_all:
+    if request.topics is None or (version == 0 and not request.topics):
         head = _head(cache, context.listener, request)
-        topics = await _all_topics(cache, context.listener, version)
-        return _Answer(head, await _maybe_with_operations(cache, topics, request, version))
-    may_create = services.config.auto_create_topics_enable and (
-        version < 4 or request.allow_auto_topic_creation
-    )
-    topics = [await _asked_topic(services, context, asked, version, may_create) for asked in request.topics]
-    topics = await _maybe_with_operations(cache, topics, request, version)
-    return _Answer(_head(cache, context.listener, request), topics)
+        head.topics = await _all_topics(cache, context.listener, version, _wants_operations(request, version))
+        return head
+    topics = EncodedElements()
+    for asked in request.topics:
+        topics.append(await _asked_topic(services, context, request, asked, version))
+    head = _head(cache, context.listener, request)
+    head.topics = topics
+    return head
 
 
-def _head(cache: MetadataCache, listener: str, request: Message) -> MetadataResponse:
+def _head(cache: MetadataCache, listener: str, request: MetadataRequest) -> MetadataResponse:
     wants_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=_brokers(cache, listener),
@@ -82,28 +58,21 @@ def _head(cache: MetadataCache, listener: str, request: Message) -> MetadataResp
     )
 
 
-async def _maybe_with_operations(
-    cache: MetadataCache, topics: list[bytes], request: Message, version: int
-) -> list[bytes]:
-    """The topics, with the operations allowed on each if the request wants them; changed in place."""
-    if version < 8 or not request.include_topic_authorized_operations:
-        return topics
-    for index, data in enumerate(topics):
-        if not data.startswith(_UNKNOWN_ID):
-            topics[index] = with_operations(data, version)
-        if index % _TURN_PARTITIONS == _TURN_PARTITIONS - 1:
-            await cache.let_others_run()
-    return topics
+def _wants_operations(request: MetadataRequest, version: int) -> bool:
+    """Whether the operations allowed on each topic are to be listed."""
+    return version >= 8 and request.include_topic_authorized_operations
 
 
-async def _all_topics(cache: MetadataCache, listener: str, version: int) -> list[bytes]:
+async def _all_topics(
+    cache: MetadataCache, listener: str, version: int, with_operations: bool
+) -> EncodedElements:
     image, names, view = cache.image, cache.topic_names(), cache.listener_view(listener)
-    answers, topics, fresh = cache.topic_answers, [], 0
+    answers, topics, fresh = cache.topic_answers, EncodedElements(), 0
     for name in names:
         topic = image.topics_by_id[image.topic_ids[name]]
-        data = answers.find(topic, view, listener, version)
+        data = answers.find(topic, view, listener, version, with_operations)
         if data is None:
-            data = answers.encode(topic, view, listener, version)
+            data = answers.encode(topic, view, listener, version, with_operations)
             fresh += len(topic.partitions)
         topics.append(data)
         fresh += 1
@@ -116,41 +85,44 @@ async def _all_topics(cache: MetadataCache, listener: str, version: int) -> list
 async def _asked_topic(
     services: BrokerServices,
     context: RequestContext,
+    request: MetadataRequest,
     asked: MetadataRequestTopic,
     version: int,
-    may_create: bool,
 ) -> bytes:
+    """The topic, or why it is not here, as an element of the answer's array of topics."""
     cache = services.metadata
     if version >= 12 and asked.topic_id != ZERO_UUID:
         topic = cache.image.topic_by_id(asked.topic_id)
-        if topic is None:
-            return _encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, asked, version)
-        return _topic(cache, context.listener, topic, version)
-    if asked.name is None:
-        return _encode_missing(ErrorCode.INVALID_REQUEST, asked, version)
-    topic = cache.image.topic(asked.name)
-    if topic is None and may_create:
-        try:
-            topic = await create_topic(services, context, asked.name)
-        except KafkaError as error:
-            return _encode_missing(error.code, asked, version)
-    if topic is None:
-        return _encode_missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked, version)
-    return _topic(cache, context.listener, topic, version)
-
-
-def _missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
-    name = None if version >= 12 and asked.topic_id != ZERO_UUID else asked.name
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif asked.name is None:
+        topic, code = None, ErrorCode.INVALID_REQUEST
+    else:
+        topic, code = await _named_topic(services, context, request, asked.name, version)
+    with_operations = _wants_operations(request, version)
+    if topic is not None:
+        view = cache.listener_view(context.listener)
+        return cache.topic_answers.encode(topic, view, context.listener, version, with_operations)
+    name = None if code is ErrorCode.UNKNOWN_TOPIC_ID else asked.name
     if name is None and version < 12:
         name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+    missing = MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+    if with_operations and code is not ErrorCode.UNKNOWN_TOPIC_ID:
+        missing.topic_authorized_operations = TOPIC_OPERATIONS
+    return MetadataResponse.encode_part(missing, version)
 
 
-def _encode_missing(code: ErrorCode, asked: MetadataRequestTopic, version: int) -> bytes:
-    """As :func:`_missing`, encoded as an element of the answer's array of topics."""
-    missing, out = _missing(code, asked, version), bytearray()
-    encoder(MetadataResponseTopic, version, version >= FLEXIBLE_FROM)(missing, out)
-    return bytes(out)
+async def _named_topic(
+    services: BrokerServices, context: RequestContext, request: MetadataRequest, name: str, version: int
+) -> tuple[TopicImage | None, ErrorCode]:
+    """The topic, created if it is missing and may be; else why it is not here."""
+    topic = services.metadata.image.topic(name)
+    may_create = version < 4 or request.allow_auto_topic_creation
+    if topic is None and may_create and services.config.auto_create_topics_enable:
+        try:
+            topic = await create_topic(services, context, name)
+        except KafkaError as error:
+            return None, error.code
+    return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
@@ -164,17 +136,3 @@ def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker
                 )
             )
     return listed
-
-
-def _topic(cache: MetadataCache, listener: str, topic: TopicImage, version: int) -> bytes:
-    return cache.topic_answers.encode(topic, cache.listener_view(listener), listener, version)
-
-
-def error_response(request: Message, version: int, error: KafkaError) -> Message:
-    return MetadataResponse(
-        error_code=error.code,
-        topics=[_missing(error.code, asked, version) for asked in request.topics or []],
-    )
-
-
-API = Api(ApiKey.METADATA, 0, 13, handle, error_response)

@@ -1,4 +1,4 @@
-"""Produce (0), versions 3-13 (advertised from 0: librdkafka reads "no version 0" as "no compression").
+"""Produce.
 
 Hot path: parsed by hand, appended on the spot, answered by hand. acks=1 is answered at once, acks=all when
 the high watermark has passed the batch or the request's time is up, acks=0 never; where a request without an
@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.replicas.partition import Partition
@@ -83,6 +84,11 @@ class ProduceHandler:
             connection.hold()
             replicas.spawn(production.run_in_slices())
             self._turns.spend(steps=1)
+
+
+def make_handler(services: BrokerServices, turns: Turns) -> ProduceHandler:
+    """The handler of one broker."""
+    return ProduceHandler(services.replicas, turns)
 
 
 class _Asked(NamedTuple):

@@ -44,8 +44,12 @@ class ControllerPort(Protocol):
         client_address: str,
         listener: str,
         timeout_ms: int,
+        own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
-        """What it answers to a client's request; bodies are encoded as in ``api_version``."""
+        """What it answers to a client's request; bodies are encoded as in ``api_version``.
+
+        ``own_timeout_ms`` finds the client's own limit in the request, if the answer is not there at once.
+        """
         ...
 
 

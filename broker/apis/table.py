@@ -1,8 +1,12 @@
-"""Everything that brokers and controllers serve: the lists from which ApiVersions is answered."""
+"""Everything that brokers and controllers serve, one row an API; what is advertised follows from it.
+
+A new API is its message table, its handler and a row: here, or for one that the active controller decides in
+:mod:`pykraft.metadata_log.controller.forwarding`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from pykraft.broker.apis import (
     api_versions,
@@ -24,69 +28,187 @@ from pykraft.broker.apis import (
     produce,
 )
 from pykraft.broker.apis.services import BrokerServices, ControllerServices
-from pykraft.broker.serving.api import Api, Message
-from pykraft.broker.serving.request_server import HotHandler
-from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.runtime.turns import Turns
+from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi
+from pykraft.group_coordinator import error_responses
+from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from pykraft.kafka_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from pykraft.kafka_protocol.messages.fetch import FetchRequest, FetchResponse
+from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from pykraft.kafka_protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykraft.kafka_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.metadata_log.controller.forwarding import FORWARDED
 
+_FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""Whoever looks for a coordinator is to look for another."""
 
-async def _never_handled(
-    services: BrokerServices, context: RequestContext, request: Message, version: int
-) -> Message:
-    raise AssertionError("Produce and Fetch are answered by their hot handlers")
-
-
-def _never_refused(request: Message, version: int, error: KafkaError) -> Message:
-    raise AssertionError("Produce and Fetch are answered by their hot handlers")
-
-
-_HOT = (
-    # Advertised from 0, though nobody may send less than 3: see dispatch.Api.
-    Api(ApiKey.PRODUCE, 3, 13, _never_handled, _never_refused, advertised_min=0),
-    Api(ApiKey.FETCH, 4, 18, _never_handled, _never_refused),
+_ON_BROKERS = (
+    HotApi(ProduceRequest, ProduceResponse, produce.make_handler, advertised_min=0),
+    HotApi(FetchRequest, FetchResponse, fetch.make_handler),
+    HandledApi(
+        ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle, partitions=list_offsets.partitions_of
+    ),
+    HandledApi(MetadataRequest, MetadataResponse, metadata.handle),
+    HandledApi(
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+        find_coordinator.handle,
+        build_error=find_coordinator.build_error,
+    ),
+    HandledApi(
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+        init_producer_id.handle,
+        refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=init_producer_id.build_error,
+    ),
+    HandledApi(
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        offset_for_leader_epoch.handle,
+        refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        partitions=offset_for_leader_epoch.partitions_of,
+    ),
+    HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
+    HandledApi(DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
+    HandledApi(ListConfigResourcesRequest, ListConfigResourcesResponse, list_config_resources.handle),
+    HandledApi(
+        DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, describe_topic_partitions.handle
+    ),
+    HandledApi(
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        groups.ask(Coordinator.offset_commit),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+        groups.ask(Coordinator.offset_fetch),
+        refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=error_responses.build_offset_fetch_error,
+    ),
+    HandledApi(
+        JoinGroupRequest,
+        JoinGroupResponse,
+        groups.ask(Coordinator.join_group),
+        refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=error_responses.build_join_error,
+    ),
+    HandledApi(
+        HeartbeatRequest,
+        HeartbeatResponse,
+        groups.ask(Coordinator.heartbeat),
+        refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=error_responses.build_heartbeat_error,
+    ),
+    HandledApi(
+        LeaveGroupRequest,
+        LeaveGroupResponse,
+        groups.ask(Coordinator.leave_group),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        SyncGroupRequest,
+        SyncGroupResponse,
+        groups.ask(Coordinator.sync_group),
+        refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=error_responses.build_sync_error,
+    ),
+    HandledApi(
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+        groups.describe_groups,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        ListGroupsRequest,
+        ListGroupsResponse,
+        groups.ask(Coordinator.list_groups),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        DeleteGroupsRequest,
+        DeleteGroupsResponse,
+        groups.ask(Coordinator.delete_groups),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+        groups.consumer_group_heartbeat,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+        groups.consumer_group_describe,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
 )
 
-_TABLE: tuple[Api[BrokerServices], ...] = (
-    list_offsets.API,
-    metadata.API,
-    find_coordinator.API,
-    init_producer_id.API,
-    offset_for_leader_epoch.API,
-    describe_configs.API,
-    describe_cluster.API,
-    describe_log_dirs.API,
-    list_config_resources.API,
-    describe_topic_partitions.API,
-    incremental_alter_configs.API,
-    *groups.APIS,
-    *forwarded.APIS,
+_ON_BOTH = (
+    HandledApi(DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
+    ForwardedApi(
+        IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, incremental_alter_configs.forward
+    ),
 )
 
+_ON_CONTROLLERS = (HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_controllers.handle),)
 
-_CONTROLLER_TABLE: tuple[Api[ControllerServices], ...] = (
-    describe_configs.API,
-    describe_controllers.API,
-    incremental_alter_configs.API,
-    *forwarded.APIS,
+_FORWARDED = tuple(
+    ForwardedApi(row.request, row.response, forwarded.forward)
+    for row in FORWARDED.values()
+    if row.request is not IncrementalAlterConfigsRequest
 )
 
+# mypy has checked each row by itself: its messages with its handler, and here what its handler may reach.
+_BROKERS: tuple[Api[BrokerServices, Any, Any], ...] = (*_ON_BROKERS, *_ON_BOTH, *_FORWARDED)
+_CONTROLLERS: tuple[Api[ControllerServices, Any, Any], ...] = (*_ON_CONTROLLERS, *_ON_BOTH, *_FORWARDED)
 
-def make_apis() -> tuple[Api[BrokerServices], ...]:
+
+def make_apis() -> tuple[Api[BrokerServices, Any, Any], ...]:
     """What a broker serves, ApiVersions among them."""
-    served = (*_HOT, *_TABLE)
-    return (*served, api_versions.make_api(served))
+    return (*_BROKERS, api_versions.make_api(_BROKERS))
 
 
-def make_controller_apis() -> tuple[Api[ControllerServices], ...]:
+def make_controller_apis() -> tuple[Api[ControllerServices, Any, Any], ...]:
     """What a controller serves to clients that talk to it directly (KIP-919), ApiVersions among them."""
-    return (*_CONTROLLER_TABLE, api_versions.make_api(_CONTROLLER_TABLE))
-
-
-def make_hot_handlers(services: BrokerServices, turns: Turns) -> Mapping[ApiKey, HotHandler]:
-    """The handlers of Produce and Fetch for one broker, within what a turn of the loop allows."""
-    return {
-        ApiKey.PRODUCE: produce.ProduceHandler(services.replicas, turns),
-        ApiKey.FETCH: fetch.FetchHandler(services.replicas),
-    }
+    return (*_CONTROLLERS, api_versions.make_api(_CONTROLLERS))

@@ -51,6 +51,26 @@ def endpoint_messages(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
     ]
 
 
+class _TimeLimit:
+    """How long a call may take. A narrower limit that costs something to find is looked up only if needed."""
+
+    def __init__(self, clock: Clock, timeout_ms: int, narrower_ms: Callable[[], int] | None = None) -> None:
+        self._clock = clock
+        self._began_ms = clock.monotonic_ms()
+        self._timeout_ms = timeout_ms
+        self._narrower_ms = narrower_ms
+
+    @property
+    def left_ms(self) -> int:
+        return self._began_ms + self._timeout_ms - self._clock.monotonic_ms()
+
+    def tighten(self) -> None:
+        """The answer was not there at once: from now on the narrower limit holds."""
+        if self._narrower_ms is not None:
+            self._timeout_ms = min(self._timeout_ms, self._narrower_ms())
+            self._narrower_ms = None
+
+
 class ControllerChannel:
     """One broker's line to the active controller."""
 
@@ -83,32 +103,34 @@ class ControllerChannel:
         :class:`KafkaError` with the controller's code if it refused, REQUEST_TIMED_OUT if none answered.
         """
         payload = request.SerializeToString()
-        return await self._call(method, lambda _attempt: payload, parse, timeout_ms, attempt_timeout_ms)
+        limit = _TimeLimit(self._clock, timeout_ms)
+        return await self._call(method, lambda _attempt: payload, parse, limit, attempt_timeout_ms)
 
     async def _call(
         self,
         method: str,
         make_payload: Callable[[int], bytes],
         parse: Callable[[bytes], R],
-        timeout_ms: int,
+        limit: _TimeLimit,
         attempt_timeout_ms: int,
     ) -> R:
         """``make_payload`` is given how many attempts went before."""
         attempts = count()
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         reason = ""
         asked: RpcAddress | None = None
         failures = 0  # of the node that was asked last, in a row
-        while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+        while (remaining_ms := limit.left_ms) > 0:
             address = self._leader_address()
             if address is None:
                 reason = "there is no active controller"
+                limit.tighten()
                 await asyncio.sleep(min(LEADER_SEARCH_MS, remaining_ms) / 1000)
                 continue
             failures = failures + 1 if address == asked else 1
             asked = address
             payload = make_payload(next(attempts))
-            outcome = await self._attempt(address, method, payload, min(remaining_ms, attempt_timeout_ms))
+            wait_ms = min(remaining_ms, attempt_timeout_ms)
+            outcome = await self._attempt(address, method, payload, wait_ms, limit)
             if isinstance(outcome, RpcFailure):
                 reason = outcome.reason
             else:
@@ -118,8 +140,9 @@ class ControllerChannel:
                 if response.error_code != ErrorCode.NOT_CONTROLLER:
                     raise KafkaError(ErrorCode(response.error_code), response.error_message)
                 reason = "the controller is changing"
-            again_ms = self._clock.monotonic_ms() + BACKOFF.delay_ms(failures, self._chance)
-            await self._pause(address, min(again_ms, deadline_ms))
+            limit.tighten()
+            pause_ms = min(BACKOFF.delay_ms(failures, self._chance), limit.left_ms)
+            await self._pause(address, self._clock.monotonic_ms() + pause_ms)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller: {reason}")
 
     async def _pause(self, asked: RpcAddress, until_ms: int) -> None:
@@ -130,7 +153,7 @@ class ControllerChannel:
             await asyncio.sleep(min(LEADER_SEARCH_MS, left_ms) / 1000)
 
     async def _attempt(
-        self, address: RpcAddress, method: str, payload: bytes, deadline_ms: int
+        self, address: RpcAddress, method: str, payload: bytes, wait_ms: int, limit: _TimeLimit
     ) -> bytes | RpcFailure:
         reply: asyncio.Future[bytes | RpcFailure] = asyncio.get_running_loop().create_future()
 
@@ -138,11 +161,15 @@ class ControllerChannel:
             if not reply.done():
                 reply.set_result(outcome)
 
-        self._transport.send(address, f"{SERVICE}/{method}", payload, deadline_ms, take)
+        self._transport.send(address, f"{SERVICE}/{method}", payload, wait_ms, take)
         while not reply.done():
             await asyncio.wait((reply,), timeout=LEADER_CHECK_MS / 1000)
             if not reply.done() and self._leader_address() not in (None, address):
                 return RpcFailure("the controller has changed")
+            if not reply.done():
+                limit.tighten()
+                if limit.left_ms <= 0:
+                    return RpcFailure("it is silent")
         return reply.result()
 
     async def forward(
@@ -156,8 +183,12 @@ class ControllerChannel:
         client_address: str,
         listener: str,
         timeout_ms: int,
+        own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
-        """Have the controller answer a client's request; bodies are encoded as in ``api_version``."""
+        """Have the controller answer a client's request; bodies are encoded as in ``api_version``.
+
+        ``own_timeout_ms`` finds the client's own limit in the request, if the answer is not there at once.
+        """
         request = pb.ForwardRequest(
             api_key=api_key,
             api_version=api_version,
@@ -175,7 +206,7 @@ class ControllerChannel:
             request.attempt = attempt
             return request.SerializeToString()
 
-        response = await self._call(
-            "Forward", make_payload, pb.ForwardResponse.FromString, timeout_ms, attempt_timeout_ms=timeout_ms
-        )
+        limit = _TimeLimit(self._clock, timeout_ms, own_timeout_ms)
+        parse = pb.ForwardResponse.FromString
+        response = await self._call("Forward", make_payload, parse, limit, attempt_timeout_ms=timeout_ms)
         return bytes(response.body)

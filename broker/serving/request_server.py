@@ -1,26 +1,36 @@
 """Takes the frames of client connections and sees to it that each is answered.
 
-Produce and Fetch take the short way (:class:`HotHandler`: parsed and answered by hand, on the spot). Every
-other request is decoded by the table-driven codec and handled in a task of its own; the connection keeps the
-answers in order. What cannot be understood at all closes the connection with one log line: the protocol has
-no answer for it. A handler that fails by a bug costs its own request only.
+Produce and Fetch take the short way (:class:`HotApi`: parsed and answered by hand, on the spot). A request
+for the active controller is passed on as it came. Every other request is decoded by the table-driven codec
+and handled in a task of its own; the connection keeps the answers in order. What cannot be understood at all
+closes the connection with one log line: the protocol has no answer for it. A handler that fails by a bug
+costs its own request only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Generic
 
-from pykraft.broker.serving.api import Api, Message, S
-from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.broker.serving.api import (
+    Api,
+    ForwardedApi,
+    HandledApi,
+    HotApi,
+    MalformedRequestError,
+    ReceivedRequest,
+    S,
+)
+from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -28,21 +38,6 @@ logger = logging.getLogger(__name__)
 MAX_DECODED_BYTES = 2 << 20
 """The largest request that is turned into objects: the smallest structs grow some sixty-fold when they are.
 Only Produce carries more, and it is never turned into objects."""
-
-
-class HotHandler(Protocol):
-    """Answers one API without the general codec."""
-
-    def handle(
-        self,
-        connection: Connection,
-        context: RequestContext,
-        header: RequestHeader,
-        body: memoryview,
-        slot: ResponseSlot,
-    ) -> None:
-        """Complete ``slot`` now or later. ``body`` lives only as long as the call; ProtocolError closes."""
-        ...
 
 
 HoldUntilOpen = Callable[[Connection, Iterable[tuple[str | None, Uuid | None, int]]], bool]
@@ -53,23 +48,28 @@ HoldUntilOpen = Callable[[Connection, Iterable[tuple[str | None, Uuid | None, in
 class RequestServer(Generic[S]):
     """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a node's listeners for clients.
 
-    ``hold_until_open`` is asked before a request whose :attr:`Api.partitions` the node has to lead; None
-    where it leads none.
+    ``hold_until_open`` is asked before a request whose :attr:`HandledApi.partitions` the node has to lead,
+    ``is_fenced`` before one that a fenced broker refuses; None where the node is no broker.
     """
 
     def __init__(
         self,
         services: S,
-        apis: Iterable[Api[S]],
-        hot: Mapping[ApiKey, HotHandler],
+        apis: Iterable[Api[S, Any, Any]],
         turns: Turns,
         hold_until_open: HoldUntilOpen | None = None,
+        is_fenced: Callable[[], bool] | None = None,
     ) -> None:
         self._services = services
         self._apis = {int(api.key): api for api in apis}
-        self._hot = {int(key): handler for key, handler in hot.items()}
+        self._hot = {
+            key: api.make_handler(services, turns)
+            for key, api in self._apis.items()
+            if isinstance(api, HotApi)
+        }
         self._turns = turns
         self._hold_until_open = hold_until_open
+        self._is_fenced = is_fenced or (lambda: False)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -90,22 +90,20 @@ class RequestServer(Generic[S]):
             if len(frame) > MAX_DECODED_BYTES:
                 connection.close(f"{api.key.name} request of {len(frame)} bytes")
                 return
-            # Bytes behind the request are let be, as Kafka does: librdkafka leaves some after Metadata v13.
-            body = bytes(frame[body_at:])
-            request, _ = request_class(api.key).decode_from(body, 0, header.api_version)
+            received = ReceivedRequest(api.request, header.api_version, bytes(frame[body_at:]))
+            if isinstance(api, HandledApi) and self._is_held(api, connection, received.request):
+                return
         except ProtocolError as error:
-            connection.close(f"malformed request: {error.message}")
-            return
-        if self._is_held(api, connection, request):
+            _close_for(connection, error)
             return
         task = asyncio.get_running_loop().create_task(
-            self._answer(api, connection, context, header, request, slot)
+            self._answer(api, connection, context, header, received, slot)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._turns.spend(steps=1)
 
-    def _is_held(self, api: Api[S], connection: Connection, request: Message) -> bool:
+    def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:
         """Whether the request waits, with its connection, for a log that this broker is about to lead."""
         if api.partitions is None or self._hold_until_open is None:
             return False
@@ -129,7 +127,7 @@ class RequestServer(Generic[S]):
         return context
 
     def _refuse_version(
-        self, api: Api[S], connection: Connection, header: RequestHeader, slot: ResponseSlot
+        self, api: Api[S, Any, Any], connection: Connection, header: RequestHeader, slot: ResponseSlot
     ) -> None:
         if api.key is not ApiKey.API_VERSIONS:
             connection.close(f"{api.key.name} version {header.api_version} is not served")
@@ -137,21 +135,29 @@ class RequestServer(Generic[S]):
         # The one request that is answered whatever its version, in the oldest encoding, so that a client
         # newer than the broker can find a version both know (KIP-511).
         error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version}")
-        response = api.error_response(None, 0, error)
+        response = api.error_response(api.request(), 0, error)
         slot.complete([encode_response_header(api.key, 0, header.correlation_id), response.encode(0)])
 
     async def _answer(
         self,
-        api: Api[S],
+        api: Api[S, Any, Any],
         connection: Connection,
         context: RequestContext,
         header: RequestHeader,
-        request: Message,
+        received: ReceivedRequest[Any],
         slot: ResponseSlot,
     ) -> None:
         version = header.api_version
         try:
-            body = (await self._respond(api, context, request, version)).encode(version)
+            answer = await self._respond(api, context, received)
+            body = bytearray()
+            if isinstance(answer, Message):
+                answer.encode_into(version, body)
+            else:
+                body += answer
+        except MalformedRequestError as error:
+            _close_for(connection, error)
+            return
         except Exception:
             # Not even an error can be said: a closed connection is better than an answer that never comes.
             logger.exception("no answer to %s version %d", api.key.name, version)
@@ -160,18 +166,36 @@ class RequestServer(Generic[S]):
         if not slot.abandoned:
             slot.complete([encode_response_header(api.key, version, header.correlation_id), body])
 
-    async def _respond(self, api: Api[S], context: RequestContext, request: Message, version: int) -> Message:
+    async def _respond(
+        self, api: Api[S, Any, Any], context: RequestContext, received: ReceivedRequest[Any]
+    ) -> Message | bytes:
         try:
-            return await api.handle(self._services, context, request, version)
+            return await self._serve(api, context, received)
         except KafkaError as error:
-            return api.error_response(request, version, error)
+            refusal = error
         except Exception:
             logger.exception("%s failed", api.key.name)
-            bug = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
-            return api.error_response(request, version, bug)
+            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
+        answer: Message = api.error_response(received.request, received.version, refusal)
+        return answer
+
+    async def _serve(
+        self, api: Api[S, Any, Any], context: RequestContext, received: ReceivedRequest[Any]
+    ) -> Message | bytes:
+        if api.refused_when_fenced is not None and self._is_fenced():
+            raise KafkaError(api.refused_when_fenced, "this broker is fenced")
+        if isinstance(api, ForwardedApi):
+            return await api.forward(self._services, context, received)
+        assert isinstance(api, HandledApi), f"{api.key.name} is answered by its hot handler"
+        answer: Message = await api.handle(self._services, context, received.request, received.version)
+        return answer
 
     async def close(self) -> None:
         """Drop the requests that are still being handled."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _close_for(connection: Connection, error: ProtocolError) -> None:
+    connection.close(f"malformed request: {error.message}")

@@ -11,62 +11,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from pykraft.kafka_protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-)
-from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from pykraft.kafka_protocol.messages.unregister_broker import (
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
-from pykraft.kafka_protocol.messages.update_features import (
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.controller.alter_partition import handle_alter_partition
 from pykraft.metadata_log.controller.cluster_control import (
     build_fence_records,
     handle_broker_heartbeat,
     handle_register_broker,
     handle_register_controller,
-    handle_unregister_broker,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.configs_control import (
-    handle_alter_configs,
-    handle_incremental_alter_configs,
-)
-from pykraft.metadata_log.controller.create_partitions import handle_create_partitions
-from pykraft.metadata_log.controller.create_topics import handle_create_topics
-from pykraft.metadata_log.controller.delete_topics import handle_delete_topics
-from pykraft.metadata_log.controller.elect_leaders import handle_elect_leaders
-from pykraft.metadata_log.controller.features_control import handle_update_features
+from pykraft.metadata_log.controller.forwarding import FORWARDED, Decided, Situation
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.leader_balance import LeaderBalance
 from pykraft.metadata_log.controller.lost_replicas import handle_report_lost_replicas
 from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
-from pykraft.metadata_log.controller.reassignments import (
-    handle_alter_partition_reassignments,
-    handle_list_partition_reassignments,
-)
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -268,55 +229,19 @@ class ControllerCore:
     ) -> ControllerResult[AllocateProducerIdsResponse]:
         return handle_allocate_producer_ids(self.image, request)
 
-    # Clients' commands, forwarded by brokers
+    def handle_forwarded(
+        self,
+        context: RequestContext,
+        request: Message,
+        voter_ids: Iterable[int] = (),
+        kraft_version: int = 0,
+    ) -> ControllerResult[Any]:
+        """Decide on a client's request (:mod:`.forwarding`).
 
-    def handle_create_topics(
-        self, context: RequestContext, request: CreateTopicsRequest
-    ) -> ControllerResult[CreateTopicsResponse]:
-        return handle_create_topics(self.image, self._config, self._rng, context, request)
-
-    def handle_delete_topics(
-        self, context: RequestContext, request: DeleteTopicsRequest
-    ) -> ControllerResult[DeleteTopicsResponse]:
-        return handle_delete_topics(self.image, self._config, request)
-
-    def handle_elect_leaders(
-        self, context: RequestContext, request: ElectLeadersRequest
-    ) -> ControllerResult[ElectLeadersResponse]:
-        return handle_elect_leaders(self.image, self._config, request)
-
-    def handle_alter_partition_reassignments(
-        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
-    ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-        return handle_alter_partition_reassignments(self.image, self._config, request)
-
-    def handle_list_partition_reassignments(
-        self, context: RequestContext, request: ListPartitionReassignmentsRequest
-    ) -> ControllerResult[ListPartitionReassignmentsResponse]:
-        return handle_list_partition_reassignments(self.image, request)
-
-    def handle_create_partitions(
-        self, context: RequestContext, request: CreatePartitionsRequest
-    ) -> ControllerResult[CreatePartitionsResponse]:
-        return handle_create_partitions(self.image, self._config, self._rng, request)
-
-    def handle_incremental_alter_configs(
-        self, context: RequestContext, request: IncrementalAlterConfigsRequest
-    ) -> ControllerResult[IncrementalAlterConfigsResponse]:
-        return handle_incremental_alter_configs(self.image, self._config, request)
-
-    def handle_unregister_broker(
-        self, context: RequestContext, request: UnregisterBrokerRequest
-    ) -> ControllerResult[UnregisterBrokerResponse]:
-        return handle_unregister_broker(self.image, request)
-
-    def handle_update_features(
-        self, voters: Iterable[int], kraft_version: int, request: UpdateFeaturesRequest
-    ) -> ControllerResult[UpdateFeaturesResponse]:
-        """``voters`` are the ids of the quorum's voters and ``kraft_version`` its level."""
-        return handle_update_features(self.image, voters, kraft_version, request)
-
-    def handle_alter_configs(
-        self, context: RequestContext, request: AlterConfigsRequest
-    ) -> ControllerResult[AlterConfigsResponse]:
-        return handle_alter_configs(self.image, self._config, request)
+        ``voter_ids`` are those of the quorum's voters and ``kraft_version`` its level.
+        """
+        row = FORWARDED[request.API_KEY]
+        assert isinstance(row, Decided), type(request).__name__
+        at = Situation(self.image, self._config, self._rng, context, voter_ids, kraft_version)
+        result: ControllerResult[Any] = row.decide(at, request)
+        return result

@@ -21,24 +21,20 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
-from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.announcements import announce
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.core import ControllerCore
-from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
-from pykraft.metadata_log.controller.forwarding import FORWARDED, QUORUM_REQUESTS, Handle, decode_forwarded
-from pykraft.metadata_log.controller.leadership import LeadershipProof
-from pykraft.metadata_log.controller.raft_voters import (
-    VoterQuorum,
-    handle_add_raft_voter,
-    handle_remove_raft_voter,
+from pykraft.metadata_log.controller.forwarding import (
+    AskedOfQuorum,
+    DescribedQuorum,
+    QuorumSituation,
+    find_forwarded,
+    wait_ms,
 )
+from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.controller.request_parts import cut_request, join_answers
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
@@ -66,8 +62,7 @@ from pykraft.metadata_log.records import (
     Record,
     RegisterControllerRecord,
 )
-from pykraft.quorum.core.voters import VoterSet
-from pykraft.quorum.listener import LeaderAndEpoch, QuorumDescription
+from pykraft.quorum.listener import LeaderAndEpoch
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 
@@ -79,7 +74,7 @@ Registrar = Callable[[], Awaitable[None]]
 REGISTRATION_CHECK_MS = 500
 
 
-class QuorumPort(VoterQuorum, Protocol):
+class QuorumPort(DescribedQuorum, Protocol):
     """What the controller needs of the quorum."""
 
     @property
@@ -88,11 +83,6 @@ class QuorumPort(VoterQuorum, Protocol):
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         """Append one batch; the offset of its last record. NOT_CONTROLLER unless leading in ``epoch``."""
         ...
-
-    def describe(self, now_ms: int) -> QuorumDescription: ...
-
-    @property
-    def voters(self) -> VoterSet: ...
 
 
 @dataclass(slots=True)
@@ -254,43 +244,27 @@ class ControllerDriver:
     ) -> bytes:
         """Answer a client's request given and answered in Kafka's encoding."""
         self._check_active()
-        request = decode_forwarded(api_key, api_version, body)
-        if api_key in QUORUM_REQUESTS:
+        row = find_forwarded(api_key)
+        request = row.decode(body, api_version)
+        timeout_ms = min(timeout_ms, wait_ms(request))
+        if isinstance(row, AskedOfQuorum):
             return (await self._ask_quorum(request, timeout_ms)).encode(api_version)
-        if isinstance(request, UpdateFeaturesRequest):
-            updated = await self._run(lambda _now_ms: self._update_features(request), timeout_ms)
-            return updated.encode(api_version)
-        handle = FORWARDED[api_key].handle
-        answers = await self._run_parts(
-            [
-                partial(self._handle_forwarded, handle, context, part)
-                for part in cut_request(request, self.image)
-            ],
-            timeout_ms,
-        )
+        parts = cut_request(request, self.image)
+        answers = await self._run_parts([partial(self._decide, context, part) for part in parts], timeout_ms)
         answer: Message = join_answers(request, answers)
         return answer.encode(api_version)
 
-    def _handle_forwarded(
-        self, handle: Handle, context: RequestContext, request: Message, now_ms: int
-    ) -> ControllerResult[Any]:
-        return handle(self._core, context, request)
-
     async def _ask_quorum(self, request: Message, timeout_ms: int) -> Message:
-        quorum, cluster_id, name = self._quorum, self._cluster_id, self._listener_name
-        wait_ms = self._limit(timeout_ms)
-        match request:
-            case AddRaftVoterRequest():
-                return await handle_add_raft_voter(quorum, cluster_id, name, request, wait_ms)
-            case RemoveRaftVoterRequest():
-                return await handle_remove_raft_voter(quorum, cluster_id, request, wait_ms)
-        assert isinstance(request, DescribeQuorumRequest)
-        description = quorum.describe(self._clock.wall_ms())
-        return build_describe_quorum_response(request, description, quorum.voters, name)
+        row = find_forwarded(request.API_KEY)
+        assert isinstance(row, AskedOfQuorum), type(request).__name__
+        wall_ms, limit_ms = self._clock.wall_ms(), self._limit(timeout_ms)
+        at = QuorumSituation(self._quorum, self._cluster_id, self._listener_name, wall_ms, limit_ms)
+        answer: Message = await row.ask(at, request)
+        return answer
 
-    def _update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+    def _decide(self, context: RequestContext, request: Message, now_ms: int) -> ControllerResult[Any]:
         voters = self._quorum.voters
-        return self._core.handle_update_features(voters.ids, voters.kraft_version, request)
+        return self._core.handle_forwarded(context, request, voters.ids, voters.kraft_version)
 
     # Running a command
 

@@ -1,76 +1,222 @@
-"""Clients' requests that brokers pass on: which they are, and what handles each."""
+"""Clients' requests that brokers pass on: one row for each, with its messages and what answers it.
+
+A row is all that brokers and the controllers' own listeners need to serve an API, beside its message table.
+What a row decides is in the module of its handler; nothing here decides anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
-from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest
-from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
-from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from pykraft.kafka_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
-from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest
+from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from pykraft.kafka_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from pykraft.kafka_protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
-from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.cluster_control import handle_unregister_broker
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.configs_control import (
+    handle_alter_configs,
+    handle_incremental_alter_configs,
+)
+from pykraft.metadata_log.controller.create_partitions import handle_create_partitions
+from pykraft.metadata_log.controller.create_topics import handle_create_topics
+from pykraft.metadata_log.controller.delete_topics import handle_delete_topics
+from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
+from pykraft.metadata_log.controller.elect_leaders import handle_elect_leaders
+from pykraft.metadata_log.controller.features_control import handle_update_features
+from pykraft.metadata_log.controller.raft_voters import (
+    VoterQuorum,
+    handle_add_raft_voter,
+    handle_remove_raft_voter,
+)
+from pykraft.metadata_log.controller.reassignments import (
+    handle_alter_partition_reassignments,
+    handle_list_partition_reassignments,
+)
 from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.image import MetadataImage
+from pykraft.quorum.core.voters import VoterSet
+from pykraft.quorum.listener import QuorumDescription
 
-Handle = Callable[[ControllerCore, RequestContext, Any], ControllerResult[Any]]
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+LONGEST_WAIT_MS: Final = 30_000
+_SHORTEST_WAIT_MS: Final = 1000
+"""A client that gives no time means "do not wait for me": the controller is asked all the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
-    """One forwarded API: how its request is read and who decides on it."""
+class Situation:
+    """What a request is decided on."""
 
-    request_class: type[Message]
-    handle: Handle
+    image: MetadataImage
+    config: ControllerConfig
+    rng: Rng
+    context: RequestContext
+    voter_ids: Iterable[int]
+    kraft_version: int
 
 
-FORWARDED: Final[dict[int, Forwarded]] = {
-    ApiKey.CREATE_TOPICS: Forwarded(CreateTopicsRequest, ControllerCore.handle_create_topics),
-    ApiKey.DELETE_TOPICS: Forwarded(DeleteTopicsRequest, ControllerCore.handle_delete_topics),
-    ApiKey.CREATE_PARTITIONS: Forwarded(CreatePartitionsRequest, ControllerCore.handle_create_partitions),
-    ApiKey.ALTER_CONFIGS: Forwarded(AlterConfigsRequest, ControllerCore.handle_alter_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Forwarded(
-        IncrementalAlterConfigsRequest, ControllerCore.handle_incremental_alter_configs
+class DescribedQuorum(VoterQuorum, Protocol):
+    """The quorum, as far as clients may look at it and change its voters."""
+
+    def describe(self, now_ms: int) -> QuorumDescription: ...
+
+    @property
+    def voters(self) -> VoterSet: ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSituation:
+    """What a request that the quorum answers is answered from; ``wait_ms`` is how long the caller waits."""
+
+    quorum: DescribedQuorum
+    cluster_id: str
+    listener_name: str
+    wall_ms: int
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded(Generic[Q, R]):
+    """The messages of one forwarded API."""
+
+    request: type[Q]
+    response: type[R]
+
+    def decode(self, body: bytes, version: int) -> Q:
+        """The request. UNSUPPORTED_VERSION if it has no such version, INVALID_REQUEST if it is malformed."""
+        return self.request.decode_from(body, 0, version)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Forwarded[Q, R]):
+    """Decided on the metadata."""
+
+    decide: Callable[[Situation, Q], ControllerResult[R]]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOfQuorum(Forwarded[Q, R]):
+    """Answered by the quorum, not by the metadata."""
+
+    ask: Callable[[QuorumSituation, Q], Awaitable[R]]
+
+
+async def _describe_quorum(at: QuorumSituation, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    description = at.quorum.describe(at.wall_ms)
+    return build_describe_quorum_response(request, description, at.quorum.voters, at.listener_name)
+
+
+_ROWS = (
+    Decided(
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        lambda at, request: handle_create_topics(at.image, at.config, at.rng, at.context, request),
     ),
-    ApiKey.ELECT_LEADERS: Forwarded(ElectLeadersRequest, ControllerCore.handle_elect_leaders),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Forwarded(
-        AlterPartitionReassignmentsRequest, ControllerCore.handle_alter_partition_reassignments
+    Decided(
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        lambda at, request: handle_delete_topics(at.image, at.config, request),
     ),
-    ApiKey.UNREGISTER_BROKER: Forwarded(UnregisterBrokerRequest, ControllerCore.handle_unregister_broker),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Forwarded(
-        ListPartitionReassignmentsRequest, ControllerCore.handle_list_partition_reassignments
+    Decided(
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        lambda at, request: handle_create_partitions(at.image, at.config, at.rng, request),
     ),
-}
+    Decided(
+        AlterConfigsRequest,
+        AlterConfigsResponse,
+        lambda at, request: handle_alter_configs(at.image, at.config, request),
+    ),
+    Decided(
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+        lambda at, request: handle_incremental_alter_configs(at.image, at.config, request),
+    ),
+    Decided(
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        lambda at, request: handle_elect_leaders(at.image, at.config, request),
+    ),
+    Decided(
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        lambda at, request: handle_alter_partition_reassignments(at.image, at.config, request),
+    ),
+    Decided(
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        lambda at, request: handle_list_partition_reassignments(at.image, request),
+    ),
+    Decided(
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+        lambda at, request: handle_update_features(at.image, at.voter_ids, at.kraft_version, request),
+    ),
+    Decided(
+        UnregisterBrokerRequest,
+        UnregisterBrokerResponse,
+        lambda at, request: handle_unregister_broker(at.image, request),
+    ),
+    AskedOfQuorum(DescribeQuorumRequest, DescribeQuorumResponse, _describe_quorum),
+    AskedOfQuorum(
+        AddRaftVoterRequest,
+        AddRaftVoterResponse,
+        lambda at, request: handle_add_raft_voter(
+            at.quorum, at.cluster_id, at.listener_name, request, at.wait_ms
+        ),
+    ),
+    AskedOfQuorum(
+        RemoveRaftVoterRequest,
+        RemoveRaftVoterResponse,
+        lambda at, request: handle_remove_raft_voter(at.quorum, at.cluster_id, request, at.wait_ms),
+    ),
+)
+
+FORWARDED: Final[dict[int, Forwarded[Any, Any]]] = {row.request.API_KEY: row for row in _ROWS}
+"""Every row, by the key of its API."""
 
 
-QUORUM_REQUESTS: Final[dict[int, type[Message]]] = {
-    ApiKey.DESCRIBE_QUORUM: DescribeQuorumRequest,
-    ApiKey.ADD_RAFT_VOTER: AddRaftVoterRequest,
-    ApiKey.REMOVE_RAFT_VOTER: RemoveRaftVoterRequest,
-}
-"""What the quorum answers, not the metadata."""
-
-
-def decode_forwarded(api_key: int, api_version: int, body: bytes) -> Message:
-    """The request. UNSUPPORTED_VERSION if the API is not served here, INVALID_REQUEST if it is malformed."""
-    if api_key in QUORUM_REQUESTS:
-        return QUORUM_REQUESTS[api_key].decode(body, api_version)
-    if api_key == ApiKey.UPDATE_FEATURES:
-        return UpdateFeaturesRequest.decode(body, api_version)
-    forwarded = FORWARDED.get(api_key)
-    if forwarded is None:
+def find_forwarded(api_key: int) -> Forwarded[Any, Any]:
+    """UNSUPPORTED_VERSION if the API is not served here."""
+    row = FORWARDED.get(api_key)
+    if row is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve API {api_key}")
-    return forwarded.request_class.decode(body, api_version)
+    return row
+
+
+def wait_ms(request: Message) -> int:
+    """How long the client wants to wait for its answer, within bounds."""
+    timeout_ms: int = getattr(request, "timeout_ms", LONGEST_WAIT_MS)
+    return min(max(timeout_ms, _SHORTEST_WAIT_MS), LONGEST_WAIT_MS)

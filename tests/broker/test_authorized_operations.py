@@ -39,10 +39,15 @@ def test_described_groups_tell_operations_if_asked_and_without_an_error(messages
     request.include_authorized_operations = wanted
 
     class Coordinator:
-        async def handle(self, *_: Any) -> Any:
+        async def describe_groups(self, *_: Any) -> Any:
             return response
 
-    services: Any = SimpleNamespace(lifecycle=SimpleNamespace(is_fenced=False), groups=Coordinator())
-    answer = asyncio.run(groups.handle(services, RequestContext(), request, 1))
+        consumer_group_describe = describe_groups
+
+    services: Any = SimpleNamespace(groups=Coordinator())
+    describe: Any = groups.describe_groups
+    if messages is consumer_group_describe:
+        describe = groups.consumer_group_describe
+    answer = asyncio.run(describe(services, RequestContext(), request, 1))
     told = [group.authorized_operations for group in answer.groups]
     assert told == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]

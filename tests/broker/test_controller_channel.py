@@ -113,6 +113,45 @@ def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
     in_virtual_time(scenario)
 
 
+CALLER: Any = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+
+
+@pytest.mark.parametrize("leader", [ONE, None], ids=["silent", "none"])
+def test_forwarded_request_gives_up_in_the_clients_own_time(leader: Any) -> None:
+    async def scenario(world: World) -> None:
+        world.controllers.leader = leader
+        looked_up: list[int] = []
+
+        def own_timeout_ms() -> int:
+            looked_up.append(1)
+            return 2000
+
+        began_ms = world.clock.monotonic_ms()
+        with pytest.raises(KafkaError) as refusal:
+            await world.channel.forward(
+                19, 7, b"body", timeout_ms=30_000, own_timeout_ms=own_timeout_ms, **CALLER
+            )
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert 2000 <= world.clock.monotonic_ms() - began_ms < 2200
+        assert looked_up == [1]
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_that_is_answered_at_once_is_not_looked_into() -> None:
+    def own_timeout_ms() -> int:
+        raise AssertionError("decoded")
+
+    async def scenario(world: World) -> None:
+        world.controllers.scripts = {ONE: {"Forward": lambda request: pb.ForwardResponse(body=b"done")}}
+        call = world.channel.forward(
+            19, 7, b"body", timeout_ms=30_000, own_timeout_ms=own_timeout_ms, **CALLER
+        )
+        assert await call == b"done"
+
+    in_virtual_time(scenario)
+
+
 def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer() -> None:
     one, two = Uuid(b"1" * 16), Uuid(b"2" * 16)
     members = (IsrMember(7, 10), IsrMember(8, 12))

@@ -12,6 +12,7 @@ import pytest
 
 from pykraft.broker.apis import describe_configs, incremental_alter_configs
 from pykraft.broker.apis.services import ControllerServices
+from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.configuration.keys import ConfigType
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -99,9 +100,9 @@ class Node:
 
     def alter(self, *resources: altered.AlterConfigsResource, **fields: Any) -> list[Any]:
         request = altered.IncrementalAlterConfigsRequest(resources=list(resources), **fields)
-        handle = incremental_alter_configs.handle
-        response = asyncio.run(handle(self.services, RequestContext(), request, 1))
-        return list(altered.IncrementalAlterConfigsResponse.decode(response.encode(1), 1).responses)
+        received = ReceivedRequest(altered.IncrementalAlterConfigsRequest, 1, request.encode(1))
+        body = asyncio.run(incremental_alter_configs.forward(self.services, RequestContext(), received))
+        return list(altered.IncrementalAlterConfigsResponse.decode(body, 1).responses)
 
 
 def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> altered.AlterConfigsResource:

@@ -16,10 +16,12 @@ from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.serving.api import Api
+from pykraft.broker.serving.api import Api, ReceivedRequest
+from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.turns import EndlessTurn
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
 
@@ -84,19 +86,26 @@ def fenced_broker() -> Any:
     return SimpleNamespace(lifecycle=lifecycle, replicas=replicas)
 
 
+async def serve(api: Api[Any, Any, Any], request: Any, version: int) -> Any:
+    """As its listeners' server has the broker serve it."""
+    server = RequestServer(fenced_broker(), [api], EndlessTurn(), is_fenced=lambda: True)
+    received = ReceivedRequest(api.request, version, request.encode(version))
+    return await server._serve(api, RequestContext(), received)
+
+
 def test_what_every_api_does_on_a_fenced_broker_has_been_decided() -> None:
     assert set(APIS) == BY_HAND | TELLS_OF_THE_CLUSTER | set(REFUSES)
     assert not BY_HAND & TELLS_OF_THE_CLUSTER and not set(REFUSES) & TELLS_OF_THE_CLUSTER
 
 
 @pytest.mark.parametrize("api", [APIS[key] for key in sorted(REFUSES)], ids=lambda api: api.key.name)
-def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api[Any]) -> None:
+def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api[Any, Any, Any]) -> None:
     for version in range(api.min_version, api.max_version + 1):
         request = request_class(api.key)()
         if api.key is ApiKey.LIST_OFFSETS:
             request.replica_id = -1
         with pytest.raises(KafkaError) as refusal:
-            asyncio.run(api.handle(fenced_broker(), RequestContext(), request, version))
+            asyncio.run(serve(api, request, version))
         assert refusal.value.code is REFUSES[api.key]
         assert "fenced" in refusal.value.message
         assert api.error_response(request, version, refusal.value).encode(version)
@@ -106,7 +115,7 @@ def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api[An
 def test_only_replicas_may_ask_a_fenced_broker_for_offsets(replica_id: int) -> None:
     request = request_class(ApiKey.LIST_OFFSETS)(replica_id=replica_id)
     with pytest.raises(KafkaError, match="fenced"):
-        asyncio.run(APIS[ApiKey.LIST_OFFSETS].handle(fenced_broker(), RequestContext(), request, 5))
+        asyncio.run(serve(APIS[ApiKey.LIST_OFFSETS], request, 5))
 
 
 def test_fenced_broker_takes_and_gives_no_records(data_plane: Any) -> None:

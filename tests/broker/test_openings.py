@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import list_offsets, offset_for_leader_epoch
+from pykraft.broker.apis.table import make_apis
 from pykraft.broker.replicas import openings, replica_manager
 from pykraft.broker.serving.request_server import RequestServer
+from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
@@ -45,9 +46,10 @@ def name_leader(cluster: Any, data_plane: Any, topic: str, *replicas: int) -> No
 
 def serve_others(broker: Any) -> None:
     """ListOffsets and OffsetForLeaderEpoch, as the whole broker answers them, beside Produce and Fetch."""
-    apis = (list_offsets.API, offset_for_leader_epoch.API)
+    keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    apis = [api for api in make_apis() if api.key in keys]
     services: Any = SimpleNamespace(replicas=broker.replicas)
-    server = RequestServer(services, apis, {}, EndlessTurn(), broker.replicas.hold_until_open)
+    server = RequestServer(services, apis, EndlessTurn(), broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
     def handle_frame(connection: Any, frame: memoryview, slot: Any) -> None:

@@ -11,13 +11,17 @@ from typing import Any, cast
 import pytest
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.serving.api import Api
+from pykraft.broker.serving.api import ForwardedApi, HandledApi, ReceivedRequest
 from pykraft.broker.serving.request_server import MAX_DECODED_BYTES, RequestServer
-from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.runtime.turns import EndlessTurn
 
@@ -55,8 +59,16 @@ async def _heartbeat(services: object, context: object, request: Any, version: i
     return HeartbeatResponse(throttle_time_ms=7)
 
 
-def _heartbeat_error(request: Any, version: int, error: KafkaError) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error.code)
+async def _versions(services: object, context: object, request: Any, version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse()
+
+
+async def _forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
+    """The controller reads a request that the broker has not looked into, and refuses some."""
+    request, _ = DeleteTopicsRequest.decode_from(received.body, 0, received.version)
+    if not request.topic_names:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+    return b"as the controller said: " + received.body
 
 
 def _versions_error(request: Any, version: int, error: KafkaError) -> ApiVersionsResponse:
@@ -66,14 +78,17 @@ def _versions_error(request: Any, version: int, error: KafkaError) -> ApiVersion
 
 
 APIS = (
-    Api(ApiKey.HEARTBEAT, 0, 4, _heartbeat, _heartbeat_error),
-    Api(ApiKey.API_VERSIONS, 0, 4, _heartbeat, _versions_error),
+    HandledApi(
+        HeartbeatRequest, HeartbeatResponse, _heartbeat, refused_when_fenced=ErrorCode.NOT_COORDINATOR
+    ),
+    HandledApi(ApiVersionsRequest, ApiVersionsResponse, _versions, build_error=_versions_error),
+    ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, _forward),
 )
 
 
-async def _send(*frames: bytes) -> _Link:
+async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
     """Play frames to a server and wait until it has dealt with all of them."""
-    server = RequestServer(cast(BrokerServices, None), APIS, {}, EndlessTurn())
+    server = RequestServer(cast(BrokerServices, None), APIS, EndlessTurn(), is_fenced=lambda: is_fenced)
     link = _Link()
     connection = Connection(
         link,
@@ -122,6 +137,44 @@ def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.L
         link = asyncio.run(_send(_beat("unencodable", 1)))
     assert link.closed
     assert "no answer to HEARTBEAT version 3" in caplog.text
+
+
+def test_a_fenced_broker_refuses_what_its_row_says() -> None:
+    link = asyncio.run(_send(_beat("fine", 1), is_fenced=True))
+    response = HeartbeatResponse.decode(bytes(link.written[8:]), 3)
+    assert response.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def _deletion(correlation_id: int, *names: str, version: int = 3) -> bytes:
+    return encode_request(DeleteTopicsRequest(topic_names=list(names)), version, correlation_id, None)
+
+
+def test_a_forwarded_request_and_its_answer_travel_as_the_bytes_that_came() -> None:
+    tail = b"bytes behind the request"
+    link = asyncio.run(_send(_deletion(1, "t") + tail))
+    body = DeleteTopicsRequest(topic_names=["t"]).encode(3) + tail
+    assert bytes(link.written[8:]) == b"as the controller said: " + body
+
+
+def test_a_forwarded_request_that_fails_is_answered_with_what_it_named() -> None:
+    link = asyncio.run(_send(_deletion(1), _deletion(2)))
+    assert link.written.count(DeleteTopicsResponse().encode(3)) == 2
+    row = next(api for api in APIS if api.request is DeleteTopicsRequest)
+    error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "why")
+    request = DeleteTopicsRequest(topic_names=["t", "u"])
+    assert row.error_response(request, 5, error).responses == [  # type: ignore[attr-defined]
+        DeletableTopicResult(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="why")
+        for name in ("t", "u")
+    ]
+
+
+def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """The controller finds it malformed; the broker, which is to answer the error, finds it so too."""
+    with caplog.at_level(logging.INFO):
+        link = asyncio.run(_send(_deletion(1, "t")[:-5]))
+    assert link.closed
+    (record,) = caplog.records
+    assert "malformed request" in record.getMessage()
 
 
 def test_bytes_behind_a_request_are_let_be() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from pykraft.broker.apis.table import make_apis
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -24,6 +26,9 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykraft.kafka_protocol.record_codec import Record
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator.coordinators import (
@@ -189,6 +194,23 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset | None:  # t
     return frozenset((t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions)
 
 
+ROWS: dict[int, Any] = {api.key: api for api in make_apis()}
+
+
+async def answer(
+    service: GroupCoordinatorService, context: RequestContext, request: Message, version: int
+) -> Message:
+    """What a broker answers to a request for its coordinator, errors included."""
+    row = ROWS[request.API_KEY]
+    image = SimpleNamespace(features={GROUP_VERSION: 1})
+    broker = SimpleNamespace(groups=service, metadata=SimpleNamespace(image=image))
+    try:
+        response: Message = await row.handle(broker, context, request, version)
+    except KafkaError as error:
+        response = row.error_response(request, version, error)
+    return response
+
+
 @pytest.fixture
 def tools() -> SimpleNamespace:
     return SimpleNamespace(
@@ -199,6 +221,7 @@ def tools() -> SimpleNamespace:
         topic_id=topic_id,
         to_request=to_request,
         assigned=assigned,
+        answer=answer,
         random=Random,
     )
 

@@ -88,7 +88,7 @@ class World:
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id=self.client_id, client_address="127.0.0.1")
-        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> asyncio.Task[Any]:
         joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
@@ -197,7 +197,7 @@ class Broker:
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
-        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
 
     async def wire(self, request: Message, version: int) -> Any:
         """Through the codec both ways: what a client of that version would get to see."""
@@ -286,7 +286,7 @@ class Classic:
 
     def send(self, request: Any, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
-        return asyncio.ensure_future(self.service.handle(ctx, request, version))
+        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
 
     def join(self, member_id: str = "", *, version: int = 5, **fields: Any) -> asyncio.Task[Any]:
         protocols = fields.pop("protocols", {"range": b"meta"})

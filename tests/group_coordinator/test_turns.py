@@ -37,6 +37,7 @@ class World:
     def __init__(self, tools: SimpleNamespace, on_growth: Callable[[], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.turn = 0
+        self.tools = tools
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.budget = TurnBudget(loop.call_soon, lambda: 0)
         self.service = GroupCoordinatorService(
@@ -59,7 +60,7 @@ class World:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
         request = OffsetCommitRequest(group_id=group_id, topics=[topic])
-        response: Any = await self.service.handle(CONTEXT, request, 8)
+        response: Any = await self.tools.answer(self.service, CONTEXT, request, 8)
         answered.append((self.turn, response.topics[0].partitions[0].error_code))
 
     async def park(self) -> tuple[list[asyncio.Task[None]], list[tuple[int, int]]]:
@@ -129,7 +130,7 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns(tools: S
 
         w.service._runtime.read = counted  # type: ignore[method-assign]
         names = [f"g{n}" for n in range(MANY)]
-        response: Any = await w.service.handle(CONTEXT, DescribeGroupsRequest(groups=names), 5)
+        response: Any = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=names), 5)
         assert [group.group_id for group in response.groups] == names
         assert most_in_a_turn(looked_up) <= 20
         await w.stop()

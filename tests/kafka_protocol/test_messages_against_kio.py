@@ -16,6 +16,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
 EXAMPLES = 8
+UNSTABLE = {"InitProducerIdRequest", "InitProducerIdResponse"}
+"""Kafka does not yet call their newest version stable: it is not served and has no table here."""
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -107,7 +109,8 @@ def test_version_range_is_kios(message_class: Any) -> None:
     for version in (message_class.MIN_VERSION, message_class.MAX_VERSION):
         kio_type = kio_class(message_class, version)
         assert kio_type.__flexible__ is (version >= message_class.FLEXIBLE_FROM)
-    for version in (message_class.MIN_VERSION - 1, message_class.MAX_VERSION + 1):
+    newest = message_class.MAX_VERSION + (message_class.__name__ in UNSTABLE)
+    for version in (message_class.MIN_VERSION - 1, newest + 1):
         with pytest.raises(ModuleNotFoundError):
             kio_class(message_class, version)
 

@@ -217,7 +217,7 @@ class ControllerHarness:
         self, *topics: CreatableTopic, validate_only: bool = False
     ) -> list[CreatableTopicResult]:
         request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
-        response: CreateTopicsResponse = self.run(self.core.handle_create_topics(self.context, request))
+        response: CreateTopicsResponse = self.run(self.core.handle_forwarded(self.context, request))
         return response.topics
 
     def create_topic(self, name: str, partitions: int = 1, replication_factor: int = 1) -> TopicImage:
@@ -279,7 +279,7 @@ class ControllerHarness:
             allow_replication_factor_change=allow_factor_change,
             topics=[ReassignableTopic(name=name, partitions=[wanted])],
         )
-        response = self.run(self.core.handle_alter_partition_reassignments(self.context, request))
+        response = self.run(self.core.handle_forwarded(self.context, request))
         return ErrorCode(response.responses[0].partitions[0].error_code)
 
     def topic(self, name: str) -> TopicImage:

@@ -42,7 +42,7 @@ def test_what_somebody_asked_for_is_told_in_their_words(cluster: Any, told: list
             resource_type=ConfigResourceType.TOPIC, resource_name="t", configs=[change]
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+        cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     assert told == [
         "topic t is created",
         "configuration of topic t: retention.ms=60000",
@@ -102,7 +102,7 @@ def test_unclean_election_is_a_warning(cluster: Any, told: list[str]) -> None:
     asked = ElectLeadersRequest(
         election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0])]
     )
-    cluster.run(cluster.core.handle_elect_leaders(cluster.context, asked))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, asked))
     assert told == ["WARNING t-0: unclean election of 2, records may be lost"]
 
 

@@ -205,7 +205,7 @@ def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(cl
 
 def unregister(cluster: Any, broker_id: int) -> Any:
     request = UnregisterBrokerRequest(broker_id=broker_id)
-    return cluster.run(cluster.core.handle_unregister_broker(cluster.context, request))
+    return cluster.run(cluster.core.handle_forwarded(cluster.context, request))
 
 
 def test_broker_that_is_fenced_can_be_unregistered_and_register_anew(cluster: Any) -> None:

@@ -34,7 +34,7 @@ def alter(
         ],
         **fields,
     )
-    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     return response.responses[0]
 
 
@@ -94,7 +94,7 @@ def replace_all(
         ],
         **fields,
     )
-    return cluster.run(cluster.core.handle_alter_configs(cluster.context, request)).responses[0]
+    return cluster.run(cluster.core.handle_forwarded(cluster.context, request)).responses[0]
 
 
 def test_the_older_api_replaces_all_that_was_set(cluster: Any) -> None:
@@ -120,7 +120,7 @@ def test_topic_takes_its_configs_with_it_and_brokers_and_groups_keep_theirs(clus
     alter(cluster, ("retention.ms", SET, "5"))
     alter(cluster, ("log.retention.ms", SET, "6"), resource=(BROKER, ""))
     alter(cluster, ("consumer.session.timeout.ms", SET, "50000"), resource=(GROUP, "t"))
-    cluster.run(cluster.core.handle_delete_topics(cluster.context, DeleteTopicsRequest(topic_names=["t"])))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, DeleteTopicsRequest(topic_names=["t"])))
     assert {key: dict(value) for key, value in cluster.image.configs.items()} == {
         (BROKER, ""): {"log.retention.ms": "6"},
         (GROUP, "t"): {"consumer.session.timeout.ms": "50000"},
@@ -271,7 +271,7 @@ def test_resource_named_twice_is_refused_and_its_neighbour_is_not_harmed(cluster
         for name in ("t", "bystander", "t")
     ]
     request = IncrementalAlterConfigsRequest(resources=resources)
-    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     assert [answer.error_code for answer in response.responses] == [ErrorCode.INVALID_REQUEST, 0, 42]
     assert dict(cluster.image.topic_config("t")) == {}
     assert dict(cluster.image.topic_config("bystander")) == {"retention.ms": "5"}
@@ -310,7 +310,7 @@ def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(make_c
             AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=entries) for name in "ab"
         ]
     )
-    response = cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     assert [answer.error_code for answer in response.responses] == [0, ErrorCode.POLICY_VIOLATION]
     assert dict(cluster.image.topic_config("b")) == {}
 

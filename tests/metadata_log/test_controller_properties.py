@@ -112,14 +112,14 @@ class Commands:
     def delete(self) -> None:
         if self.rng.random() < 0.3:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=self.rng.choice(NAMES))])
-            self.harness.run(self.harness.core.handle_delete_topics(self.harness.context, request))
+            self.harness.run(self.harness.core.handle_forwarded(self.harness.context, request))
 
     def grow(self) -> None:
         topic = CreatePartitionsTopic(
             name=self.rng.choice(NAMES), count=self.rng.randint(0, 7), assignments=None
         )
         request = CreatePartitionsRequest(topics=[topic])
-        self.harness.run(self.harness.core.handle_create_partitions(self.harness.context, request))
+        self.harness.run(self.harness.core.handle_forwarded(self.harness.context, request))
 
     def alter_config(self) -> None:
         entry = AlterableConfig(
@@ -139,7 +139,7 @@ class Commands:
             resource_type=2, resource_name=self.rng.choice(NAMES), configs=[entry]
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        self.harness.run(self.harness.core.handle_incremental_alter_configs(self.harness.context, request))
+        self.harness.run(self.harness.core.handle_forwarded(self.harness.context, request))
 
     def move(self) -> None:
         partitions = [(topic.name, index) for topic, index, _ in iter_partitions(self.harness.image)]
@@ -155,7 +155,7 @@ class Commands:
 
     def elect(self) -> None:
         request = ElectLeadersRequest(election_type=self.rng.randint(0, 2), topic_partitions=None)
-        self.harness.run(self.harness.core.handle_elect_leaders(self.harness.context, request))
+        self.harness.run(self.harness.core.handle_forwarded(self.harness.context, request))
 
     def alter_isr(self) -> None:
         image: MetadataImage = self.harness.image

@@ -229,3 +229,19 @@ def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
         assert world.fatal == []
 
     run(scenario)
+
+
+def test_forwarded_request_waits_for_its_commit_as_long_as_the_client_does() -> None:
+    async def scenario() -> None:
+        world = World(LoopClock())
+        world.quorum.elect(NODE, 1)
+        epoch = await world.register()
+        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+        await world.finish(world.driver.broker_heartbeat(beat))
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        body = CreateTopicsRequest(topics=[topic], timeout_ms=1500).encode(7) + b"bytes behind it"
+        with pytest.raises(KafkaError, match="not committed within 1500 ms"):
+            await world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scenario())

@@ -17,7 +17,7 @@ def elect(harness: Any, election_type: int, *partitions: tuple[str, int], everyt
     """What was answered, by partition."""
     asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)
-    response = harness.run(harness.core.handle_elect_leaders(harness.context, request))
+    response = harness.run(harness.core.handle_forwarded(harness.context, request))
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in response.replica_election_results
@@ -86,7 +86,7 @@ def test_a_partition_named_twice_is_elected_once(cluster: Any) -> None:
     request = ElectLeadersRequest(
         election_type=UNCLEAN, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 0])]
     )
-    response = cluster.run(cluster.core.handle_elect_leaders(cluster.context, request))
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     codes = [result.error_code for result in response.replica_election_results[0].partition_result]
     assert codes == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
 

@@ -50,7 +50,7 @@ def update(
         ],
         **fields,
     )
-    return cluster.run(cluster.core.handle_update_features(voters, kraft_version, request))
+    return cluster.run(cluster.core.handle_forwarded(cluster.context, request, voters, kraft_version))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
     for allowed, code in ((False, REFUSED), (True, ErrorCode.NONE)):
         key = FeatureUpdateKey(feature="metadata.version", max_version_level=20, allow_downgrade=allowed)
         request = UpdateFeaturesRequest.decode(UpdateFeaturesRequest(feature_updates=[key]).encode(0), 0)
-        response = old.run(old.core.handle_update_features(VOTERS, 0, request))
+        response = old.run(old.core.handle_forwarded(old.context, request, VOTERS))
         assert response.error_code == code
         assert [result.error_code for result in response.results] == [code]
 

@@ -87,7 +87,7 @@ def test_topics_may_go_while_a_round_is_under_way(cluster: Any, monkeypatch: pyt
     cluster.core.begin_balance()
     cluster.run(cluster.core.next_balance_slice())
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="b")])
-    cluster.run(cluster.core.handle_delete_topics(cluster.context, request))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     while cluster.core.is_balancing:
         cluster.run(cluster.core.next_balance_slice())
     assert [cluster.partition(name).leader for name in ("a", "c")] == [1, 1]

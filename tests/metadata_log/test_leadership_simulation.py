@@ -135,7 +135,7 @@ class World:
         resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[entry])
         request = IncrementalAlterConfigsRequest(resources=[resource])
         core = self.controller.core
-        self.controller.run(core.handle_incremental_alter_configs(self.controller.context, request))
+        self.controller.run(core.handle_forwarded(self.controller.context, request))
         self.min_isr = value
         self.tell()
 
@@ -148,7 +148,7 @@ class World:
 
     def elect_preferred(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None)
-        self.controller.run(self.controller.core.handle_elect_leaders(self.controller.context, request))
+        self.controller.run(self.controller.core.handle_forwarded(self.controller.context, request))
 
     def decide(self, leader: int, epoch: int, proposal: IsrProposal) -> PartitionIsrResult:
         members = tuple(

@@ -72,7 +72,7 @@ def test_the_last_member_comes_back_as_leader_even_if_it_was_killed(kept: Any) -
 def test_the_last_member_without_its_directory_does_not_lead_until_somebody_allows_it(kept: Any) -> None:
     come_back(kept, 1, log_dirs=OTHER_DIRECTORY)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (-1, ())
-    kept.run(kept.core.handle_elect_leaders(kept.context, UNCLEAN))
+    kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
     assert kept.partition("t").leader in (1, 2)
 
 
@@ -139,7 +139,7 @@ def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(make
     report(harness, 1, seen)
     late = report(harness, 1, seen)
     assert late.error is ErrorCode.FENCED_LEADER_EPOCH, "while it waits for an operator"
-    harness.run(harness.core.handle_elect_leaders(harness.context, UNCLEAN))
+    harness.run(harness.core.handle_forwarded(harness.context, UNCLEAN))
     before = harness.image
     for epoch in range(seen, harness.partition("t").leader_epoch):
         assert report(harness, 1, epoch).error is ErrorCode.FENCED_LEADER_EPOCH
@@ -175,7 +175,7 @@ def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Any
     kept.sweep()
     come_back(kept, 1, previous_broker_epoch=kept.image.brokers[1].epoch)
     assert kept.partition("t").leader == -1, "a restart does not bring the log back"
-    kept.run(kept.core.handle_elect_leaders(kept.context, UNCLEAN))
+    kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
     after = kept.partition("t")
     assert (after.leader, after.isr, after.lost) == (2, (2,), (1,)), "not the one that is known to be empty"
 
@@ -189,7 +189,7 @@ def test_only_an_operator_lets_the_only_replica_begin_empty(make_controller: Any
     report(harness, 1)
     harness.sweep()
     assert (harness.partition("t").leader, harness.partition("t").lost) == (-1, (1,))
-    harness.run(harness.core.handle_elect_leaders(harness.context, UNCLEAN))
+    harness.run(harness.core.handle_forwarded(harness.context, UNCLEAN))
     after = harness.partition("t")
     assert (after.leader, after.isr, after.lost) == (1, (1,), ())
 

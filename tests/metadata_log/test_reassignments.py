@@ -29,7 +29,7 @@ def reassign(
 
 def ongoing(harness: Any, topics: list[ListPartitionReassignmentsTopics] | None = None) -> dict[Any, Any]:
     request = ListPartitionReassignmentsRequest(topics=topics)
-    response = harness.run(harness.core.handle_list_partition_reassignments(harness.context, request))
+    response = harness.run(harness.core.handle_forwarded(harness.context, request))
     return {
         (topic.name, p.partition_index): (p.replicas, p.adding_replicas, p.removing_replicas)
         for topic in response.topics
@@ -152,7 +152,7 @@ def test_the_replication_factor_changes_only_if_allowed(moving: Any) -> None:
 def test_a_partition_named_twice_is_refused(moving: Any) -> None:
     twice = [ReassignablePartition(partition_index=0, replicas=[4]) for _ in range(2)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=twice)])
-    response = moving.run(moving.core.handle_alter_partition_reassignments(moving.context, request))
+    response = moving.run(moving.core.handle_forwarded(moving.context, request))
     assert [p.error_code for p in response.responses[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 

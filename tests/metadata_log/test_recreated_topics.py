@@ -39,7 +39,7 @@ def test_topic_recreated_within_one_slice_is_one_deleted_and_one_created(
     loader.handle_commit(cluster.log)
     position = len(cluster.log)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-    cluster.run(cluster.core.handle_delete_topics(cluster.context, request))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     second = create("5" if same_config else "6")
     loader.handle_commit(cluster.log[position:])
     delta = recorder.deltas[-1]
@@ -56,6 +56,6 @@ def test_topic_that_came_and_went_within_one_slice_is_nobodys_news(cluster: Any)
     position, told = len(cluster.log), len(recorder.deltas)
     cluster.create_topic("t", 3, 2)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-    cluster.run(cluster.core.handle_delete_topics(cluster.context, request))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     loader.handle_commit(cluster.log[position:])
     assert len(recorder.deltas) == told

@@ -112,7 +112,7 @@ def test_parts_come_to_what_the_whole_would(cluster: Any) -> None:
     request = create(*wanted, ("t7", 20), ("bad name", 1), ("t_0.x", 1), ("t.0_x", 1))
     parts = cut_request(request, EMPTY_IMAGE)
     assert len(parts) > 2
-    answers = [cluster.run(cluster.core.handle_create_topics(cluster.context, part)) for part in parts]
+    answers = [cluster.run(cluster.core.handle_forwarded(cluster.context, part)) for part in parts]
     answer = join_answers(request, answers)
     errors = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
     assert errors == {
@@ -140,10 +140,10 @@ def test_election_of_many_preferred_leaders_is_cut_and_answers_only_what_was_nee
     request = ElectLeadersRequest(topic_partitions=None if asked == "all" else names)
     parts = cut_request(request, cluster.image)
     assert len(parts) == 3
-    answers = [cluster.run(cluster.core.handle_elect_leaders(cluster.context, part)) for part in parts]
+    answers = [cluster.run(cluster.core.handle_forwarded(cluster.context, part)) for part in parts]
     answer = join_answers(request, answers)
     elected = {topic.topic: len(topic.partition_result) for topic in answer.replica_election_results}
     assert elected == {"t0": 300, "t1": 300, "t2": 300}
     assert {p.leader for p in cluster.topic("t1").partitions} == {1}
     (nothing,) = cut_request(ElectLeadersRequest(topic_partitions=None), cluster.image)
-    assert cluster.core.handle_elect_leaders(cluster.context, nothing).records == ()
+    assert cluster.core.handle_forwarded(cluster.context, nothing).records == ()

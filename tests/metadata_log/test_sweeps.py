@@ -153,7 +153,7 @@ def test_topics_may_come_and_go_meanwhile(stepped: Any) -> None:
     stepped.sweep(3)
     for name in ("t0", "t5"):
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
-        stepped.run(stepped.core.handle_delete_topics(stepped.context, request))
+        stepped.run(stepped.core.handle_forwarded(stepped.context, request))
     stepped.create_assigned("late", [1, 2, 3])
     assert stepped.partition("late").isr == (2, 3)
     stepped.sweep()
@@ -172,7 +172,7 @@ def test_rules_that_change_are_followed_by_a_sweep(stepped: Any) -> None:
         entry = AlterableConfig(name="unclean.leader.election.enable", config_operation=0, value=value)
         resource = AlterConfigsResource(resource_type=2, resource_name="lonely", configs=[entry])
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        stepped.run(stepped.core.handle_incremental_alter_configs(stepped.context, request))
+        stepped.run(stepped.core.handle_forwarded(stepped.context, request))
 
     set_unclean("false")
     assert stepped.partition("lonely").leader == -1
@@ -298,7 +298,7 @@ def test_broker_returns_although_the_rules_are_changed_all_the_time(cluster: Any
         entry = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(1 + number % 2))
         resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[entry])
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        cluster.run(cluster.core.handle_incremental_alter_configs(cluster.context, request))
+        cluster.run(cluster.core.handle_forwarded(cluster.context, request))
         cluster.heartbeat(1, offset=applied)
         cluster.commit()
         cluster.now_ms += 20

@@ -201,7 +201,7 @@ def test_brokers_that_are_shutting_down_receive_no_replicas(cluster: Any) -> Non
 
 def delete(cluster: Any, *states: DeleteTopicState, names: list[str] | None = None) -> list[Any]:
     request = DeleteTopicsRequest(topics=list(states), topic_names=names or [])
-    return list(cluster.run(cluster.core.handle_delete_topics(cluster.context, request)).responses)
+    return list(cluster.run(cluster.core.handle_forwarded(cluster.context, request)).responses)
 
 
 def test_topics_are_deleted_by_name_and_by_id(cluster: Any) -> None:
@@ -262,7 +262,7 @@ def test_deletion_can_be_disabled(make_controller: Callable[..., Any]) -> None:
 
 def grow(cluster: Any, *topics: CreatePartitionsTopic, validate_only: bool = False) -> list[int]:
     request = CreatePartitionsRequest(topics=list(topics), validate_only=validate_only)
-    response = cluster.run(cluster.core.handle_create_partitions(cluster.context, request))
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     return [result.error_code for result in response.results]
 
 
@@ -334,7 +334,7 @@ def create_at(cluster: Any, attempt: int, *names: str, request_id: bytes = b"req
         topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names], **fields
     )
     context = replace(cluster.context, request_id=request_id, attempt=attempt)
-    response = cluster.run(cluster.core.handle_create_topics(context, request))
+    response = cluster.run(cluster.core.handle_forwarded(context, request))
     return {result.name: result for result in response.topics}
 
 
@@ -364,7 +364,7 @@ def test_topic_of_somebody_else_exists_already(cluster: Any, request_id: bytes, 
 def test_topic_that_was_deleted_between_two_attempts_is_created_as_another(cluster: Any) -> None:
     first = create_at(cluster, 0, "t")["t"]
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-    cluster.run(cluster.core.handle_delete_topics(cluster.context, request))
+    cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     second = create_at(cluster, 1, "t")["t"]
     assert second.error_code == 0 and second.topic_id != first.topic_id
     assert create_at(cluster, 2, "t")["t"].topic_id == second.topic_id

@@ -1,0 +1,93 @@
+"""An error of a whole request stands where the message tables have a place for it."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.error_answers import error_answer
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import create_topics as created
+from pykraft.kafka_protocol.messages import delete_topics as deleted
+from pykraft.kafka_protocol.messages import describe_configs as configs
+from pykraft.kafka_protocol.messages import describe_log_dirs as log_dirs
+from pykraft.kafka_protocol.messages import elect_leaders as elected
+from pykraft.kafka_protocol.messages import list_offsets as offsets
+from pykraft.kafka_protocol.messages import metadata
+from pykraft.kafka_protocol.messages import offset_commit as committed
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+CODE = ErrorCode.REQUEST_TIMED_OUT
+ERROR = KafkaError(CODE, "why")
+ID = b"0123456789abcdef"
+
+
+def test_an_answer_with_an_error_of_its_own_says_it_there_and_nowhere_else() -> None:
+    asked = elected.ElectLeadersRequest(topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0])])
+    answer = error_answer(elected.ElectLeadersResponse, asked, 1, ERROR)
+    assert answer == elected.ElectLeadersResponse(error_code=CODE)
+
+
+def test_a_version_without_such_a_place_says_it_of_each_partition() -> None:
+    asked = elected.ElectLeadersRequest(
+        topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0, 3])]
+    )
+    (topic,) = error_answer(elected.ElectLeadersResponse, asked, 0, ERROR).replica_election_results
+    assert topic.topic == "t"
+    assert topic.partition_result == [
+        elected.PartitionResult(partition_id=index, error_code=CODE, error_message="why") for index in (0, 3)
+    ]
+
+
+def test_only_names_are_repeated() -> None:
+    asked_topic = created.CreatableTopic(name="t", num_partitions=7, replication_factor=3)
+    (made,) = error_answer(
+        created.CreateTopicsResponse, created.CreateTopicsRequest(topics=[asked_topic]), 7, ERROR
+    ).topics
+    assert made == created.CreatableTopicResult(name="t", error_code=CODE, error_message="why")
+
+    partition = offsets.ListOffsetsPartition(partition_index=4, current_leader_epoch=9, timestamp=-2)
+    asked = offsets.ListOffsetsRequest(topics=[offsets.ListOffsetsTopic(name="t", partitions=[partition])])
+    (topic,) = error_answer(offsets.ListOffsetsResponse, asked, 11, ERROR).topics
+    assert topic.name == "t"
+    assert topic.partitions == [offsets.ListOffsetsPartitionResponse(partition_index=4, error_code=CODE)]
+
+
+def test_names_are_those_of_the_version() -> None:
+    by_name = deleted.DeleteTopicsRequest(topic_names=["t"])
+    (result,) = error_answer(deleted.DeleteTopicsResponse, by_name, 4, ERROR).responses
+    assert result == deleted.DeletableTopicResult(name="t", error_code=CODE)
+    by_id = deleted.DeleteTopicsRequest(topics=[deleted.DeleteTopicState(name=None, topic_id=ID)])
+    (result,) = error_answer(deleted.DeleteTopicsResponse, by_id, 6, ERROR).responses
+    assert (result.name, result.topic_id, result.error_message) == (None, ID, "why")
+    partition = committed.OffsetCommitRequestPartition(partition_index=1, committed_offset=5)
+    topic = committed.OffsetCommitRequestTopic(name="t", topic_id=ID, partitions=[partition])
+    for version, name in ((9, "t"), (10, "")):
+        request = committed.OffsetCommitRequest(topics=[topic])
+        (answered,) = error_answer(committed.OffsetCommitResponse, request, version, ERROR).topics
+        assert (answered.name, answered.topic_id == ID) == (name, version == 10)
+        assert [(it.partition_index, it.error_code) for it in answered.partitions] == [(1, CODE)]
+
+
+def test_groups_and_resources_are_named_as_they_were() -> None:
+    groups = DeleteGroupsRequest(groups_names=["g", "h"])
+    answer = error_answer(DeleteGroupsResponse, groups, 2, ERROR)
+    assert [(it.group_id, it.error_code) for it in answer.results] == [("g", CODE), ("h", CODE)]
+    resource = configs.DescribeConfigsResource(resource_type=4, resource_name="7", configuration_keys=["a"])
+    request = configs.DescribeConfigsRequest(resources=[resource])
+    (result,) = error_answer(configs.DescribeConfigsResponse, request, 4, ERROR).results
+    assert (result.resource_type, result.resource_name, result.configs) == (4, "7", [])
+
+
+def test_a_null_that_the_answer_cannot_carry_is_empty() -> None:
+    request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None, topic_id=ID)])
+    for version, name in ((10, ""), (12, None)):
+        answer = error_answer(metadata.MetadataResponse, request, version, ERROR)
+        (topic,) = metadata.MetadataResponse.decode(answer.encode(version), version).topics
+        assert (topic.name, topic.topic_id, topic.error_code) == (name, ID, CODE)
+
+
+def test_null_and_what_has_no_place_are_answered_with_nothing() -> None:
+    everything = metadata.MetadataRequest(topics=None)
+    assert error_answer(metadata.MetadataResponse, everything, 9, ERROR) == metadata.MetadataResponse()
+    topic = log_dirs.DescribableLogDirTopic(topic="t", partitions=[0])
+    request = log_dirs.DescribeLogDirsRequest(topics=[topic])
+    answer = error_answer(log_dirs.DescribeLogDirsResponse, request, 2, ERROR)
+    assert answer == log_dirs.DescribeLogDirsResponse()
