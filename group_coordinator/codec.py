@@ -1,14 +1,15 @@
-"""Records to bytes and back, in Kafka's own ``__consumer_offsets`` format.
+"""Records to bytes and back, in Kafka's own ``__consumer_offsets`` format (:mod:`.record_tables`).
 
-Key: int16 record type, then plain fields. Value: int16 version, then fields (some of them flexible).
 Types that are not known here decode to None: a reader must step over what a newer coordinator wrote.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
+from pykraft.group_coordinator import record_tables as tables
 from pykraft.group_coordinator.records import (
     ClassicMemberValue,
     ConsumerGroupMemberMetadataKey,
@@ -30,22 +31,43 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
     TargetAssignmentMetadataValue,
-    TopicPartition,
     by_topic,
 )
-from pykraft.group_coordinator.wire import Reader, Writer
-from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.versioned import (
+    VERSION_BYTES,
+    decode_versioned,
+    encode_versioned,
+    read_version,
+)
 
-_OFFSET_COMMIT_KEY_VERSION = 1
-_GROUP_METADATA_VALUE_VERSION = 3
-_METADATA_HASH_TAG = 0
-_TOPIC_ID_TAG = 0
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """One type of record. ``read_*`` make what :mod:`.records` has of a decoded table; ``to_table`` turns a
+    value whose fields are not already those of its table into one."""
+
+    record_type: int
+    key_table: type[Message]
+    read_key: Callable[[Any], RecordKey]
+    value_table: type[Message] | None
+    read_value: Callable[[Any], RecordValue | None]
+    version: int = 0
+    to_table: Callable[[Any], object] | None = None
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they go into a record batch."""
-    return _encode_key(record.key), None if record.value is None else _encode_value(record.value)
+    form = _FORMATS[type(record.key)]
+    key = encode_versioned(form.key_table, record.key, 0, stated=form.record_type)
+    if record.value is None:
+        return key, None
+    assert form.value_table is not None, f"{record.key} is only read"
+    version = form.version
+    if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp_ms is not None:
+        version = _VERSION_WITH_RETENTION
+    value = record.value if form.to_table is None else form.to_table(record.value)
+    return key, encode_versioned(form.value_table, value, version)
 
 
 def encode_records(records: Iterable[GroupRecord]) -> list[tuple[bytes, bytes | None]]:
@@ -54,295 +76,157 @@ def encode_records(records: Iterable[GroupRecord]) -> list[tuple[bytes, bytes | 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     """The record, or None if its type is unknown. :class:`ProtocolError` if its bytes make no sense."""
-    decoded_key = _decode_key(key)
-    if decoded_key is None:
+    form = _FORMATS_BY_TYPE.get(read_version(key))
+    if form is None:
         return None
-    if value is None or isinstance(decoded_key, ConsumerGroupPartitionMetadataKey):
+    decoded_key = form.read_key(form.key_table.decode_from(key, VERSION_BYTES, 0)[0])
+    if value is None or form.value_table is None:
         return GroupRecord(decoded_key, None)
-    return GroupRecord(decoded_key, _VALUE_DECODERS[type(decoded_key)](Reader(value)))
+    return GroupRecord(decoded_key, form.read_value(decode_versioned(form.value_table, value)))
 
 
-def _encode_key(key: RecordKey) -> bytes:
-    match key:
-        case OffsetCommitKey(group_id, topic, partition):
-            writer = Writer(_OFFSET_COMMIT_KEY_VERSION)
-            writer.string(group_id)
-            writer.string(topic)
-            writer.int32(partition)
-            return writer.finish()
-        case (
-            ConsumerGroupMemberMetadataKey(group_id, member_id)
-            | TargetAssignmentMemberKey(group_id, member_id)
-            | CurrentAssignmentKey(group_id, member_id)
-        ):
-            writer = Writer(_KEY_TYPES[type(key)])
-            writer.string(group_id)
-            writer.string(member_id)
-            return writer.finish()
-        case _:
-            writer = Writer(_KEY_TYPES[type(key)])
-            writer.string(key.group_id)
-            return writer.finish()
-
-
-def _decode_key(raw: bytes) -> RecordKey | None:
-    reader = Reader(raw)
-    match reader.version:
-        case 0 | 1:
-            return OffsetCommitKey(reader.string(), reader.string(), reader.int32())
-        case 2:
-            return GroupMetadataKey(reader.string())
-        case 3:
-            return ConsumerGroupMetadataKey(reader.string())
-        case 4:
-            return ConsumerGroupPartitionMetadataKey(reader.string())
-        case 5:
-            return ConsumerGroupMemberMetadataKey(reader.string(), reader.string())
-        case 6:
-            return TargetAssignmentMetadataKey(reader.string())
-        case 7:
-            return TargetAssignmentMemberKey(reader.string(), reader.string())
-        case 8:
-            return CurrentAssignmentKey(reader.string(), reader.string())
-        case _:
-            return None
-
-
-def _encode_value(value: RecordValue) -> bytes:
-    match value:
-        case OffsetCommitValue():
-            return _encode_offset_commit(value)
-        case GroupMetadataValue():
-            return _encode_group_metadata(value)
-        case ConsumerGroupMetadataValue(epoch, metadata_hash):
-            writer = Writer(0, flexible=True)
-            writer.int32(epoch)
-            tag = ((_METADATA_HASH_TAG, struct.pack(">q", metadata_hash)),) if metadata_hash else ()
-            writer.tags(tag)
-            return writer.finish()
-        case ConsumerGroupMemberMetadataValue():
-            return _encode_member_metadata(value)
-        case TargetAssignmentMetadataValue(assignment_epoch):
-            writer = Writer(0, flexible=True)
-            writer.int32(assignment_epoch)
-            writer.tags()
-            return writer.finish()
-        case TargetAssignmentMemberValue(partitions):
-            writer = Writer(0, flexible=True)
-            _write_partitions(writer, partitions)
-            writer.tags()
-            return writer.finish()
-        case CurrentAssignmentValue():
-            writer = Writer(0, flexible=True)
-            writer.int32(value.member_epoch)
-            writer.int32(value.previous_member_epoch)
-            writer.int8(value.state)
-            _write_partitions(writer, value.assigned)
-            _write_partitions(writer, value.pending_revocation)
-            writer.tags()
-            return writer.finish()
-
-
-def _encode_offset_commit(value: OffsetCommitValue) -> bytes:
-    if value.expire_timestamp_ms is not None:
-        writer = Writer(1)
-        writer.int64(value.offset)
-        writer.string(value.metadata)
-        writer.int64(value.commit_timestamp_ms)
-        writer.int64(value.expire_timestamp_ms)
-        return writer.finish()
-    writer = Writer(4, flexible=True)
-    writer.int64(value.offset)
-    writer.int32(value.leader_epoch)
-    writer.string(value.metadata)
-    writer.int64(value.commit_timestamp_ms)
-    writer.tags(() if value.topic_id == ZERO_UUID else ((_TOPIC_ID_TAG, value.topic_id),))
-    return writer.finish()
-
-
-def _decode_offset_commit(reader: Reader) -> OffsetCommitValue:
-    version = _checked_version(reader, 4)
-    reader.flexible = version >= 4
-    offset = reader.int64()
-    leader_epoch = reader.int32() if version >= 3 else -1
-    metadata = reader.string()
-    commit_timestamp_ms = reader.int64()
-    expire_timestamp_ms = reader.int64() if version == 1 else -1
-    topic_id = reader.tags().get(_TOPIC_ID_TAG, ZERO_UUID)
-    if len(topic_id) != len(ZERO_UUID):
-        raise ProtocolError(f"a topic id of {len(topic_id)} bytes")
+def _read_offset_commit(read: tables.OffsetCommit) -> OffsetCommitValue:
     return OffsetCommitValue(
-        offset,
-        leader_epoch,
-        metadata,
-        commit_timestamp_ms,
-        None if expire_timestamp_ms < 0 else expire_timestamp_ms,
-        Uuid(topic_id),
+        read.offset,
+        read.leader_epoch,
+        read.metadata,
+        read.commit_timestamp_ms,
+        None if read.expire_timestamp_ms < 0 else read.expire_timestamp_ms,
+        read.topic_id,
     )
 
 
-def _encode_group_metadata(value: GroupMetadataValue) -> bytes:
-    writer = Writer(_GROUP_METADATA_VALUE_VERSION)
-    writer.string(value.protocol_type)
-    writer.int32(value.generation)
-    writer.string(value.protocol)
-    writer.string(value.leader)
-    writer.int64(value.current_state_timestamp_ms)
-    writer.count(len(value.members))
-    for member in value.members:
-        writer.string(member.member_id)
-        writer.string(member.group_instance_id)
-        writer.string(member.client_id)
-        writer.string(member.client_host)
-        writer.int32(member.rebalance_timeout_ms)
-        writer.int32(member.session_timeout_ms)
-        writer.byte_string(member.subscription)
-        writer.byte_string(member.assignment)
-    return writer.finish()
-
-
-def _decode_group_metadata(reader: Reader) -> GroupMetadataValue:
-    version = _checked_version(reader, 4)
-    reader.flexible = version >= 4
-    protocol_type, generation = reader.string(), reader.int32()
-    protocol, leader = reader.nullable_string(), reader.nullable_string()
-    timestamp_ms = reader.int64() if version >= 2 else -1
-    members = []
-    for _ in range(reader.count()):
-        member_id = reader.string()
-        instance_id = reader.nullable_string() if version >= 3 else None
-        client_id, client_host = reader.string(), reader.string()
-        rebalance_timeout_ms = reader.int32() if version >= 1 else -1
-        session_timeout_ms = reader.int32()
-        members.append(
-            ClassicMemberValue(
-                member_id=member_id,
-                group_instance_id=instance_id,
-                client_id=client_id,
-                client_host=client_host,
-                rebalance_timeout_ms=session_timeout_ms if version < 1 else rebalance_timeout_ms,
-                session_timeout_ms=session_timeout_ms,
-                subscription=reader.byte_string(),
-                assignment=reader.byte_string(),
-            )
-        )
-        reader.tags()
-    reader.tags()
-    return GroupMetadataValue(protocol_type, generation, protocol, leader, timestamp_ms, tuple(members))
-
-
-def _decode_consumer_group_metadata(reader: Reader) -> ConsumerGroupMetadataValue:
-    _flexible_v0(reader)
-    epoch = reader.int32()
-    raw_hash = reader.tags().get(_METADATA_HASH_TAG)
-    return ConsumerGroupMetadataValue(epoch, struct.unpack(">q", raw_hash)[0] if raw_hash is not None else 0)
-
-
-def _encode_member_metadata(value: ConsumerGroupMemberMetadataValue) -> bytes:
-    writer = Writer(0, flexible=True)
-    writer.string(value.instance_id)
-    writer.string(value.rack_id)
-    writer.string(value.client_id)
-    writer.string(value.client_host)
-    writer.count(len(value.subscribed_topic_names))
-    for name in value.subscribed_topic_names:
-        writer.string(name)
-    writer.string(value.subscribed_topic_regex)
-    writer.int32(value.rebalance_timeout_ms)
-    writer.string(value.server_assignor)
-    writer.tags()
-    return writer.finish()
-
-
-def _decode_member_metadata(reader: Reader) -> ConsumerGroupMemberMetadataValue:
-    _flexible_v0(reader)
-    value = ConsumerGroupMemberMetadataValue(
-        instance_id=reader.nullable_string(),
-        rack_id=reader.nullable_string(),
-        client_id=reader.string(),
-        client_host=reader.string(),
-        subscribed_topic_names=tuple(reader.string() for _ in range(reader.count())),
-        subscribed_topic_regex=reader.nullable_string(),
-        rebalance_timeout_ms=reader.int32(),
-        server_assignor=reader.nullable_string(),
+def _read_group_metadata(read: tables.GroupMetadata) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        read.protocol_type,
+        read.generation,
+        read.protocol,
+        read.leader,
+        read.current_state_timestamp_ms,
+        tuple(_read_classic_member(member) for member in read.members),
     )
-    reader.tags()
-    return value
 
 
-def _decode_target_metadata(reader: Reader) -> TargetAssignmentMetadataValue:
-    _flexible_v0(reader)
-    value = TargetAssignmentMetadataValue(reader.int32())
-    reader.tags()
-    return value
-
-
-def _decode_target_member(reader: Reader) -> TargetAssignmentMemberValue:
-    _flexible_v0(reader)
-    value = TargetAssignmentMemberValue(_read_partitions(reader))
-    reader.tags()
-    return value
-
-
-def _decode_current_assignment(reader: Reader) -> CurrentAssignmentValue:
-    _flexible_v0(reader)
-    value = CurrentAssignmentValue(
-        member_epoch=reader.int32(),
-        previous_member_epoch=reader.int32(),
-        state=reader.int8(),
-        assigned=_read_partitions(reader),
-        pending_revocation=_read_partitions(reader),
+def _read_classic_member(read: tables.ClassicMember) -> ClassicMemberValue:
+    return ClassicMemberValue(
+        read.member_id,
+        read.group_instance_id,
+        read.client_id,
+        read.client_host,
+        # Version 0 has one timeout for both.
+        read.session_timeout_ms if read.rebalance_timeout_ms == -1 else read.rebalance_timeout_ms,
+        read.session_timeout_ms,
+        read.subscription,
+        read.assignment,
     )
-    reader.tags()
-    return value
 
 
-def _write_partitions(writer: Writer, partitions: Partitions) -> None:
-    grouped = by_topic(partitions)
-    writer.count(len(grouped))
-    for topic_id, indexes in grouped.items():
-        writer.uuid(topic_id)
-        writer.count(len(indexes))
-        for index in indexes:
-            writer.int32(index)
-        writer.tags()
+def _read_member_metadata(read: tables.ConsumerGroupMemberMetadata) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        read.instance_id,
+        read.rack_id,
+        read.client_id,
+        read.client_host,
+        tuple(read.subscribed_topic_names),
+        read.subscribed_topic_regex,
+        read.rebalance_timeout_ms,
+        read.server_assignor,
+    )
 
 
-def _read_partitions(reader: Reader) -> Partitions:
-    partitions: list[TopicPartition] = []
-    for _ in range(reader.count()):
-        topic_id = reader.uuid()
-        partitions.extend((topic_id, reader.int32()) for _ in range(reader.count()))
-        reader.tags()
-    return frozenset(partitions)
+def _read_current_assignment(read: tables.CurrentAssignment) -> CurrentAssignmentValue:
+    return CurrentAssignmentValue(
+        read.member_epoch,
+        read.previous_member_epoch,
+        read.state,
+        _read_partitions(read.assigned),
+        _read_partitions(read.pending_revocation),
+    )
 
 
-def _checked_version(reader: Reader, newest: int) -> int:
-    if not 0 <= reader.version <= newest:
-        raise ProtocolError(f"record value version {reader.version} is not one of 0 to {newest}")
-    return reader.version
+def _current_assignment(value: CurrentAssignmentValue) -> tables.CurrentAssignment:
+    return tables.CurrentAssignment(
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=value.state,
+        assigned=_partitions(value.assigned),
+        pending_revocation=_partitions(value.pending_revocation),
+    )
 
 
-def _flexible_v0(reader: Reader) -> None:
-    _checked_version(reader, 0)
-    reader.flexible = True
+def _read_partitions(read: list[tables.TopicPartitions]) -> Partitions:
+    return frozenset((topic.topic_id, index) for topic in read for index in topic.partitions)
 
 
-_KEY_TYPES: dict[type, int] = {
-    GroupMetadataKey: 2,
-    ConsumerGroupMetadataKey: 3,
-    ConsumerGroupPartitionMetadataKey: 4,
-    ConsumerGroupMemberMetadataKey: 5,
-    TargetAssignmentMetadataKey: 6,
-    TargetAssignmentMemberKey: 7,
-    CurrentAssignmentKey: 8,
+def _partitions(partitions: Partitions) -> list[tables.TopicPartitions]:
+    return [
+        tables.TopicPartitions(topic_id=topic_id, partitions=indexes)
+        for topic_id, indexes in by_topic(partitions).items()
+    ]
+
+
+_VERSION_WITH_RETENTION: Final = 1
+_OFFSET_COMMIT: Final = _Format(
+    1,
+    tables.OffsetKey,
+    lambda key: OffsetCommitKey(key.group_id, key.topic, key.partition),
+    tables.OffsetCommit,
+    _read_offset_commit,
+    version=4,
+)
+_FORMATS: Final[dict[type[RecordKey], _Format]] = {
+    OffsetCommitKey: _OFFSET_COMMIT,
+    GroupMetadataKey: _Format(
+        2,
+        tables.GroupKey,
+        lambda key: GroupMetadataKey(key.group_id),
+        tables.GroupMetadata,
+        _read_group_metadata,
+        version=3,
+    ),
+    ConsumerGroupMetadataKey: _Format(
+        3,
+        tables.GroupKey,
+        lambda key: ConsumerGroupMetadataKey(key.group_id),
+        tables.ConsumerGroupMetadata,
+        lambda read: ConsumerGroupMetadataValue(read.epoch, read.metadata_hash),
+    ),
+    ConsumerGroupPartitionMetadataKey: _Format(
+        4,
+        tables.GroupKey,
+        lambda key: ConsumerGroupPartitionMetadataKey(key.group_id),
+        None,
+        lambda read: None,
+    ),
+    ConsumerGroupMemberMetadataKey: _Format(
+        5,
+        tables.MemberKey,
+        lambda key: ConsumerGroupMemberMetadataKey(key.group_id, key.member_id),
+        tables.ConsumerGroupMemberMetadata,
+        _read_member_metadata,
+    ),
+    TargetAssignmentMetadataKey: _Format(
+        6,
+        tables.GroupKey,
+        lambda key: TargetAssignmentMetadataKey(key.group_id),
+        tables.TargetAssignmentMetadata,
+        lambda read: TargetAssignmentMetadataValue(read.assignment_epoch),
+    ),
+    TargetAssignmentMemberKey: _Format(
+        7,
+        tables.MemberKey,
+        lambda key: TargetAssignmentMemberKey(key.group_id, key.member_id),
+        tables.TargetAssignmentMember,
+        lambda read: TargetAssignmentMemberValue(_read_partitions(read.partitions)),
+        to_table=lambda value: tables.TargetAssignmentMember(partitions=_partitions(value.partitions)),
+    ),
+    CurrentAssignmentKey: _Format(
+        8,
+        tables.MemberKey,
+        lambda key: CurrentAssignmentKey(key.group_id, key.member_id),
+        tables.CurrentAssignment,
+        _read_current_assignment,
+        to_table=_current_assignment,
+    ),
 }
-_VALUE_DECODERS: dict[type, Callable[[Reader], RecordValue]] = {
-    OffsetCommitKey: _decode_offset_commit,
-    GroupMetadataKey: _decode_group_metadata,
-    ConsumerGroupMetadataKey: _decode_consumer_group_metadata,
-    ConsumerGroupMemberMetadataKey: _decode_member_metadata,
-    TargetAssignmentMetadataKey: _decode_target_metadata,
-    TargetAssignmentMemberKey: _decode_target_member,
-    CurrentAssignmentKey: _decode_current_assignment,
-}
+_FORMATS_BY_TYPE: Final = {0: _OFFSET_COMMIT} | {form.record_type: form for form in _FORMATS.values()}

@@ -7,15 +7,9 @@ flexible. A reader meets versions newer than it knows: it reads what it knows an
 
 from __future__ import annotations
 
-import struct as struct_module
-from typing import TypeVar
-
-from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 from pykraft.kafka_protocol.schema import Message, array, byte_string, int32, message, string, struct
-
-_VERSION = struct_module.Struct(">h")
-
-_M = TypeVar("_M", bound=Message)
+from pykraft.kafka_protocol.versioned import VERSION_BYTES, M, encode_versioned, read_version
 
 
 @struct
@@ -51,7 +45,7 @@ class ConsumerProtocolAssignment(Message):
 
 def encode_subscription(subscription: ConsumerProtocolSubscription, version: int = 3) -> bytes:
     """The subscription with its version in front, as JoinGroup carries it."""
-    return _encode(subscription, version)
+    return encode_versioned(ConsumerProtocolSubscription, subscription, version)
 
 
 def decode_subscription(data: Buffer) -> tuple[ConsumerProtocolSubscription, int]:
@@ -61,7 +55,7 @@ def decode_subscription(data: Buffer) -> tuple[ConsumerProtocolSubscription, int
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int = 3) -> bytes:
     """The assignment with its version in front, as SyncGroup carries it."""
-    return _encode(assignment, version)
+    return encode_versioned(ConsumerProtocolAssignment, assignment, version)
 
 
 def decode_assignment(data: Buffer) -> tuple[ConsumerProtocolAssignment, int]:
@@ -69,17 +63,9 @@ def decode_assignment(data: Buffer) -> tuple[ConsumerProtocolAssignment, int]:
     return _decode(ConsumerProtocolAssignment, data)
 
 
-def _encode(value: Message, version: int) -> bytes:
-    out = bytearray(_VERSION.pack(version))
-    value.encode_into(version, out)
-    return bytes(out)
-
-
-def _decode(cls: type[_M], data: Buffer) -> tuple[_M, int]:
-    if len(data) < _VERSION.size:
-        raise truncated(cls.__name__)
-    (version,) = _VERSION.unpack_from(data)
+def _decode(cls: type[M], data: Buffer) -> tuple[M, int]:
+    version = read_version(data)
     if version < cls.MIN_VERSION:
         raise ProtocolError(f"{cls.__name__} has no version {version}")
-    value, _ = cls.decode_from(data, _VERSION.size, min(version, cls.MAX_VERSION))
+    value, _ = cls.decode_from(data, VERSION_BYTES, min(version, cls.MAX_VERSION))
     return value, version

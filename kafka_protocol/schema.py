@@ -98,13 +98,18 @@ class Message:
 
     def encode_into(self, version: int, out: bytearray) -> None:
         """Append the body at ``version`` to ``out``."""
-        encode = self._ENCODERS.get(version)
+        self.encode_fields(self, version, out)
+
+    @classmethod
+    def encode_fields(cls, value: object, version: int, out: bytearray) -> None:
+        """As :meth:`encode_into` for a ``value`` of any class that has the fields of this table."""
+        encode = cls._ENCODERS.get(version)
         if encode is None:
-            encode = self._compile_encoder(version)
+            encode = cls._compile_encoder(version)
         try:
-            encode(self, out)
+            encode(value, out)
         except (struct_module.error, UnicodeEncodeError) as error:
-            raise ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}") from error
+            raise ProtocolError(f"{cls.__name__} v{version} cannot be encoded: {error}") from error
 
     @classmethod
     def encode_part(cls, part: object, version: int) -> bytes:

@@ -5,12 +5,21 @@ Reads what :mod:`.control_records` writes. A type or version it does not know is
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
-from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
-from pykraft.kafka_protocol.primitives import read_uvarint
-from pykraft.quorum.control_records import ControlType, control_type, parse_voters_record
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.kafka_protocol.versioned import read_version
+from pykraft.quorum.control_records import (
+    ControlType,
+    KRaftVersion,
+    LeaderChange,
+    SnapshotHeader,
+    VoterName,
+    control_type,
+    parse,
+    parse_voters_record,
+)
 
 
 def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
@@ -20,23 +29,28 @@ def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     try:
         name = ControlType(kind).name
         return {"type": name, "data": _parse(ControlType(kind), data)}
-    except (ValueError, IndexError, struct.error):
+    except (ValueError, KafkaError):
         return {"type": f"CONTROL_{kind}", "data": {"hex": data.hex()}}
 
 
 def _parse(kind: ControlType, value: bytes) -> dict[str, Any]:
-    (version,) = struct.unpack_from(">h", value)
+    version = read_version(value)
     match kind:
         case ControlType.LEADER_CHANGE:
-            return _leader_change(version, value)
+            change = parse(LeaderChange, value)
+            return {
+                "version": version,
+                "leaderId": change.leader_id,
+                "voters": [_name(voter, version) for voter in change.voters],
+                "grantingVoters": [_name(voter, version) for voter in change.granting_voters],
+            }
         case ControlType.SNAPSHOT_HEADER:
-            (time_ms,) = struct.unpack_from(">q", value, 2)
+            time_ms = parse(SnapshotHeader, value).last_contained_log_time_ms
             return {"version": version, "lastContainedLogTimestamp": time_ms}
         case ControlType.SNAPSHOT_FOOTER:
             return {"version": version}
         case ControlType.KRAFT_VERSION:
-            (level,) = struct.unpack_from(">h", value, 2)
-            return {"version": version, "kRaftVersion": level}
+            return {"version": version, "kRaftVersion": parse(KRaftVersion, value).level}
         case ControlType.KRAFT_VOTERS:
             return {
                 "version": version,
@@ -51,26 +65,7 @@ def _parse(kind: ControlType, value: bytes) -> dict[str, Any]:
             }
 
 
-def _leader_change(version: int, value: bytes) -> dict[str, Any]:
-    """Version 1 names directories too; earlier versions of pykraft wrote it. Kafka's tools cannot read it."""
-    if version not in (0, 1):
-        raise ValueError(f"leader change of version {version}")
-    (leader_id,) = struct.unpack_from(">i", value, 2)
-    voters, position = _read_keys(version, value, 6)
-    granting, _ = _read_keys(version, value, position)
-    return {"version": version, "leaderId": leader_id, "voters": voters, "grantingVoters": granting}
-
-
-def _read_keys(version: int, value: bytes, position: int) -> tuple[list[dict[str, Any]], int]:
-    count, position = read_uvarint(value, position)
-    keys = []
-    for _ in range(count - 1):
-        (node_id,) = struct.unpack_from(">i", value, position)
-        key: dict[str, Any] = {"voterId": node_id}
-        position += 4
-        if version >= 1:
-            key["voterDirectoryId"] = uuid_to_str(Uuid(value[position : position + 16]))
-            position += 16
-        position += 1  # an empty list of tagged fields
-        keys.append(key)
-    return keys, position
+def _name(voter: VoterName, version: int) -> dict[str, Any]:
+    if version == 0:
+        return {"voterId": voter.voter_id}
+    return {"voterId": voter.voter_id, "voterDirectoryId": uuid_to_str(voter.voter_directory_id)}

@@ -1,28 +1,42 @@
 """The control records of the metadata log, in Kafka's formats.
 
-Key of each: version 0 and a type, two bytes each. Values are flexible-version messages (KIP-482 encoding)
-that begin with their own version: LeaderChange (KIP-595), SnapshotHeader and SnapshotFooter (KIP-630),
-KRaftVersion and Voters (KIP-853). All are written in version 0, as Kafka 4.3 writes them: its tools read
-every control record as version 0, whatever it says of itself. Truncated or unknown input is a
-:class:`ValueError`.
+Key and value are message tables (``kafka_protocol.schema``) with their version in front: LeaderChange
+(KIP-595), SnapshotHeader and SnapshotFooter (KIP-630), KRaftVersion and Voters (KIP-853). All are written in
+version 0, as Kafka 4.3 writes them: its tools read every control record as version 0, whatever it says of
+itself. Truncated or unknown input is a :class:`ValueError`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TypeVar
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.primitives import read_uvarint, write_uvarint
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.schema import (
+    Message,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    nested,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
+from pykraft.kafka_protocol.versioned import VERSION_BYTES, decode_versioned, encode_versioned
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
 
 DEFAULT_LISTENER = "CONTROLLER"
 KRAFT_VERSION = 1
+
+_M = TypeVar("_M", bound=Message)
 
 
 class ControlType(IntEnum):
@@ -35,69 +49,146 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+@message(versions="0")
+class ControlKey(Message):
+    kind: int = int16()
+
+
+@struct
+class VoterName:
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid("1+")
+
+
+@message(versions="0-1", flexible="0+")
+class LeaderChange(Message):
+    """Version 1 names directories too; earlier versions of pykraft wrote it. Kafka's tools cannot read it."""
+
+    leader_id: int = int32()
+    voters: list[VoterName] = array(VoterName)
+    granting_voters: list[VoterName] = array(VoterName)
+
+
+@message(versions="0", flexible="0+")
+class SnapshotHeader(Message):
+    last_contained_log_time_ms: int = int64()
+
+
+@message(versions="0", flexible="0+")
+class SnapshotFooter(Message):
+    """Nothing but its version."""
+
+
+@message(versions="0", flexible="0+")
+class KRaftVersion(Message):
+    level: int = int16()
+
+
+@struct
+class VoterEndpoint:
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+@struct
+class SupportedKRaftVersions:
+    lowest: int = int16()
+    highest: int = int16()
+
+
+@struct
+class DescribedVoter:
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid()
+    endpoints: list[VoterEndpoint] = array(VoterEndpoint)
+    kraft_versions: SupportedKRaftVersions = nested(SupportedKRaftVersions)
+
+
+@message(versions="0", flexible="0+")
+class KRaftVoters(Message):
+    voters: list[DescribedVoter] = array(DescribedVoter)
+
+
 def control_record(kind: ControlType, value: bytes, timestamp_ms: int) -> RecordInput:
-    return RecordInput(struct.pack(">hh", 0, kind), value, (), timestamp_ms)
+    return RecordInput(_encode(ControlKey(kind=kind)), value, (), timestamp_ms)
 
 
 def control_type(key: bytes | None) -> int:
-    """The type in a control record's key. :class:`ValueError` if there is none."""
-    if key is None or len(key) < 4:
-        raise ValueError("a control record without a type")
-    return int(struct.unpack_from(">hh", key)[1])
+    """The type in a control record's key, whatever its version. :class:`ValueError` if there is none."""
+    try:
+        return ControlKey.decode_from(key or b"", VERSION_BYTES, 0)[0].kind
+    except KafkaError:
+        raise ValueError("a control record without a type") from None
 
 
 def leader_change(leader_id: int, voters: Sequence[ReplicaKey], granting: Sequence[ReplicaKey]) -> bytes:
     """Ids only: version 0 has no directory ids. Nobody decides by this record, it is there to be read."""
-    out = bytearray(struct.pack(">hi", 0, leader_id))
-    for keys in (voters, granting):
-        write_uvarint(out, len(keys) + 1)
-        for key in keys:
-            out += struct.pack(">i", key.id) + b"\0"
-    return bytes(out + b"\0")
+    return _encode(
+        LeaderChange(
+            leader_id=leader_id,
+            voters=[VoterName(voter_id=key.id) for key in voters],
+            granting_voters=[VoterName(voter_id=key.id) for key in granting],
+        )
+    )
 
 
 def snapshot_header(last_contained_log_time_ms: int) -> bytes:
-    return struct.pack(">hq", 0, last_contained_log_time_ms) + b"\0"
+    return _encode(SnapshotHeader(last_contained_log_time_ms=last_contained_log_time_ms))
 
 
 def parse_snapshot_header(value: bytes) -> int:
     """The time of the last batch in the snapshot, in wall-clock milliseconds."""
-    if len(value) < 10 or value[:2] != b"\0\0":
-        raise ValueError("not a snapshot header of version 0")
-    return int(struct.unpack_from(">q", value, 2)[0])
+    return parse(SnapshotHeader, value).last_contained_log_time_ms
 
 
 def snapshot_footer() -> bytes:
-    return struct.pack(">h", 0) + b"\0"
+    return _encode(SnapshotFooter())
 
 
 def kraft_version(level: int = KRAFT_VERSION) -> bytes:
-    return struct.pack(">hh", 0, level) + b"\0"
+    return _encode(KRaftVersion(level=level))
 
 
 def voters_record(voters: VoterSet, listener: str = DEFAULT_LISTENER) -> bytes:
     """Each voter: id, directory id, one endpoint, and the range of kraft.version it supports."""
-    out = bytearray(struct.pack(">h", 0))
-    write_uvarint(out, len(voters) + 1)
-    for voter in voters:
-        out += struct.pack(">i", voter.key.id) + voter.key.directory_id
-        write_uvarint(out, 2)
-        for text in (listener, voter.address.host):
-            encoded = text.encode("utf-8")
-            write_uvarint(out, len(encoded) + 1)
-            out += encoded
-        out += struct.pack(">H", voter.address.port) + b"\0"
-        out += struct.pack(">hh", 0, KRAFT_VERSION) + b"\0"
-        out += b"\0"
-    return bytes(out + b"\0")
+    supported = SupportedKRaftVersions(lowest=0, highest=KRAFT_VERSION)
+    return _encode(
+        KRaftVoters(
+            voters=[
+                DescribedVoter(
+                    voter_id=voter.key.id,
+                    voter_directory_id=voter.key.directory_id,
+                    endpoints=[
+                        VoterEndpoint(name=listener, host=voter.address.host, port=voter.address.port)
+                    ],
+                    kraft_versions=supported,
+                )
+                for voter in voters
+            ]
+        )
+    )
 
 
 def parse_voters_record(value: bytes) -> VoterSet:
     """The voter set; of several endpoints of a voter the first counts."""
+    voters = []
+    for voter in parse(KRaftVoters, value).voters:
+        if not voter.endpoints:
+            raise ValueError(f"voter {voter.voter_id} has no endpoint")
+        address = RpcAddress(voter.endpoints[0].host, voter.endpoints[0].port)
+        voters.append(Voter(ReplicaKey(voter.voter_id, voter.voter_directory_id), address))
+    if not voters:
+        raise ValueError("a voters record without voters")
+    return VoterSet(voters)
+
+
+def parse(table: type[_M], value: bytes) -> _M:
+    """The value of a control record, in the version it says it has. :class:`ValueError` if malformed."""
     try:
-        return _parse_voters(value)
-    except (struct.error, IndexError, UnicodeDecodeError, KafkaError) as error:
-        raise ValueError(f"malformed voters record: {error}") from None
+        return decode_versioned(table, value)
+    except KafkaError as error:
+        raise ValueError(f"malformed {table.__name__} record: {error.message}") from None
 
 
 def find_voters(header: BatchHeader, data: bytes) -> VoterSet | None:
@@ -112,47 +203,5 @@ def find_voters(header: BatchHeader, data: bytes) -> VoterSet | None:
     return parse_voters_record(found[-1]) if found else None
 
 
-def _parse_voters(value: bytes) -> VoterSet:
-    (version,) = struct.unpack_from(">h", value)
-    if version != 0:
-        raise ValueError(f"voters record of version {version}, known is 0")
-    count, position = read_uvarint(value, 2)
-    voters = []
-    for _ in range(count - 1):
-        (node_id,) = struct.unpack_from(">i", value, position)
-        directory_id = value[position + 4 : position + 20]
-        if len(directory_id) != 16:
-            raise ValueError("malformed voters record: cut short")
-        endpoints, position = read_uvarint(value, position + 20)
-        address: RpcAddress | None = None
-        for _ in range(endpoints - 1):
-            _, position = _read_string(value, position)
-            host, position = _read_string(value, position)
-            (port,) = struct.unpack_from(">H", value, position)
-            position = _skip_tags(value, position + 2)
-            address = address or RpcAddress(host, port)
-        if address is None:
-            raise ValueError(f"voter {node_id} has no endpoint")
-        position = _skip_tags(value, position + 4)
-        position = _skip_tags(value, position)
-        voters.append(Voter(ReplicaKey(node_id, Uuid(directory_id)), address))
-    if not voters:
-        raise ValueError("a voters record without voters")
-    return VoterSet(voters)
-
-
-def _read_string(value: bytes, position: int) -> tuple[str, int]:
-    length, position = read_uvarint(value, position)
-    end = position + length - 1
-    if length < 1 or end > len(value):
-        raise ValueError("malformed voters record: a string is cut short")
-    return value[position:end].decode("utf-8"), end
-
-
-def _skip_tags(value: bytes, position: int) -> int:
-    count, position = read_uvarint(value, position)
-    for _ in range(count):
-        _, position = read_uvarint(value, position)
-        size, position = read_uvarint(value, position)
-        position += size
-    return position
+def _encode(value: Message) -> bytes:
+    return encode_versioned(type(value), value, 0)

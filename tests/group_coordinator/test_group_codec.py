@@ -176,3 +176,16 @@ def test_truncated_value_is_refused_not_misread(record: GroupRecord, key: str, v
 def test_huge_array_count_is_refused_before_anything_is_allocated() -> None:
     with pytest.raises(ProtocolError):
         decode_record(bytes.fromhex("000700016700016d"), bytes.fromhex("0000ffffffff0f"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("0003000167", "000000000004010003fffffe"),  # a tagged hash of three bytes
+        ("000700016700016d", "00000000"),  # no array of partitions at all
+        ("0003000167", "000500000004"),  # a version to come
+    ],
+)
+def test_malformed_value_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode_record(bytes.fromhex(key), bytes.fromhex(value))

@@ -102,6 +102,21 @@ def test_leader_change_record_is_pinned():
     )
 
 
+def test_snapshot_frames_are_pinned():
+    header = control_records.snapshot_header(77)
+    assert header == bytes.fromhex("0000 000000000000004d 00")
+    assert control_records.parse_snapshot_header(header) == 77
+    assert control_records.snapshot_footer() == bytes.fromhex("0000 00")
+    record = control_records.control_record(control_records.ControlType.SNAPSHOT_HEADER, header, 0)
+    assert record.key == bytes.fromhex("0000 0003")
+    for malformed in (b"", header[:-1], b"\0\1" + header[2:]):
+        with pytest.raises(ValueError):
+            control_records.parse_snapshot_header(malformed)
+    for key in (None, b"", b"\0\0\0"):
+        with pytest.raises(ValueError, match="without a type"):
+            control_records.control_type(key)
+
+
 def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file():
     whole = bootstrap.encode_bootstrap(VOTERS, 0)
     first = outline_batches(whole)[0].size_bytes

@@ -1,0 +1,43 @@
+"""Messages that are kept rather than sent: their version stands in front of them, two bytes, signed.
+
+So it is with the records of coordinators, the control records of logs, and what consumers tell each other.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TypeVar
+
+from pykraft.kafka_protocol.primitives import Buffer, truncated
+from pykraft.kafka_protocol.schema import Message
+
+_VERSION = Struct(">h")
+VERSION_BYTES = _VERSION.size
+
+M = TypeVar("M", bound=Message)
+
+
+def encode_versioned(table: type[Message], value: object, version: int, stated: int | None = None) -> bytes:
+    """The version, then the fields of ``table``, which ``value`` (of whatever class) has by their names.
+
+    ``stated`` is what stands in front instead of the version, where that is a type of record.
+    """
+    out = bytearray(_VERSION.pack(version if stated is None else stated))
+    table.encode_fields(value, version, out)
+    return bytes(out)
+
+
+def read_version(data: Buffer) -> int:
+    """The number in front."""
+    if len(data) < VERSION_BYTES:
+        raise truncated("a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    return version
+
+
+def decode_versioned(table: type[M], data: Buffer) -> M:
+    """The message in the version that it says it has. Bytes behind it are ignored.
+
+    :class:`~pykraft.kafka_protocol.primitives.ProtocolError` if it is malformed, or the version not known.
+    """
+    return table.decode_from(data, VERSION_BYTES, read_version(data))[0]
