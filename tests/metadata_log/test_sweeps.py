@@ -192,7 +192,7 @@ def test_smaller_minimum_frees_partitions_of_those_they_wait_for(
         entry = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
         resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[entry])
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        harness.run(harness.core.handle_incremental_alter_configs(harness.context, request))
+        harness.run(harness.core.handle_forwarded(harness.context, request))
 
     harness.create_assigned("t", [1, 2])
     set_minimum("2")
