@@ -44,6 +44,7 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import FaultHandler
 from pykraft.runtime.turns import EndlessTurn, Turns
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,6 @@ _IDLE_WAIT_MS = 60_000
 _WAITING_CHECK_MS = 500
 _SESSIONS_PER_TICK = 500
 _EXPIRED_PER_TICK = 5
-
-FaultHandler = Callable[[str, BaseException], None]
 
 
 class Lease(Protocol):

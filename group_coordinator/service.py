@@ -21,7 +21,7 @@ from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import Patience, patience_ms
 from pykraft.group_coordinator.result import Call, CoordinatorResult
-from pykraft.group_coordinator.runtime import CoordinatorRuntime, FaultHandler, Lease
+from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -58,6 +58,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import FaultHandler
 from pykraft.runtime.turns import Turns
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.framing import (
     pack_size,
     read_frame_size,
 )
+from pykraft.runtime.streams import Chunk
 
 logger = logging.getLogger(__name__)
 
@@ -28,38 +29,6 @@ MAX_PENDING_RESPONSES = 128
 FRAMES_PER_CALLBACK = 64
 #: A request begins with the number of its API.
 _API_KEY_BYTES = 2
-
-
-class PositionedFile(Protocol):
-    """What a file range needs of its file."""
-
-    @property
-    def path(self) -> str: ...
-
-    def append(self, data: bytes | bytearray | memoryview) -> None: ...
-    def pread(self, position: int, length_bytes: int) -> bytes: ...
-    def pread_into(self, position: int, buffer: memoryview) -> int: ...
-    def size(self) -> int: ...
-    def truncate(self, size_bytes: int) -> None: ...
-    def flush(self) -> None: ...
-    def fileno(self) -> int: ...
-    def close(self) -> None: ...
-
-
-class FileSlice(Protocol):
-    """A range of a file that is part of an answer (the same shape as ``runtime.streams.FileSlice``)."""
-
-    @property
-    def file(self) -> PositionedFile: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-
-Chunk = bytes | bytearray | memoryview | FileSlice
 
 
 class Link(Protocol):
@@ -146,7 +115,6 @@ class Connection:
     """
 
     __slots__ = (
-        "_close_callbacks",
         "_handler",
         "_is_frame_held",
         "_is_held",
@@ -186,7 +154,6 @@ class Connection:
         self._is_held = False
         self._is_frame_held = False
         self.held_since_ms: int | None = None
-        self._close_callbacks: list[Callable[[], None]] | None = None
         self.connection_id = connection_id
         self.peer_address = peer_address
         self.listener_name = listener_name
@@ -200,12 +167,6 @@ class Connection:
     @property
     def pending_responses(self) -> int:
         return len(self._slots)
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once when the connection ends (for things that live as long as it does)."""
-        if self._close_callbacks is None:
-            self._close_callbacks = []
-        self._close_callbacks.append(callback)
 
     def close(self, reason: str) -> None:
         """End the connection; the one log line about it."""
@@ -300,9 +261,6 @@ class Connection:
             if slot.on_abandon is not None:
                 abandon, slot.on_abandon = slot.on_abandon, None
                 abandon()
-        for callback in self._close_callbacks or ():
-            callback()
-        self._close_callbacks = None
 
     # -- called by slots ---------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from pykraft.kafka_protocol.connection import Chunk, FileSlice
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.kafka_protocol.produce_fast import NodeEndpoint, write_node_endpoints
 from pykraft.kafka_protocol.tagged import read_tag, read_tag_count, skip_tagged_fields
+from pykraft.runtime.streams import Chunk, FileSlice
 
 MIN_VERSION = 4
 MAX_VERSION = 18
@@ -26,7 +26,6 @@ _MIN_TOPIC_BYTES = 3
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
-_I64 = Struct(">q")
 _REPLICA_STATE = Struct(">iq")
 _HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION = Struct(">ii")

@@ -34,11 +34,6 @@ def is_flexible(api_key: int, version: int) -> bool:
     return version >= flexible_from(api_key)
 
 
-def request_header_version(api_key: int, version: int) -> int:
-    """1, or 2 for a flexible request."""
-    return 2 if is_flexible(api_key, version) else 1
-
-
 def response_header_version(api_key: int, version: int) -> int:
     """0, or 1 for a flexible response; 0 for ApiVersions whatever its version."""
     return 1 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.metadata_log.persistent import Map
 
 K = TypeVar("K")
@@ -79,12 +79,6 @@ class MetadataDelta:
     def iter_changed_topics(self) -> Iterator[TopicImage]:
         """New state of changed and created topics, in order of their names."""
         yield from sorted((self.new.topics_by_id[id] for id in self.changed_topics), key=lambda t: t.name)
-
-    def iter_changed_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """New state of changed partitions, by topic name and index."""
-        for topic in self.iter_changed_topics():
-            for index in sorted(self.changed_partitions.get(topic.id, ())):
-                yield topic, index, topic.partitions[index]
 
     def iter_deleted_topics(self) -> Iterator[TopicImage]:
         """Last state of deleted topics, in order of their names."""

@@ -18,7 +18,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.replay import Fold
 from pykraft.metadata_log.snapshot import ImageBuilder
 from pykraft.quorum.core.log_shape import SnapshotId
-from pykraft.quorum.listener import LeaderAndEpoch
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 
 CHECK_EVERY_BATCHES: Final = 64
 """How often an image taken from the controller is compared with a fold of the bytes in the log."""
@@ -31,23 +31,6 @@ class MetadataPublisher(Protocol):
     """Wants to know what changed. Runs on the event loop; must not block and must not fail."""
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None: ...
-
-
-class CommittedBatch(Protocol):
-    """What the loader reads of a committed batch; ``values`` is empty for control batches."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def values(self) -> tuple[bytes, ...]: ...
-    @property
-    def append_time_ms(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 class LocalController(Protocol):

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.loader import CommittedBatch
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig, SnapshotSchedule
+from pykraft.quorum.listener import CommittedBatch
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 

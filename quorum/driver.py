@@ -26,7 +26,6 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import (
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
-    UpdateRaftVoterRequest,
 )
 from pykraft.quorum.core.raft_core import RaftCore
 from pykraft.quorum.core.state import CoreState, RandomSource
@@ -221,10 +220,6 @@ class QuorumNode:
         last.
         """
         await self._calls.change_voters(RemoveRaftVoterRequest(self._cluster_id, key, timeout_ms))
-
-    async def update_voter(self, voter: Voter, timeout_ms: int) -> None:
-        """Change a voter's address. Errors as :meth:`remove_voter`."""
-        await self._calls.change_voters(UpdateRaftVoterRequest(self._cluster_id, voter, timeout_ms))
 
     def describe(self, now_ms: int) -> QuorumDescription:
         """The quorum as seen from here. ``now_ms`` is the time of day, and so are the times in the answer."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,17 +24,17 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
 from pykraft.runtime.rpc import MAX_HOST_LENGTH, MAX_PORT, RpcAddress
 
-SERVICE = "/pykraft.quorum.Quorum/"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["Quorum"].full_name
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(
     {
-        m.VoteRequest: SERVICE + "Vote",
-        m.BeginQuorumEpochRequest: SERVICE + "BeginQuorumEpoch",
-        m.EndQuorumEpochRequest: SERVICE + "EndQuorumEpoch",
-        m.FetchRequest: SERVICE + "Fetch",
-        m.FetchSnapshotRequest: SERVICE + "FetchSnapshot",
-        m.AddRaftVoterRequest: SERVICE + "AddRaftVoter",
-        m.RemoveRaftVoterRequest: SERVICE + "RemoveRaftVoter",
-        m.UpdateRaftVoterRequest: SERVICE + "UpdateRaftVoter",
+        m.VoteRequest: f"/{_SERVICE}/Vote",
+        m.BeginQuorumEpochRequest: f"/{_SERVICE}/BeginQuorumEpoch",
+        m.EndQuorumEpochRequest: f"/{_SERVICE}/EndQuorumEpoch",
+        m.FetchRequest: f"/{_SERVICE}/Fetch",
+        m.FetchSnapshotRequest: f"/{_SERVICE}/FetchSnapshot",
+        m.AddRaftVoterRequest: f"/{_SERVICE}/AddRaftVoter",
+        m.RemoveRaftVoterRequest: f"/{_SERVICE}/RemoveRaftVoter",
+        m.UpdateRaftVoterRequest: f"/{_SERVICE}/UpdateRaftVoter",
     }
 )
 

@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 FatalHandler = Callable[[BaseException], None]
 
+FaultHandler = Callable[[str, BaseException], None]
+"""(what, error): a part of the node failed for good; the node has to stop."""
+
 
 class TaskSupervisor:
     """Starts tasks, reports the first failure of any to ``on_fatal``, cancels them all on close."""

@@ -33,12 +33,12 @@ from pykraft.log_store.log import (
 )
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
+from pykraft.runtime.tasks import FaultHandler
 
 logger = logging.getLogger(__name__)
 
 STRAY_SUFFIX = "-stray"
 T = TypeVar("T")
-OnFault = Callable[[str, BaseException], None]
 
 
 class LogManager:
@@ -54,7 +54,7 @@ class LogManager:
         log_dirs: Sequence[str],
         default_config: LogConfig,
         clock: Clock,
-        on_fault: OnFault,
+        on_fault: FaultHandler,
         executor: Executor | None = None,
     ) -> None:
         self._disk = disk

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -22,7 +22,7 @@ from pykraft.runtime.backoff import Backoff, Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
 
-SERVICE = "/pykraft.metadata_log.Controller"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 ATTEMPT_TIMEOUT_MS = 5000
 BACKOFF = Backoff(50, 1000)
 LEADER_CHECK_MS = 100
@@ -161,7 +161,7 @@ class ControllerChannel:
             if not reply.done():
                 reply.set_result(outcome)
 
-        self._transport.send(address, f"{SERVICE}/{method}", payload, wait_ms, take)
+        self._transport.send(address, f"/{_SERVICE}/{method}", payload, wait_ms, take)
         while not reply.done():
             await asyncio.wait((reply,), timeout=LEADER_CHECK_MS / 1000)
             if not reply.done() and self._leader_address() not in (None, address):

@@ -65,6 +65,3 @@ HighWatermarkListener = Callable[[str, int, int], None]
 
 LeadershipListener = Callable[[str, int, int | None], None]
 """(topic, partition, leader epoch or None): this broker's log is open and it leads, or it leads no more."""
-
-OnFault = Callable[[str, BaseException], None]
-"""(what, error): storage failed for good; the node has to stop."""

@@ -32,7 +32,6 @@ from pykraft.broker.replicas.ports import (
     ImageSource,
     LeadershipListener,
     LostReplicasPort,
-    OnFault,
 )
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.kafka_protocol.connection import Connection
@@ -49,6 +48,7 @@ from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.backoff import Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.streams import FileSlice
+from pykraft.runtime.tasks import FaultHandler
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class ReplicaManager:
         controller: AlterPartitionPort,
         clock: Clock,
         chance: Chance,
-        on_fault: OnFault,
+        on_fault: FaultHandler,
         *,
         lost_replicas: LostReplicasPort,
     ) -> None:

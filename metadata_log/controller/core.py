@@ -46,10 +46,10 @@ from pykraft.metadata_log.controller.sweeps import Sweeps, changes_elections, fi
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.loader import CommittedBatch
 from pykraft.metadata_log.records import FeatureLevelRecord, Record, SessionTimeoutRecord
 from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.timeline import Timeline
+from pykraft.quorum.listener import CommittedBatch
 
 
 class ControllerCore:

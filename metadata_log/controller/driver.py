@@ -53,7 +53,6 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import SUPPORTED_RANGES, find_unsupported
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.loader import CommittedBatch
 from pykraft.metadata_log.records import (
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -62,7 +61,7 @@ from pykraft.metadata_log.records import (
     Record,
     RegisterControllerRecord,
 )
-from pykraft.quorum.listener import LeaderAndEpoch
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 

@@ -21,7 +21,7 @@ from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint, FeatureRange
 from pykraft.runtime.rpc import RpcHandler, RpcServer
 
-SERVICE: Final = "/pykraft.metadata_log.Controller"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 
 Serve = Callable[[ControllerDriver, Any], Awaitable[Any]]
 
@@ -53,7 +53,7 @@ def register(server: RpcServer, driver: ControllerDriver) -> None:
         ("Forward", pb.ForwardRequest, pb.ForwardResponse, _forward),
     )
     for name, request_class, response_class, serve in calls:
-        server.register(f"{SERVICE}/{name}", _handler(driver, request_class, response_class, serve))
+        server.register(f"/{_SERVICE}/{name}", _handler(driver, request_class, response_class, serve))
 
 
 def _handler(driver: ControllerDriver, request_class: Any, response_class: Any, serve: Serve) -> RpcHandler:

@@ -15,8 +15,8 @@ from pykraft.quorum.core.messages import (
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
 )
-from pykraft.quorum.core.plausibility import maybe_disbelieve
 from pykraft.quorum.core.progress import majority_reached
+from pykraft.quorum.core.refusals import refuse_sender
 from pykraft.quorum.core.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import (
@@ -101,12 +101,9 @@ def _succession_delay_ms(state: CoreState, request: EndQuorumEpochRequest) -> in
 
 
 def _refusal(state: CoreState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> ErrorCode:
-    if request.cluster_id != state.cluster_id:
-        return ErrorCode.INCONSISTENT_CLUSTER_ID
-    if maybe_disbelieve(state, request):
-        return ErrorCode.INVALID_REQUEST
-    if request.epoch < state.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
+    error = refuse_sender(state, request)
+    if error is not ErrorCode.NONE:
+        return error
     if not request.voter.matches(state.local):
         return ErrorCode.INVALID_VOTER_KEY
     if request.leader.id == state.local.id:

@@ -25,9 +25,9 @@ from pykraft.quorum.core.effects import (
 )
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.core.messages import DivergingEpoch, FetchRequest, FetchResponse
-from pykraft.quorum.core.plausibility import maybe_disbelieve
 from pykraft.quorum.core.progress import FetchProgress, majority_reached
 from pykraft.quorum.core.reconfig import adopt_voters
+from pykraft.quorum.core.refusals import refuse_fetcher
 from pykraft.quorum.core.roles import Follower, Leader, ParkedFetch, Unattached
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import maybe_adopt_epoch, transition_to_unattached
@@ -79,16 +79,9 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
 
 
 def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
-    if request.cluster_id != state.cluster_id:
-        return ErrorCode.INCONSISTENT_CLUSTER_ID
-    if maybe_disbelieve(state, request):
-        return ErrorCode.INVALID_REQUEST
-    if request.epoch < state.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    if request.epoch > state.epoch:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if not isinstance(state.role, Leader):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = refuse_fetcher(state, request)
+    if error is not ErrorCode.NONE:
+        return error
     if not 0 <= request.last_fetched_epoch <= request.epoch:
         return ErrorCode.INVALID_REQUEST
     if request.losses < request.is_recovering:

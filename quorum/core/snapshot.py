@@ -7,7 +7,7 @@ from pykraft.quorum.core.effects import AdvanceLogStart, Reply, ReplyWithSnapsho
 from pykraft.quorum.core.fetch import progress_of
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
-from pykraft.quorum.core.plausibility import maybe_disbelieve
+from pykraft.quorum.core.refusals import refuse_fetcher
 from pykraft.quorum.core.roles import Leader
 from pykraft.quorum.core.state import CoreState
 
@@ -55,16 +55,9 @@ def handle_fetch_snapshot_request(
 
 
 def _refusal(state: CoreState, request: FetchSnapshotRequest) -> ErrorCode:
-    if request.cluster_id != state.cluster_id:
-        return ErrorCode.INCONSISTENT_CLUSTER_ID
-    if maybe_disbelieve(state, request):
-        return ErrorCode.INVALID_REQUEST
-    if request.epoch < state.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    if request.epoch > state.epoch:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if not isinstance(state.role, Leader):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = refuse_fetcher(state, request)
+    if error is not ErrorCode.NONE:
+        return error
     if request.max_bytes < 1 or request.replica.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
     if request.snapshot_id.end_offset < 1:  # the bootstrap checkpoint is not for others

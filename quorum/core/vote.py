@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.effects import Reply
 from pykraft.quorum.core.leader_search import search_leader
 from pykraft.quorum.core.messages import VoteRequest, VoteResponse
-from pykraft.quorum.core.plausibility import maybe_disbelieve
+from pykraft.quorum.core.refusals import refuse_sender
 from pykraft.quorum.core.roles import Candidate, Follower, Leader, Poll, Prospective, Unattached
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import (
@@ -109,12 +109,9 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
 
 
 def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
-    if request.cluster_id != state.cluster_id:
-        return ErrorCode.INCONSISTENT_CLUSTER_ID
-    if maybe_disbelieve(state, request):
-        return ErrorCode.INVALID_REQUEST
-    if request.epoch < state.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
+    error = refuse_sender(state, request)
+    if error is not ErrorCode.NONE:
+        return error
     if not request.voter.matches(state.local):
         return ErrorCode.INVALID_VOTER_KEY
     if not state.voters.is_dynamic and not (state.is_voter and state.voters.is_voter(request.candidate)):

@@ -106,10 +106,8 @@ def test_closed_connection_abandons_its_open_answers() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(frame(b"w1") + frame(b"w2"))
             await until(lambda: echo.frames == 2)
-            closed: list[int] = []
-            echo.connections[0].on_close(lambda: closed.append(1))
             writer.close()
-            await until(lambda: bool(closed))
+            await until(lambda: echo.connections[0].closed)
             assert echo.abandoned == [b"w1", b"w2"]
             echo.held[0][1].complete([b"too late"])
 

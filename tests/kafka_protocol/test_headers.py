@@ -16,7 +16,6 @@ from pykraft.kafka_protocol.headers import (
     decode_response_header,
     encode_request,
     encode_response_header,
-    request_header_version,
     response_header_version,
 )
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest
@@ -46,8 +45,6 @@ def test_api_versions_response_has_header_0_in_every_version() -> None:
     for version in range(5):
         assert response_header_version(ApiKey.API_VERSIONS, version) == 0
         assert encode_response_header(ApiKey.API_VERSIONS, version, 5) == b"\0\0\0\x05"
-    assert request_header_version(ApiKey.API_VERSIONS, 2) == 1
-    assert request_header_version(ApiKey.API_VERSIONS, 3) == 2
 
 
 def test_api_versions_request_of_a_future_version_has_a_readable_header() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.spy import SpyDisk
 from pykraft.runtime.os_disk import OsDisk
+from tests.log_store.spy import SpyDisk
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 

@@ -12,7 +12,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import CorruptLogError, EpochEnd
 from pykraft.log_store.log import Log, LogConfig, LogSlice
-from pykraft.log_store.spy import SpyDisk
+from tests.log_store.spy import SpyDisk
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 COMPACT = frozenset({"delete", "compact"})

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from pykraft.log_store.memory import DiskCall, MemoryDisk
-from pykraft.log_store.spy import SpyDisk
 from pykraft.runtime.disk import UnreadableError
+from tests.log_store.spy import SpyDisk
 
 SEEDS = range(60)
 

@@ -9,11 +9,11 @@ import pytest
 
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.memory import DiskCall
-from pykraft.log_store.spy import SpyDisk
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from tests.log_store.spy import SpyDisk
 
 DIRECTORY = "/data/__cluster_metadata-0"
 VOTE = rpc.METHODS[m.VoteRequest]
