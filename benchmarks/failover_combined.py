@@ -34,6 +34,7 @@ from bench_nodes import (
     until,
 )
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -45,7 +46,6 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykraft.metadata_log.records import ConfigResourceType
 
 NODES = 3
 PER_TOPIC = 100

@@ -36,13 +36,13 @@ from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, bu
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FaultHandler
 from pykraft.runtime.turns import EndlessTurn, Turns

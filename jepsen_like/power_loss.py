@@ -22,7 +22,8 @@ from pykraft.jepsen_like.awaiting import WaitError, wait_until
 from pykraft.jepsen_like.loop_disk import LoopDisk, why_unavailable
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, ConfigOperation, NewTopic, ResourceType
+from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import KafkaError
 
 EXIT_CLEAN, EXIT_LOST, EXIT_UNAVAILABLE = 0, 1, 3
@@ -170,7 +171,9 @@ def _count(cluster: LoopCluster, done: Acknowledged, stopped: threading.Event) -
             done.asked += 1
             change = ConfigChange(COUNTED_KEY, ConfigOperation.SET, str(done.asked))
             try:
-                admin.alter_configs(ResourceType.TOPIC, COUNTED_TOPIC, [change], timeout_ms=_CALL_TIMEOUT_MS)
+                admin.alter_configs(
+                    ConfigResourceType.TOPIC, COUNTED_TOPIC, [change], timeout_ms=_CALL_TIMEOUT_MS
+                )
             except (KafkaError, OSError):
                 return
             done.counted = done.asked
@@ -209,7 +212,7 @@ class _View:
 
     def _counted(self) -> int:
         (entry,) = self._admin.describe_configs(
-            ResourceType.TOPIC, COUNTED_TOPIC, [COUNTED_KEY], timeout_ms=_CALL_TIMEOUT_MS
+            ConfigResourceType.TOPIC, COUNTED_TOPIC, [COUNTED_KEY], timeout_ms=_CALL_TIMEOUT_MS
         )
         return int(entry.value or 0)
 

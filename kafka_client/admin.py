@@ -26,7 +26,6 @@ from pykraft.kafka_client.admin_results import (
     ConfigChange,
     ConfigEntry,
     CreatedTopic,
-    ElectionType,
     FeatureUpdate,
     GroupDescription,
     GroupListing,
@@ -35,7 +34,6 @@ from pykraft.kafka_client.admin_results import (
     PartitionOutcome,
     PartitionReassignment,
     QuorumDescription,
-    ResourceType,
     TopicDescription,
     TopicListing,
 )
@@ -44,6 +42,7 @@ from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.list_offsets import ListedOffset, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address, Network, parse_bootstrap_servers
+from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType
 from pykraft.kafka_protocol.ids import Uuid
 
 P = ParamSpec("P")
@@ -172,7 +171,7 @@ class Admin:
 
     async def describe_configs(
         self,
-        resource_type: ResourceType,
+        resource_type: ConfigResourceType,
         name: str,
         keys: Sequence[str] | None = None,
         *,
@@ -186,7 +185,7 @@ class Admin:
 
     async def alter_configs(
         self,
-        resource_type: ResourceType,
+        resource_type: ConfigResourceType,
         name: str,
         changes: Sequence[ConfigChange],
         *,

@@ -9,13 +9,12 @@ from pykraft.kafka_client.admin_results import (
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
-    ConfigSource,
     QuorumDescription,
     QuorumReplica,
-    ResourceType,
 )
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -110,7 +109,7 @@ async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescripti
 
 async def describe_configs(
     cluster: Cluster,
-    resource_type: ResourceType,
+    resource_type: ConfigResourceType,
     name: str,
     deadline_ms: int,
     keys: Sequence[str] | None = None,
@@ -127,7 +126,7 @@ async def describe_configs(
         request = DescribeConfigsRequest(
             resources=[resource], include_synonyms=True, include_documentation=include_documentation
         )
-        if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
+        if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
             if int(name) not in cluster.metadata.brokers:
                 await cluster.refresh([], deadline_ms)
             response = await cluster.ask_broker(int(name), request, DescribeConfigsResponse, deadline_ms)
@@ -142,7 +141,7 @@ async def describe_configs(
 
 async def alter_configs(
     cluster: Cluster,
-    resource_type: ResourceType,
+    resource_type: ConfigResourceType,
     name: str,
     changes: Sequence[ConfigChange],
     deadline_ms: int,

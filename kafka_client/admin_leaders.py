@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
 from pykraft.kafka_client.admin_cluster import check
-from pykraft.kafka_client.admin_results import ElectionType, PartitionOutcome, PartitionReassignment
+from pykraft.kafka_client.admin_results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

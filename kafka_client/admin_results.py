@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Self
 
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigSource, UpgradeType
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 
@@ -118,13 +118,6 @@ class QuorumDescription:
     nodes: Mapping[int, Mapping[str, Address]] = field(default_factory=dict)
 
 
-class ElectionType(IntEnum):
-    """Which leaders are elected, by Kafka's numbers."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
     """What became of one partition of a request. ``error`` None: done."""
@@ -140,14 +133,6 @@ class PartitionReassignment:
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-
-
-class UpgradeType(IntEnum):
-    """What may happen to a feature's level, by Kafka's numbers."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,39 +209,6 @@ class CommittedOffset:
     offset: int
     leader_epoch: int | None
     metadata: str
-
-
-class ResourceType(IntEnum):
-    """What a configuration belongs to."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigOperation(IntEnum):
-    """What an incremental change does to a key."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ConfigSource(IntEnum):
-    """Where a configuration value comes from."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Final
 from pykraft.configuration.keys import ConfigKey, ConfigValue, UpdateMode, resolve, unknown_key_message
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, KNOWN_NAMES, READ_KEYS
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_TO_SERVER_PROPERTY
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import ConfigResourceType
 
 ALL_BROKERS: Final = ""
 """The resource name under which values for all brokers are kept."""

@@ -11,17 +11,11 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Final
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import (
-    NO_LEADER,
-    ConfigResourceType,
-    Endpoint,
-    FeatureRange,
-    LogsLost,
-    RegisterControllerRecord,
-)
+from pykraft.metadata_log.records import NO_LEADER, Endpoint, FeatureRange, LogsLost, RegisterControllerRecord
 
 NO_CONFIGS: Final[Map[str, str]] = Map()
 

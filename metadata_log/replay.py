@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.chunked import updated
 from pykraft.metadata_log.delta import Changes
@@ -25,7 +26,6 @@ from pykraft.metadata_log.records import (
     OWN_OFFSET,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
-    ConfigResourceType,
     FeatureLevelRecord,
     LogsLost,
     NoOpRecord,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.metadata_log.image import MetadataImage, TopicImage
 from pykraft.metadata_log.record_json import value_to_json
-from pykraft.metadata_log.records import ConfigResourceType
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.metadata_log.chunked import sequence_of
 from pykraft.metadata_log.codec import decode_record, encode_record
 from pykraft.metadata_log.delta import Changes
@@ -27,7 +28,6 @@ from pykraft.metadata_log.image import (
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
     ConfigRecord,
-    ConfigResourceType,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,

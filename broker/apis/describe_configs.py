@@ -18,6 +18,7 @@ from pykraft.configuration.kafka_keys import THROTTLE_KEYS
 from pykraft.configuration.keys import ConfigKey
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS, in_its_unit, names_of
 from pykraft.configuration.topic_keys import TOPIC_KEYS
+from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -29,9 +30,7 @@ from pykraft.kafka_protocol.messages.describe_configs import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.broker_configs import ALL_BROKERS, dynamic_broker_values
-from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import ConfigResourceType
 
 Layer = tuple[str, str, ConfigSource]
 """(name, value, source): one place where a value is given."""
@@ -99,7 +98,7 @@ def _topic_configs(
     for name, key in sorted(TOPIC_KEYS.items()):
         layers: list[Layer] = []
         if name in overrides:
-            layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
+            layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
         if key.server_property:
             layers += _broker_layers(services, image, key.server_property)
         results.append(_result(key, layers, read_only=False))
@@ -109,26 +108,25 @@ def _topic_configs(
 def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> Iterable[Layer]:
     """Where this broker has a property from, the place that wins first."""
     names = names_of(name)
-    places = (
-        (
-            image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id)),
-            ConfigSource.DYNAMIC_BROKER,
-        ),
-        (image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS), ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (services.server_properties, ConfigSource.STATIC_BROKER),
-    )
-    for values, source in places:
+    own = image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id))
+    for_all = image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS)
+    places = {
+        ConfigSource.DYNAMIC_BROKER_CONFIG: own,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: for_all,
+        ConfigSource.STATIC_BROKER_CONFIG: services.server_properties,
+    }
+    for source, values in places.items():
         yield from ((one, values[one], source) for one in names if one in values)
     for one in names:
         default = SERVER_KEYS[one].default if one in SERVER_KEYS else None
         if default is not None:
-            yield one, default, ConfigSource.DEFAULT
+            yield one, default, ConfigSource.DEFAULT_CONFIG
 
 
 def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
     """Only what is set: what holds otherwise is each broker's own."""
     return [
-        _result(DYNAMIC_KEYS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], False)
+        _result(DYNAMIC_KEYS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)], False)
         for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items())
         if name in DYNAMIC_KEYS
     ]
@@ -146,7 +144,10 @@ def _properties(services: NodeServices, image: MetadataImage) -> list[DescribeCo
 def _log_levels(services: NodeServices) -> list[DescribeConfigsResourceResult]:
     return [
         DescribeConfigsResourceResult(
-            name=name, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER, documentation=None
+            name=name,
+            value=level,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            documentation=None,
         )
         for name, level in services.loggers.levels().items()
     ]
@@ -159,7 +160,9 @@ def _client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsReso
     results = []
     for key in CLIENT_METRICS_KEYS.values():
         is_set = key.name in overrides
-        layers = [(key.name, overrides[key.name], ConfigSource.CLIENT_METRICS)] if is_set else []
+        layers = (
+            [(key.name, overrides[key.name], ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)] if is_set else []
+        )
         results.append(_result(key, list(layers), read_only=False))
     return results
 
@@ -174,14 +177,14 @@ def _group_configs(
     for name, key in sorted(GROUP_KEYS.items()):
         layers: list[Layer] = []
         if name in overrides:
-            layers.append((name, overrides[name], ConfigSource.GROUP))
+            layers.append((name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
         layers += _broker_layers(services, image, key.server_property)
         results.append(_result(key, layers, read_only=False))
     return results
 
 
 def _result(key: ConfigKey, layers: list[Layer], read_only: bool) -> DescribeConfigsResourceResult:
-    value, source = key.default, ConfigSource.DEFAULT
+    value, source = key.default, ConfigSource.DEFAULT_CONFIG
     if layers:
         name, value, source = layers[0]
         if name != key.name:

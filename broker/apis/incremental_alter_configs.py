@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pykraft.broker.apis import forwarded
 from pykraft.broker.apis.services import NodeServices
 from pykraft.broker.serving.api import ReceivedRequest
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -20,8 +21,6 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.controller.configs_control import ConfigOperation
-from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.loggers import LEVELS, ROOT
 
 

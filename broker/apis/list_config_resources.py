@@ -8,6 +8,7 @@ asks for client metrics only. Other kinds of resources are refused with UNSUPPOR
 from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_config_resources import (
     ConfigResource,
@@ -16,7 +17,6 @@ from pykraft.kafka_protocol.messages.list_config_resources import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import ConfigResourceType
 
 _KINDS = (
     ConfigResourceType.TOPIC,

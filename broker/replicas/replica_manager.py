@@ -35,6 +35,7 @@ from pykraft.broker.replicas.ports import (
 )
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
@@ -44,7 +45,6 @@ from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, conce
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
-from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.backoff import Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.streams import FileSlice

@@ -11,16 +11,11 @@ from typing import TypeVar
 
 from pykraft.jepsen_like.workloads.client import Commit, RefusedError, UnknownOutcomeError
 from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import (
-    ConfigChange,
-    ConfigOperation,
-    ElectionType,
-    NewTopic,
-    ResourceType,
-)
+from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Address, Network
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -75,7 +70,7 @@ class OwnAdmin:
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
         change = ConfigChange(name, ConfigOperation.SET, value)
-        await _answered(self._admin.alter_configs(ResourceType.TOPIC, topic, [change]))
+        await _answered(self._admin.alter_configs(ConfigResourceType.TOPIC, topic, [change]))
 
     async def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
         moves = {partition: tuple(replicas)}
@@ -101,7 +96,7 @@ class OwnAdmin:
         return len(described.partitions)
 
     async def config(self, topic: str, name: str) -> str | None:
-        entries = await _answered(self._admin.describe_configs(ResourceType.TOPIC, topic, [name]))
+        entries = await _answered(self._admin.describe_configs(ConfigResourceType.TOPIC, topic, [name]))
         return next((entry.value for entry in entries if entry.name == name), None)
 
     async def replicas(self, partition: TopicPartition) -> Sequence[int]:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.metadata_log.features import level_name
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import (
     NO_LEADER,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
-    ConfigResourceType,
     FeatureLevelRecord,
     PartitionChangeRecord,
     Record,

@@ -17,6 +17,7 @@ from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
 from pykraft.configuration.keys import ConfigKey
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.broker_configs import (
     ALL_BROKERS,
@@ -29,7 +30,6 @@ from pykraft.metadata_log.configs import check_group_config, require_key, topic_
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import MIN_INSYNC_REPLICAS
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import ConfigResourceType
 
 _MAX_NAME_CHARS: Final = 249
 _BROKER_ID: Final = re.compile("0|[1-9][0-9]{0,9}")

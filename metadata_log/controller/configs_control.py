@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, TypeVar
 
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
+from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
 from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
@@ -27,15 +27,6 @@ Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.Alte
 
 MAX_VALUE_CHARS: Final = 32_767
 """The longest value kept, Kafka's longest plain string: every node holds all values in memory."""
-
-
-class ConfigOperation(IntEnum):
-    """What to do with one key, by Kafka's numbers."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

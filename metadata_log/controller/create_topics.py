@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Final
 
 from pykraft.configuration.topic_keys import TOPIC_KEYS
+from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, make_uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -26,7 +27,6 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
-from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.configs import validate_topic_configs
 from pykraft.metadata_log.controller.assignments import (
     check_assignments,
@@ -37,7 +37,7 @@ from pykraft.metadata_log.controller.elections import build_new_partition
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
 from pykraft.metadata_log.image import MetadataImage, TopicImage
-from pykraft.metadata_log.records import ConfigRecord, ConfigResourceType, Record, TopicRecord
+from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 
 DEFAULT: Final = -1
 MAX_ATTEMPTS: Final = 1000
@@ -206,12 +206,12 @@ def _describe_configs(
     for name, key in TOPIC_KEYS.items():
         value = overrides.get(name, broker_wide.get(name, key.default or ""))
         if name in overrides:
-            source = ConfigSource.DYNAMIC_TOPIC
+            source = ConfigSource.DYNAMIC_TOPIC_CONFIG
         elif name in for_all_brokers:
-            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         elif name in broker_wide:
-            source = ConfigSource.STATIC_BROKER
+            source = ConfigSource.STATIC_BROKER_CONFIG
         else:
-            source = ConfigSource.DEFAULT
+            source = ConfigSource.DEFAULT_CONFIG
         described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
     return described

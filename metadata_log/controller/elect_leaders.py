@@ -6,8 +6,8 @@ Each partition is answered for itself. Asked for all partitions, those that need
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntEnum
 
+from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -20,13 +20,6 @@ from pykraft.metadata_log.controller.elections import Election, Elections
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import PartitionChangeRecord
-
-
-class ElectionType(IntEnum):
-    """What is asked for, by Kafka's numbers."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 def handle_elect_leaders(

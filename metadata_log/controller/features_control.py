@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 
+from pykraft.kafka_protocol.enums import UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -35,14 +35,6 @@ from pykraft.metadata_log.features import (
 )
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import NO_LEADER, FeatureLevelRecord, FeatureRange, Record
-
-
-class UpgradeType(IntEnum):
-    """What a client allows, by Kafka's numbers."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 def handle_update_features(

@@ -19,6 +19,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest
@@ -27,7 +28,6 @@ from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pykraft.kafka_protocol.schema import Message
-from pykraft.metadata_log.controller.elect_leaders import ElectionType
 from pykraft.metadata_log.image import MetadataImage
 
 PART_RECORDS: Final = 500

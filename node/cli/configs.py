@@ -10,22 +10,21 @@ import click
 
 from pykraft.configuration.properties import parse_properties
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import (
-    ConfigChange,
-    ConfigEntry,
-    ConfigOperation,
-    ConfigSource,
-    ResourceType,
-)
+from pykraft.kafka_client.admin_results import ConfigChange, ConfigEntry
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs, print_json, wants_json
 
-_TYPES: Final = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER, "groups": ResourceType.GROUP}
+_TYPES: Final = {
+    "topics": ConfigResourceType.TOPIC,
+    "brokers": ConfigResourceType.BROKER,
+    "groups": ConfigResourceType.GROUP,
+}
 _DYNAMIC: Final = {
-    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
-    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
-    ResourceType.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
+    ConfigResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ConfigResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+    ConfigResourceType.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
 }
 
 
@@ -33,7 +32,7 @@ _DYNAMIC: Final = {
 class _Entity:
     """What a configuration belongs to; an empty name: all brokers."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
     @property
@@ -101,7 +100,7 @@ def command(
         _alter(client, _Entity(resource_type, name), changes)
 
 
-def _checked(kind: str, name: str | None) -> tuple[ResourceType, str | None]:
+def _checked(kind: str, name: str | None) -> tuple[ConfigResourceType, str | None]:
     """The entity that the options name: empty for all brokers, None for each of its kind."""
     if kind != "brokers":
         if name == "":
@@ -111,9 +110,9 @@ def _checked(kind: str, name: str | None) -> tuple[ResourceType, str | None]:
     return _TYPES[kind], name
 
 
-def _check_broker(client: AdminClient, resource_type: ResourceType, name: str | None) -> None:
+def _check_broker(client: AdminClient, resource_type: ConfigResourceType, name: str | None) -> None:
     """Only a broker itself tells its configuration: nobody waits for one that there is not."""
-    if resource_type is not ResourceType.BROKER or not name:
+    if resource_type is not ConfigResourceType.BROKER or not name:
         return
     brokers = {str(it.id): it for it in client.describe_cluster(include_fenced_brokers=True).brokers}
     if name not in brokers:
@@ -122,10 +121,10 @@ def _check_broker(client: AdminClient, resource_type: ResourceType, name: str | 
         raise click.ClickException(f"broker {name} is down or cut off (fenced)")
 
 
-def _all(client: AdminClient, resource_type: ResourceType) -> list[_Entity]:
-    if resource_type is ResourceType.TOPIC:
+def _all(client: AdminClient, resource_type: ConfigResourceType) -> list[_Entity]:
+    if resource_type is ConfigResourceType.TOPIC:
         names = [item.name for item in client.list_topics(include_internal=True)]
-    elif resource_type is ResourceType.BROKER:
+    elif resource_type is ConfigResourceType.BROKER:
         names = [*(str(broker.id) for broker in client.describe_cluster().brokers), ""]
     else:
         names = [item.group_id for item in client.list_groups()]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from pykraft.kafka_client.admin_results import FeatureUpdate, UpgradeType
+from pykraft.kafka_client.admin_results import FeatureUpdate
+from pykraft.kafka_protocol.enums import UpgradeType
 from pykraft.metadata_log.features import (
     METADATA_VERSION,
     default_features,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pykraft.kafka_client.admin_results import ElectionType
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli.cluster_client import admin_client, read_partitions_file
 from pykraft.node.cli.common import bootstrap_option

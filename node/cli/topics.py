@@ -5,13 +5,8 @@ from __future__ import annotations
 import click
 
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import (
-    ConfigSource,
-    NewTopic,
-    PartitionDescription,
-    ResourceType,
-    TopicDescription,
-)
+from pykraft.kafka_client.admin_results import NewTopic, PartitionDescription, TopicDescription
+from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.node.cli.cluster_client import admin_client
@@ -131,7 +126,7 @@ def _describe(client: AdminClient, topic: str | None, if_exists: bool, exclude_i
         raise
     shown = []
     for item in described:
-        entries = client.describe_configs(ResourceType.TOPIC, item.name)
+        entries = client.describe_configs(ConfigResourceType.TOPIC, item.name)
         configs = {
             entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
         }

@@ -16,12 +16,12 @@ from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.configuration.keys import ConfigType
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.enums import ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import describe_configs as described
 from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.config_source import ConfigSource
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 from pykraft.metadata_log.replay import replay
@@ -130,7 +130,7 @@ def test_broker_is_described_with_all_that_kafka_lists() -> None:
 
 def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
     shown = Node().describe(BROKER, "7")
-    static, default = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+    static, default = ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG
     assert synonyms(shown["num.io.threads"]) == [
         ("num.io.threads", "20", static),
         ("num.io.threads", "8", default),
@@ -145,7 +145,11 @@ def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
 
 def test_property_and_topic_are_described_with_all_names_they_can_be_given_by() -> None:
     node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(TOPIC, "t", "retention.ms", "5"))
-    dynamic, static, default = ConfigSource.DYNAMIC_TOPIC, ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+    dynamic, static, default = (
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.STATIC_BROKER_CONFIG,
+        ConfigSource.DEFAULT_CONFIG,
+    )
     stated = [("log.retention.hours", "2", static), ("log.retention.hours", "168", default)]
     retention = node.describe(BROKER, "7")["log.retention.ms"]
     assert (retention.value, synonyms(retention)) == ("7200000", stated)
@@ -163,8 +167,8 @@ def test_property_and_topic_are_described_with_all_names_they_can_be_given_by() 
 def test_value_that_a_file_sets_to_the_default_comes_from_the_file() -> None:
     shown = Node().describe(BROKER, "7")["num.partitions"]
     assert synonyms(shown) == [
-        ("num.partitions", "1", ConfigSource.STATIC_BROKER),
-        ("num.partitions", "1", ConfigSource.DEFAULT),
+        ("num.partitions", "1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("num.partitions", "1", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
@@ -178,7 +182,7 @@ def test_what_was_set_while_running_wins_and_throttles_appear() -> None:
     )
     shown = node.describe(BROKER, "7")
     assert [value for _, value, _ in synonyms(shown["num.io.threads"])] == ["30", "40", "20", "8"]
-    assert (shown[rate].value, shown[rate].config_source) == ("1000", ConfigSource.DYNAMIC_BROKER)
+    assert (shown[rate].value, shown[rate].config_source) == ("1000", ConfigSource.DYNAMIC_BROKER_CONFIG)
     assert "follower.replication.throttled.rate" not in shown
 
 
@@ -190,7 +194,7 @@ def test_subscriptions_to_client_metrics_are_described_with_their_defaults() -> 
         "match": "",
         "metrics": "",
     }
-    assert shown["interval.ms"].config_source == ConfigSource.CLIENT_METRICS
+    assert shown["interval.ms"].config_source == ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     assert node.describe(METRICS, "other")["interval.ms"].value == "300000"
 
 
@@ -213,7 +217,7 @@ def test_log_levels_are_shown_set_and_taken_back(logger: logging.Logger) -> None
     shown = node.describe(LOGGER, "7")
     assert (shown[logger.name].value, shown["root"].value) == ("TRACE", "ERROR")
     assert logger.isEnabledFor(5) and not shown["root"].read_only
-    assert shown["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER
+    assert shown["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     node.alter(resource(LOGGER, "7", (logger.name, DELETE, None)))
     assert node.describe(LOGGER, "7")[logger.name].value == "ERROR", "that of the logger above"
     assert node.active.asked == [], "levels are a node's own"

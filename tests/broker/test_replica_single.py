@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pykraft.metadata_log.records import ConfigResourceType
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

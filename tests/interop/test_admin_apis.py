@@ -29,9 +29,10 @@ from confluent_kafka.admin import (
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, ConfigOperation
-from pykraft.kafka_client.admin_results import ResourceType as OurResourceType
+from pykraft.kafka_client.admin_results import ConfigChange
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.enums import ConfigOperation
+from pykraft.kafka_protocol.enums import ConfigResourceType as OurResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages import (

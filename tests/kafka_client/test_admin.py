@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigSource,
-    NewTopic,
-    ResourceType,
-)
+from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.errors import ClientTimeoutError
 from pykraft.kafka_client.metadata import TopicPartition
@@ -21,6 +15,7 @@ from pykraft.kafka_protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     encode_assignment,
 )
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import (
     consumer_group_describe as described_groups,
@@ -357,7 +352,7 @@ def test_configs_are_described_with_their_sources(scripted, admin):
         ApiKey.DESCRIBE_CONFIGS,
         lambda broker, request, version: describe_configs.DescribeConfigsResponse(results=[result]),
     )
-    entries = run(admin.describe_configs(ResourceType.TOPIC, "t"))
+    entries = run(admin.describe_configs(ConfigResourceType.TOPIC, "t"))
     assert [(e.name, e.value, e.source) for e in entries] == [
         ("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         ("x", None, ConfigSource.UNKNOWN),
@@ -375,7 +370,11 @@ def test_refused_config_change_is_raised_with_the_brokers_message(scripted, admi
         ),
     )
     with pytest.raises(KafkaError, match="no such key"):
-        run(admin.alter_configs(ResourceType.TOPIC, "t", [ConfigChange("nope", ConfigOperation.SET, "1")]))
+        run(
+            admin.alter_configs(
+                ConfigResourceType.TOPIC, "t", [ConfigChange("nope", ConfigOperation.SET, "1")]
+            )
+        )
 
 
 def test_no_broker_up_is_reported_with_every_address(scripted, admin):

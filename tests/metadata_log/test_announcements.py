@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_topics import CreatableTopic
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -15,7 +16,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pykraft.metadata_log.controller.announcements import MOST_LINES, announce
-from pykraft.metadata_log.records import ConfigResourceType, Record
+from pykraft.metadata_log.records import Record
 
 
 @pytest.fixture

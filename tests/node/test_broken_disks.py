@@ -16,8 +16,8 @@ import pytest
 from pykraft.configuration.keys import ConfigError
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ElectionType
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY

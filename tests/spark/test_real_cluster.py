@@ -10,16 +10,11 @@ from confluent_kafka import Producer
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigSource,
-    NewTopic,
-    ResourceType,
-)
+from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import plan_batch
@@ -87,7 +82,7 @@ def test_admin_client_tells_what_it_changed(cluster, admin):
     assert described.topic_id == created.topic_id
     assert [len(partition.replicas) for partition in described.partitions] == [2, 2, 2]
     admin.alter_configs(
-        ResourceType.TOPIC, "made", [ConfigChange("retention.ms", ConfigOperation.SET, "7000")]
+        ConfigResourceType.TOPIC, "made", [ConfigChange("retention.ms", ConfigOperation.SET, "7000")]
     )
     changed = ("7000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     wait_until("the new value is shown", lambda: _retention(admin) == changed, SHOWN_TIMEOUT_S)
@@ -114,7 +109,7 @@ def _described(admin, name):
 
 
 def _retention(admin):
-    entries = {entry.name: entry for entry in admin.describe_configs(ResourceType.TOPIC, "made")}
+    entries = {entry.name: entry for entry in admin.describe_configs(ConfigResourceType.TOPIC, "made")}
     return entries["retention.ms"].value, entries["retention.ms"].source
 
 

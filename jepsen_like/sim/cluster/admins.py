@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.cluster.leadership import UNCLEAN_TOPICS
+from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import (
@@ -49,16 +50,13 @@ from pykraft.kafka_protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from pykraft.metadata_log.controller.elect_leaders import ElectionType
 from pykraft.metadata_log.controller.elections import iter_partitions
-from pykraft.metadata_log.controller.features_control import UpgradeType
 from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
 from pykraft.metadata_log.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSION,
 )
-from pykraft.metadata_log.records import ConfigResourceType
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.asking import Asking, Operation

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pykraft.jepsen_like.sim.cluster.admins import TOPICS, Admins
 from pykraft.jepsen_like.sim.cluster.asking import TIMEOUT_MS, Asking, Operation
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -34,7 +35,6 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykraft.metadata_log.records import ConfigResourceType
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import find_rules
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, required_in_sync
-from pykraft.metadata_log.records import NO_LEADER, ConfigResourceType
+from pykraft.metadata_log.records import (
+    NO_LEADER,
+)
 
 
 class InvariantViolation(AssertionError):
