@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.connection import Connection
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -27,6 +26,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponse,
 )
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
 
 R = TypeVar("R", bound=Message)
 

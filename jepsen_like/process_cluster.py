@@ -24,7 +24,7 @@ from pykraft.jepsen_like.awaiting import Deadline, WaitError, wait_until
 from pykraft.jepsen_like.cluster_probe import ClusterProbe, QuorumView, TopicView
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.kafka_client.network import Address
+from pykraft.runtime.address import Address
 
 HOST = "127.0.0.1"
 COMMAND_TIMEOUT_S = 60.0

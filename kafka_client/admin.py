@@ -41,9 +41,10 @@ from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.list_offsets import ListedOffset, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address, Network, parse_bootstrap_servers
+from pykraft.kafka_client.network import Network, parse_bootstrap_servers
 from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.runtime.address import Address
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,7 +13,6 @@ from pykraft.kafka_client.admin_results import (
     QuorumReplica,
 )
 from pykraft.kafka_client.cluster import Cluster
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -41,6 +40,7 @@ from pykraft.kafka_protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pykraft.runtime.address import Address
 
 METADATA_TOPIC = "__cluster_metadata"
 

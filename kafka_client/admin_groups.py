@@ -24,7 +24,6 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import R
 from pykraft.kafka_client.group_config import GroupIdentity
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.consumer_protocol import decode_assignment
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_describe import (
@@ -47,6 +46,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
 
 GROUP_KEY = 0
 _LAST_OFFSET_FETCH_BY_NAME = 9

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from pykraft.kafka_client.admin_cluster import check
 from pykraft.kafka_client.cluster import Cluster
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import (
     AddRaftVoterRequest,
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.messages.add_raft_voter import (
     Listener,
 )
 from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from pykraft.runtime.address import Address
 
 
 async def add_raft_voter(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigSource, UpgradeType
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.runtime.address import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from pykraft.kafka_client.network import Address, Channel, Event, Future, Task
+from pykraft.kafka_client.network import Channel, Event, Future, Task
+from pykraft.runtime.address import Address
 
 
 class AsyncioChannel:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from pykraft.kafka_client.network import Address, Channel
+from pykraft.kafka_client.network import Channel
+from pykraft.runtime.address import Address
 
 T = TypeVar("T")
 

@@ -18,12 +18,13 @@ from pykraft.kafka_client.errors import (
     MalformedAnswerError,
     UnsupportedByBrokerError,
 )
-from pykraft.kafka_client.network import Address, Channel, Network
+from pykraft.kafka_client.network import Channel, Network
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
 
 CLIENT_SOFTWARE_NAME = "pykraft"
 CLIENT_SOFTWARE_VERSION = "0.1"

@@ -29,7 +29,6 @@ from pykraft.kafka_client.list_offsets import (
     list_offsets,
 )
 from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition, has_id
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.fetch import (
@@ -40,6 +39,7 @@ from pykraft.kafka_protocol.messages.fetch import (
     PartitionData,
 )
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
+from pykraft.runtime.address import Address
 
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _LARGEST_PARTITION_MAX_BYTES: Final = 1 << 30

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.metadata import (
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykraft.runtime.address import Address
 
 
 class TopicPartition(NamedTuple):

@@ -10,21 +10,11 @@ Deadlines are readings of :meth:`Network.now_ms`, a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from pykraft.runtime.address import Address, parse_address
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Channel(Protocol):
@@ -106,14 +96,10 @@ def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:
     for item in (part.strip() for part in text.split(",")):
         if not item:
             continue
-        host, colon, port = item.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"bootstrap.servers: {item!r} is not host:port")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"bootstrap.servers: write the IPv6 address of {item!r} in brackets")
-        addresses.append(Address(host, int(port)))
+        try:
+            addresses.append(parse_address(item))
+        except ValueError as error:
+            raise ValueError(f"bootstrap.servers: {error}") from None
     if not addresses:
         raise ValueError("bootstrap.servers names no server")
     return tuple(dict.fromkeys(addresses))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import MalformedAnswerError, NotWrittenError
 from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition
-from pykraft.kafka_client.network import Address, ConcurrentNetwork, Future, Task
+from pykraft.kafka_client.network import ConcurrentNetwork, Future, Task
 from pykraft.kafka_client.producer_batch import (
     ProducerBatch,
     ProducerConfig,
@@ -27,6 +27,7 @@ from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdReque
 from pykraft.kafka_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from pykraft.kafka_protocol.record_codec import RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
+from pykraft.runtime.address import Address
 
 __all__ = ["Producer", "ProducerConfig", "RecordMetadata"]
 

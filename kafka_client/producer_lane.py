@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_client.metadata import Partition, has_id
-from pykraft.kafka_client.network import Address, ConcurrentNetwork
+from pykraft.kafka_client.network import ConcurrentNetwork
 from pykraft.kafka_client.producer_batch import ProducerBatch, ProducerConfig
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from pykraft.runtime.address import Address
 
 _LAST_VERSION_WITH_NAMES = 12
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from pykraft.kafka_client.cluster import ClientConfig, is_passing
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address, Future
+from pykraft.kafka_client.network import Future
 from pykraft.kafka_client.producer_batch import (
     NO_SEQUENCE,
     BatchSequence,
@@ -29,6 +29,7 @@ from pykraft.kafka_client.producer_batch import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.runtime.address import Address
 
 _MAX_PRODUCER_EPOCH: Final = 0x7FFF
 _SEQUENCE_MASK: Final = 0x7FFFFFFF

@@ -6,6 +6,7 @@ Everything a node refuses for is refused here, before anything is opened, with t
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -19,10 +20,13 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.address import MAX_PORT, parse_address
 from pykraft.runtime.rpc import RpcAddress
 
 logger = logging.getLogger(__name__)
 
+_NODE_ID = re.compile("[0-9]{1,10}")
+_PORT = re.compile("[0-9]{1,5}")
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")
 _UNKNOWN_HOST = "localhost"
 
@@ -154,7 +158,7 @@ def parse_listener(text: str) -> tuple[str, str, int]:
     """``NAME://host:port`` → (name, host, port); the host may be empty or a bracketed IPv6 address."""
     name, separator, rest = text.partition("://")
     host, colon, port = rest.rpartition(":")
-    if not separator or not colon or not name or not port.isdigit() or int(port) > 65535:
+    if not separator or not colon or not name or not _PORT.fullmatch(port) or int(port) > MAX_PORT:
         raise ConfigError(f"{text!r} is not a listener: write NAME://host:port")
     return name.upper(), host.strip("[]"), int(port)
 
@@ -223,23 +227,23 @@ def _static_voters(items: Sequence[str]) -> VoterSet | None:
     voters = []
     for item in items:
         node, at, address = item.partition("@")
-        host, colon, port = address.rpartition(":")
-        if not at or not colon or not node.isdigit() or not port.isdigit():
+        if not at or not _NODE_ID.fullmatch(node):
             raise ConfigError(f"controller.quorum.voters: {item!r} is not id@host:port")
-        voters.append(Voter(ReplicaKey(int(node), ZERO_UUID), RpcAddress(host.strip("[]"), int(port))))
+        voters.append(Voter(ReplicaKey(int(node), ZERO_UUID), _address("controller.quorum.voters", address)))
     if len({voter.key.id for voter in voters}) != len(voters):
         raise ConfigError("controller.quorum.voters names an id twice")
     return VoterSet(voters) if voters else None
 
 
 def _bootstrap_servers(items: Sequence[str]) -> tuple[RpcAddress, ...]:
-    addresses = []
-    for item in items:
-        host, colon, port = item.rpartition(":")
-        if not colon or not host.strip("[]") or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"controller.quorum.bootstrap.servers: {item!r} is not host:port")
-        addresses.append(RpcAddress(host.strip("[]"), int(port)))
-    return tuple(dict.fromkeys(addresses))
+    return tuple(dict.fromkeys(_address("controller.quorum.bootstrap.servers", item) for item in items))
+
+
+def _address(name: str, text: str) -> RpcAddress:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def _check_auto_join(config: ServerConfig) -> None:

@@ -21,6 +21,7 @@ from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.address import parse_address
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.rpc import RpcAddress
 
@@ -40,14 +41,12 @@ def parse_initial_controllers(text: str) -> VoterSet:
     for item in (part.strip() for part in text.split(",")):
         node, at, rest = item.partition("@")
         address, colon, directory = rest.rpartition(":")
-        host, port_colon, port = address.rpartition(":")
-        if not (at and colon and port_colon and node.isdigit() and port.isdigit() and host):
+        if not (at and colon and node.isascii() and node.isdecimal()):
             raise ConfigError(f"--initial-controllers: {item!r} is not id@host:port:directoryId")
         try:
-            directory_id = uuid_from_str(directory)
+            voters.append(Voter(ReplicaKey(int(node), uuid_from_str(directory)), parse_address(address)))
         except ValueError as error:
             raise ConfigError(f"--initial-controllers: {error}") from None
-        voters.append(Voter(ReplicaKey(int(node), directory_id), RpcAddress(host.strip("[]"), int(port))))
     try:
         return VoterSet(voters)
     except ValueError as error:

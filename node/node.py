@@ -40,7 +40,8 @@ from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport, is_loopback
+from pykraft.runtime.address import is_loopback
+from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
-from pykraft.runtime.rpc import MAX_HOST_LENGTH, MAX_PORT, RpcAddress
+from pykraft.runtime.address import MAX_HOST_LENGTH, MAX_PORT
+from pykraft.runtime.rpc import RpcAddress
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Quorum"].full_name
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(

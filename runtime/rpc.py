@@ -9,32 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Protocol
 
-MAX_PORT: Final = 65_535
-MAX_HOST_LENGTH: Final = 255
+from pykraft.runtime.address import Address
 
-
-@dataclass(frozen=True, slots=True)
-class RpcAddress:
-    """Where a peer listens. ``host`` is a name or a numeric address, without brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on ``host``. Names other than localhost may mean any."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+RpcAddress = Address
+"""Where a peer of these calls listens."""
 
 
 @dataclass(frozen=True, slots=True)

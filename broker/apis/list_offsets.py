@@ -37,8 +37,6 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS
 
-CONSUMER = -1
-
 _FIRST_VERSION = {
     LATEST: 1,
     EARLIEST: 1,

@@ -14,9 +14,10 @@ from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address, Network
+from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.runtime.address import Address
 
 T = TypeVar("T")
 

@@ -43,7 +43,7 @@ from pykraft.metadata_log.records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from pykraft.runtime.rpc import MAX_PORT
+from pykraft.runtime.address import MAX_PORT
 
 MOST_BROKERS = 10_000
 MOST_CONTROLLERS = 1000

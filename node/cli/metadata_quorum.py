@@ -9,7 +9,6 @@ import click
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import (
@@ -23,6 +22,7 @@ from pykraft.node.cli.common import (
 )
 from pykraft.node.cli.storage import read_config
 from pykraft.node.format import read_directory
+from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 

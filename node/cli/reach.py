@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from pykraft.kafka_client.network import Address, parse_bootstrap_servers
+from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.runtime.address import Address
 
 _TIMEOUT_S: Final = 5.0
 _RETRY_S: Final = 0.1

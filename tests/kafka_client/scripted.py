@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
-from pykraft.kafka_client.network import Address, Channel
+from pykraft.kafka_client.network import Channel
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
 
 Answer = Message | Exception | bytes
 Handler = Callable[[Message, int], Answer]

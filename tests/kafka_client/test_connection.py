@@ -12,10 +12,11 @@ from pykraft.kafka_client.errors import (
     MalformedAnswerError,
     UnsupportedByBrokerError,
 )
-from pykraft.kafka_client.network import Address, parse_bootstrap_servers
+from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.runtime.address import Address
 
 
 def open_connection(scripted, broker_id=1):

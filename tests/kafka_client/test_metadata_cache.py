@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pykraft.kafka_client.metadata import Broker, MetadataCache
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponse,
@@ -11,6 +10,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykraft.runtime.address import Address
 
 FIRST_ID, SECOND_ID = b"1" * 16, b"2" * 16
 

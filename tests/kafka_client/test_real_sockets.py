@@ -14,8 +14,9 @@ from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address, parse_bootstrap_servers
+from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.runtime.address import Address
 
 VALUES = [b"value-%d" % i for i in range(500)]
 

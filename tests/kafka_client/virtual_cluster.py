@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.network import Address, Channel
+from pykraft.kafka_client.network import Channel
+from pykraft.runtime.address import Address
 from tests.kafka_client.scripted import Later, ScriptedBroker, ScriptedCluster
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_client.errors import ConnectionFailedError
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import create_topics, describe_configs, describe_quorum, update_features
@@ -26,6 +25,7 @@ from pykraft.node.config import load_server_config
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
+from pykraft.runtime.address import Address
 from pykraft.runtime.os_disk import OsDisk
 
 HOST = "127.0.0.1"

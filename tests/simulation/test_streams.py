@@ -14,7 +14,7 @@ from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.processes import SimProcess
 from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of, host_of
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.network import Address
+from pykraft.runtime.address import Address
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_client.list_offsets import READ_COMMITTED
-from pykraft.kafka_client.network import Address
+from pykraft.runtime.address import Address
 from pykraft.spark.options import Assign, OptionError, Subscribe, SubscribePattern, parse_batch_options
 from pykraft.spark.positions import EARLIEST, LATEST, ByTimestamp, Everywhere, PerPartition
 

@@ -9,9 +9,9 @@ from pykraft.jepsen_like.sim.cluster.settings import CLIENT_PORT
 from pykraft.jepsen_like.sim.streams import address_of
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.connection import Connection
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode

@@ -24,9 +24,9 @@ from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.network import RpcNetwork
 from pykraft.jepsen_like.sim.processes import SimProcess
 from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of
-from pykraft.kafka_client.network import Address
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.runtime.address import Address
 
 FIRST_CLIENT = 100
 """The machines of clients are numbered from here."""
