@@ -55,7 +55,9 @@ class AsyncioNetwork:
         return int(asyncio.get_running_loop().time() * 1000 + 1e-3)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Task:
-        return asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_report)
+        return task
 
     def event(self) -> Event:
         return asyncio.Event()
@@ -68,6 +70,13 @@ class AsyncioNetwork:
         with suppress(TimeoutError):
             async with _until(deadline_ms):
                 await event.wait()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """Background work ends only by being cancelled; anything else is a bug, to be seen at once."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        message = "background work of a client failed"
+        task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
 
 
 def _until(deadline_ms: int | None) -> asyncio.Timeout:

@@ -21,7 +21,8 @@ class GroupConfig:
     an answer a member no longer believes that it owns anything. ``heartbeat_interval_ms`` is for the classic
     protocol; in the consumer protocol the coordinator sets it. ``max_poll_interval_ms`` is the time a member
     has for giving up partitions. ``assignor``: ``range`` or ``cooperative-sticky`` in the classic protocol,
-    the name of a server-side assignor (None: the coordinator's choice) in the consumer protocol.
+    the name of a server-side assignor (None: the coordinator's choice) in the consumer protocol. With a
+    ``group_instance_id`` that another process still uses, a member of the consumer protocol waits for it.
     """
 
     group_id: str

@@ -170,3 +170,22 @@ def test_whole_frame_is_returned_without_its_length(exchange):
         assert exchange(server.address, 5_000) == b"abc"
     finally:
         server.close()
+
+
+def test_background_work_that_fails_is_reported_at_once():
+    async def main():
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+        async def fail():
+            raise ValueError("a bug")
+
+        network = AsyncioNetwork()
+        network.start(fail())
+        cancelled = network.start(network.sleep(60_000))
+        await network.sleep(0)
+        cancelled.cancel()
+        await network.sleep(1)
+        return [str(context["exception"]) for context in reported]
+
+    assert asyncio.run(main()) == ["a bug"]
