@@ -180,6 +180,15 @@ SUITES = {
         tried="not stored_bytes",
         without_a_bug="hole",
     ),
+    # The own client: what is written once, and who believes to own what. Coordinators behind a network that
+    # loses and delays are judged by its members, so bugs of theirs are here, too.
+    "clients": by_tests(
+        "kafka_client/test_producer.py",
+        "kafka_client/test_group_member.py",
+        "kafka_client/test_group_belief.py",
+        tried="test",
+        without_a_bug="static",
+    ),
 }
 
 
