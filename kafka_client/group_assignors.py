@@ -55,9 +55,14 @@ def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
 def _cooperative_sticky(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
     """As even as the subscriptions allow while moving little; what moves is left without an owner until its
     present owner has given it up, for which there is another rebalance."""
-    owners = _owners(counts, members)
+    owners = _owners(members)
+    kept = {
+        partition: owner
+        for partition, owner in owners.items()
+        if partition.topic in members[owner].topics and partition.partition < counts.get(partition.topic, 0)
+    }
     assignment: Assignment = {member_id: [] for member_id in sorted(members)}
-    for partition, owner in owners.items():
+    for partition, owner in kept.items():
         assignment[owner].append(partition)
     takers = {
         topic: [member_id for member_id in assignment if topic in members[member_id].topics]
@@ -66,7 +71,7 @@ def _cooperative_sticky(counts: Mapping[str, int], members: Mapping[str, MemberS
     for topic, count in sorted(counts.items()):
         for index in range(count):
             partition = TopicPartition(topic, index)
-            if partition not in owners and takers[topic]:
+            if partition not in kept and takers[topic]:
                 assignment[min(takers[topic], key=lambda taker: len(assignment[taker]))].append(partition)
     _balance(assignment, takers)
     for member_id, partitions in assignment.items():
@@ -74,15 +79,12 @@ def _cooperative_sticky(counts: Mapping[str, int], members: Mapping[str, MemberS
     return assignment
 
 
-def _owners(
-    counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
-) -> dict[TopicPartition, str]:
-    """Who owns what, as far as it may keep it. The newest generation is right; a tie is nobody's."""
+def _owners(members: Mapping[str, MemberSubscription]) -> dict[TopicPartition, str]:
+    """Who owns what, wanted or not any more. The newest generation is right; a tie is nobody's."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member_id, member in members.items():
         for partition in member.owned:
-            if partition.topic in member.topics and partition.partition < counts.get(partition.topic, 0):
-                claims[partition].append((member.generation, member_id))
+            claims[partition].append((member.generation, member_id))
     owners = {}
     for partition, claimed in sorted(claims.items()):
         claimed.sort(reverse=True)

@@ -60,8 +60,10 @@ def test_of_two_that_claim_a_partition_the_newer_generation_has_it():
     assert assign(COOPERATIVE_STICKY, {"t": 1}, members) == {"a": [], "b": of("t", 0)}
 
 
-def test_a_topic_that_is_no_longer_wanted_is_not_kept():
+def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_it_was_given_up():
     members = {"a": member("u", owned=[("t", 0)]), "b": member("t")}
+    assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": []}
+    members["a"] = member("u", owned=[("u", 0)], generation=2)
     assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": of("t", 0)}
 
 
