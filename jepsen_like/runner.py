@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -41,11 +41,14 @@ from pykraft.jepsen_like.report import (
     print_runs,
     print_start,
 )
+from pykraft.jepsen_like.workloads.client import Clients
 from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
 from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
+from pykraft.jepsen_like.workloads.own_clients import own_clients
 from pykraft.jepsen_like.workloads.registry import WORKLOADS
 from pykraft.jepsen_like.workloads.workload import Limits, TopicSpec, Workload
 
+CLIENTS: Mapping[str, Callable[[str], Clients]] = {"confluent": ConfluentClients, "own": own_clients}
 DEFAULT_OUT_DIR = Path("out/jepsen")
 HEAL_TIMEOUT_S = 60.0
 LIMITS = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
@@ -69,6 +72,7 @@ def run(
     out_dir: Path = DEFAULT_OUT_DIR,
     nodes: int = 3,
     console: Console | None = None,
+    client: str = "confluent",
 ) -> Result:
     """One run. :class:`RunError` when the cluster could not even be started."""
     if workload not in WORKLOADS:
@@ -79,9 +83,15 @@ def run(
     history_path = directory / "history.jsonl"
     cluster = ProcessCluster(directory / "cluster", nodes, PROPERTIES)
     with HistoryWriter(history_path) as history, cluster, LoopThread() as loop:
-        settings = {"workload": workload, "seed": seed, "time_limit_s": time_limit_s, "nodes": nodes}
+        settings = {
+            "workload": workload,
+            "seed": seed,
+            "time_limit_s": time_limit_s,
+            "nodes": nodes,
+            "client": client,
+        }
         history.record("info", PROCESS, "run", detail=settings)
-        clients = ConfluentClients(cluster.bootstrap_servers)
+        clients = CLIENTS[client](cluster.bootstrap_servers)
         running = loop.call(lambda: WORKLOADS[workload](clients, seed, history))
         _start(cluster, running.topics, console)
         loop.call(running.start)
@@ -121,6 +131,7 @@ def main(
     runs: int = 1,
     out_dir: str | Path = DEFAULT_OUT_DIR,
     nodes: int = 3,
+    client: str = "confluent",
 ) -> int:
     """``runs`` runs with successive seeds (a random first one by default); the worst exit status.
 
@@ -132,7 +143,7 @@ def main(
     with _OrderlyTermination():
         for number in range(runs):
             try:
-                result = run(workload, time_limit, first_seed + number, Path(out_dir), nodes, console)
+                result = run(workload, time_limit, first_seed + number, Path(out_dir), nodes, console, client)
             except (RunError, CorruptReplicaError) as error:
                 console.print(f"seed {first_seed + number}: {error}", markup=False, highlight=False)
                 return EXIT_ANOMALY if isinstance(error, CorruptReplicaError) else EXIT_COULD_NOT_RUN
@@ -246,6 +257,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="random when not given; printed either way")
     parser.add_argument("--runs", type=int, default=1, help="runs with successive seeds")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--client", choices=sorted(CLIENTS), default="confluent", help="whose clients")
     parser.add_argument("--out-dir", type=Path, default=DEFAULT_OUT_DIR)
     return parser.parse_args(arguments)
 
@@ -260,5 +272,6 @@ if __name__ == "__main__":
             runs=options.runs,
             out_dir=options.out_dir,
             nodes=options.nodes,
+            client=options.client,
         )
     )

@@ -1,0 +1,61 @@
+"""Workloads' clients through pykraft's own, on any event loop: in virtual time, and on real processes.
+
+Needs nothing but a network on that loop, where brokers listen, a source of chance and a wall clock.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from pykraft.jepsen_like.workloads.client import MemberConfig, OwnershipListener, ProducerConfig
+from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
+from pykraft.jepsen_like.workloads.own_member import OwnMember
+from pykraft.jepsen_like.workloads.own_producer import OwnProducer
+from pykraft.jepsen_like.workloads.own_reader import OwnReader
+from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.cluster import ClientConfig
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.network import Address, ConcurrentNetwork, parse_bootstrap_servers
+
+
+class OwnClients:
+    """:class:`~pykraft.jepsen_like.workloads.client.Clients` of a cluster at ``addresses``."""
+
+    def __init__(
+        self,
+        network: ConcurrentNetwork,
+        addresses: tuple[Address, ...],
+        rng: random.Random,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._network = network
+        self._addresses = addresses
+        self._rng = rng
+        self.wall_ms = wall_ms
+
+    def producer(self, config: ProducerConfig) -> OwnProducer:
+        return OwnProducer(self._network, self._config(config.name), config)
+
+    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> OwnReader:
+        return OwnReader(self._network, self._config(name), positions)
+
+    def member(self, config: MemberConfig, listener: OwnershipListener) -> OwnMember:
+        chance = random.Random(self._rng.random())
+        return OwnMember(self._network, self._config(config.name), config, listener, chance)
+
+    def admin(self, name: str) -> OwnAdmin:
+        return OwnAdmin(self._network, self._config(name))
+
+    def _config(self, name: str) -> ClientConfig:
+        return client_config(self._addresses, name)
+
+    def close(self) -> None:
+        """Nothing is shared by what was opened."""
+
+
+def own_clients(bootstrap_servers: str) -> OwnClients:
+    """On real sockets, with the machine's clock and chance."""
+    addresses = parse_bootstrap_servers(bootstrap_servers)
+    return OwnClients(AsyncioNetwork(), addresses, random.Random(), lambda: time.time_ns() // 1_000_000)
