@@ -78,11 +78,14 @@ class Belief:
         now_us = self._history.now_us()
         self._history.record("ok", self._name, "heartbeat", time_us=now_us - ago_us, detail=detail)
 
+    def poll_begins(self) -> None:
+        """What changed hands before is no matter any more."""
+        self._touched.clear()
+
     def advance(self, ends: Mapping[TopicPartition, int]) -> None:
         """A poll has read up to these offsets. What changed hands during the poll continues nothing."""
         if touched := sorted(self._touched & ends.keys()):
             self._record("rewind", touched)
-        self._touched.clear()
         for partition, end in ends.items():
             if partition in self.positions and partition not in touched:
                 self.positions[partition] = end
@@ -188,6 +191,7 @@ class Seat:
     async def _poll(self, member: Member, belief: Belief) -> bool:
         """False: the membership has ended."""
         asked_us = self._history.now_us()
+        belief.poll_begins()
         try:
             polled = await member.poll(POLL_S)
         except PositionLostError as lost:

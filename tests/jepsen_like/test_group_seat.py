@@ -1,0 +1,143 @@
+"""What a seat of a group writes down, with members that do what a test tells them, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykraft.jepsen_like.history import Event, MemoryHistory
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.jepsen_like.workloads.client import (
+    Commit,
+    MemberConfig,
+    OperationError,
+    OwnershipListener,
+    Polled,
+    PositionLostError,
+    RefusedError,
+    UnknownOutcomeError,
+)
+from pykraft.jepsen_like.workloads.group_seat import GroupsConfig, Seat
+from pykraft.jepsen_like.workloads.workload import Tasks
+from pykraft.kafka_client.metadata import TopicPartition
+
+PLACE = TopicPartition("t", 0)
+GROUP = MemberConfig("", "g", "consumer", ("t",))
+CONFIG = GroupsConfig(groups=(GROUP,), change_every_s=1_000.0, commit_every_s=0.3)
+
+
+class ScriptedMember:
+    """Owns one partition at once; ``script`` is what its polls bring, then nothing."""
+
+    def __init__(
+        self, listener: OwnershipListener, script: Sequence[Any], commit_error: OperationError | None
+    ) -> None:
+        self.script = list(script)
+        self.commits: list[Mapping[TopicPartition, Commit]] = []
+        self.listener = listener
+        self.commit_error = commit_error
+        self.end = ""
+        listener.assigned([PLACE])
+
+    async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
+        await asyncio.sleep(timeout_s)
+        step = self.script.pop(0) if self.script else ()
+        if isinstance(step, OperationError):
+            raise step
+        if step == "moves":
+            self.listener.revoked([PLACE])
+            self.listener.assigned([PLACE])
+            step = (0, 1)
+        return {PLACE: Polled(tuple((offset, f"v{offset}") for offset in step))} if step else {}
+
+    async def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        self.commits.append(commits)
+        if self.commit_error is not None:
+            raise self.commit_error
+
+    async def subscribe(self, topics: Sequence[str]) -> None: ...
+
+    async def close(self) -> None:
+        self.end = "closed"
+
+    async def abandon(self) -> None:
+        self.end = "abandoned"
+
+
+class ScriptedClients:
+    """Each member takes the next script."""
+
+    def __init__(self, *scripts: Sequence[Any], commit_error: OperationError | None = None) -> None:
+        self.scripts = list(scripts)
+        self.commit_error = commit_error
+        self.members: list[ScriptedMember] = []
+
+    def member(self, config: MemberConfig, listener: OwnershipListener) -> ScriptedMember:
+        script = self.scripts.pop(0) if self.scripts else ()
+        self.members.append(ScriptedMember(listener, script, self.commit_error))
+        return self.members[-1]
+
+
+def sit(clients: ScriptedClients, for_s: float = 2.0) -> list[Event]:
+    """What one seat records in so many virtual seconds."""
+    loop = VirtualLoop()
+    history = MemoryHistory(lambda: int(loop.time() * 1e6))
+
+    async def run() -> None:
+        tasks = Tasks()
+        seat = Seat(clients, CONFIG, GROUP, 0, random.Random(1), history, asyncio.Event())  # type: ignore[arg-type]
+        tasks.start(seat.run(tasks))
+        await asyncio.sleep(for_s)
+        assert await tasks.stop(10.0)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+    return history.events
+
+
+def told(events: Sequence[Event], op: str, kind: str | None = None) -> list[Event]:
+    return [event for event in events if event.op == op and kind in (None, event.type)]
+
+
+def test_a_member_commits_what_it_has_read_once_and_by_a_tag() -> None:
+    clients = ScriptedClients([(0, 1, 2)])
+    events = sit(clients)
+    (commit,) = told(events, "commit", "ok")
+    assert (commit.key, commit.offset) == ("g/t-0", 3)
+    assert [dict(one) for one in clients.members[0].commits] == [{PLACE: Commit(3, str(commit.value))}]
+    assert clients.members[0].end == "closed"
+
+
+def test_the_outcome_of_a_commit_is_what_its_error_says() -> None:
+    for error, kind in ((RefusedError("no"), "fail"), (UnknownOutcomeError("perhaps"), "info")):
+        events = sit(ScriptedClients([(0,)], commit_error=error))
+        assert {event.type for event in told(events, "commit")} == {"invoke", kind}
+
+
+def test_what_changed_hands_during_a_poll_is_not_committed_and_continues_nothing() -> None:
+    clients = ScriptedClients(["moves"])
+    events = sit(clients)
+    assert told(events, "commit") == []
+    polled, rewind = told(events, "poll", "ok")[0], told(events, "rewind")[0]
+    assert events.index(rewind) > events.index(polled)
+
+
+def test_a_lost_position_is_recorded_and_reading_begins_again() -> None:
+    clients = ScriptedClients([(0, 1), PositionLostError(PLACE, 2, "gone"), (0,)])
+    events = sit(clients)
+    assert [event.error for event in told(events, "poll", "info")] == ["gone"]
+    assert told(events, "rewind")
+    assert len(clients.members) == 1
+
+
+def test_a_membership_that_ends_is_followed_by_another() -> None:
+    clients = ScriptedClients([UnknownOutcomeError("fenced")], [(0,)])
+    events = sit(clients)
+    assert [event.process for event in told(events, "member")] == ["g-0.0", "g-0.1"]
+    gone = told(events, "member-gone")[0]
+    assert gone.process == "g-0.0"
+    assert told(events, "poll", "ok")[0].process == "g-0.1"
