@@ -26,8 +26,36 @@ _pack_int32 = struct.Struct(">i").pack
 _join = b"".join
 
 
+class Body(bytearray):
+    """What a whole message is encoded into. Elements that are encoded already are put in at the end, once."""
+
+    __slots__ = ("insertions",)
+
+    def __init__(self) -> None:
+        self.insertions: list[tuple[int, EncodedElements]] = []
+
+    def to_bytes(self) -> bytes:
+        """Everything in its order."""
+        if not self.insertions:
+            return bytes(self)
+        parts: list[bytes | bytearray] = []
+        start = 0
+        for at, elements in self.insertions:
+            parts.append(self[start:at])
+            parts += elements
+            start = at
+        parts.append(self[start:])
+        return b"".join(parts)
+
+
 class EncodedElements(list[Any]):
     """An array of structs whose elements are encoded already, each as it stands in the message."""
+
+    def write_to(self, out: bytearray) -> None:
+        if isinstance(out, Body):
+            out.insertions.append((len(out), self))
+        else:
+            out += b"".join(self)
 
 
 def _null(what: str) -> ProtocolError:
@@ -190,6 +218,6 @@ class _Writer:
                 self._write_sized(element, "x", self._label(spec))
         else:
             with source.block(f"if {expression}.__class__ is {source.bind('encoded', EncodedElements)}:"):
-                source.line(f"out += {source.bind('join', _join)}({expression})")
+                source.line(f"{expression}.write_to(out)")
             with source.block("else:"), source.block(f"for x in {expression}:"):
                 self._write_struct(element, "x")

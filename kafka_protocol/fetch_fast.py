@@ -12,33 +12,62 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.hot_wire import (
+    INT32_BYTES,
+    UUID_BYTES,
+    TaggedStruct,
+    check_count,
+    layout,
+    pack_int16,
+    pack_int32,
+    pack_int32_into,
+    read_compact_text,
+    read_text,
+    since,
+    skip_tags,
+    unpack_int32,
+    write_count,
+)
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages import fetch as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.kafka_protocol.produce_fast import NodeEndpoint, write_node_endpoints
-from pykraft.kafka_protocol.tagged import read_tag, read_tag_count, skip_tagged_fields
+from pykraft.kafka_protocol.tagged import read_tag, read_tag_count
 from pykraft.runtime.streams import Chunk, FileSlice
 
-MIN_VERSION = 4
-MAX_VERSION = 18
-_FLEXIBLE_FROM = 12
-_TOPIC_IDS_FROM = 13
+_VERSIONS = range(tables.FetchRequest.MIN_VERSION, tables.FetchRequest.MAX_VERSION + 1)
+_FLEXIBLE_FROM = tables.FetchRequest.FLEXIBLE_FROM
+_TOPIC_IDS_FROM = since(tables.FetchTopic, "topic_id")
+_REPLICA_STATE_FROM = since(tables.FetchRequest, "replica_state")
+_SESSIONS_FROM = since(tables.FetchRequest, "session_id")
+_RACK_FROM = since(tables.FetchRequest, "rack_id")
+_LEADER_EPOCH_FROM = since(tables.FetchPartition, "current_leader_epoch")
+_LOG_START_FROM = since(tables.FetchPartition, "log_start_offset")
 _MIN_TOPIC_BYTES = 3
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-_REPLICA_STATE = Struct(">iq")
-_HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
-_SESSION = Struct(">ii")
-_PARTITION_V4 = Struct(">iqi")
-_PARTITION_V5 = Struct(">iqqi")
-_PARTITION_V9 = Struct(">iiqqi")
-_PARTITION_V12 = Struct(">iiqiqi")
+_HEADS = {
+    version: layout(
+        tables.FetchRequest, "max_wait_ms" if version >= _REPLICA_STATE_FROM else "replica_id", version
+    )
+    for version in _VERSIONS
+}
+"""From the replica id (or, where that is tagged, from the wait) to the isolation level or session epoch."""
 
-_THROTTLE_ERROR_SESSION = Struct(">ihi")
-_RESULT_V4 = Struct(">ihqq")
-_RESULT_V5 = Struct(">ihqqq")
-_DIVERGING = Struct(">BBiqB")  # tag 0, 13 bytes: epoch, end offset, no tags
-_LEADER = Struct(">BBiiB")  # tag 1, 9 bytes: leader id, leader epoch, no tags
+_NO_REPLICA = (-1,)
+_NO_SESSION = (0, -1)
+_PARTITIONS = {version: layout(tables.FetchPartition, "partition", version) for version in _VERSIONS}
+_CLUSTER_ID_TAG = 0
+_REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id")
+
+_RESPONSE_HEAD_V7 = layout(tables.FetchResponse, "throttle_time_ms", _SESSIONS_FROM)
+_RESULT_LOG_START_FROM = since(tables.PartitionData, "log_start_offset")
+_PREFERRED_FROM = since(tables.PartitionData, "preferred_read_replica")
+_ENDPOINTS_FROM = since(tables.FetchResponse, "node_endpoints")
+_RESULT_V4 = layout(tables.PartitionData, "partition_index", tables.FetchResponse.MIN_VERSION)
+_RESULT_V5 = layout(tables.PartitionData, "partition_index", _RESULT_LOG_START_FROM)
+_DIVERGING = TaggedStruct(tables.PartitionData, "diverging_epoch", "epoch")
+_LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
 
 class FetchPartition(NamedTuple):
@@ -117,30 +146,29 @@ def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchR
 
 def _parse_classic(body: memoryview, position: int, version: int) -> tuple[FetchRequestView, int]:
     end = len(body)
-    (replica_id,) = _I32.unpack_from(body, position)
-    max_wait_ms, min_bytes, max_bytes, isolation = _HEAD.unpack_from(body, position + 4)
-    position += 17
-    session_id, session_epoch = 0, -1
-    if version >= 7:
-        session_id, session_epoch = _SESSION.unpack_from(body, position)
-        position += 8
-    partition_struct = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
-    (topic_count,) = _I32.unpack_from(body, position)
-    position += 4
-    _check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    head = _HEADS[version]
+    fields = head.unpack_from(body, position)
+    if version < _SESSIONS_FROM:
+        fields += _NO_SESSION
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = fields
+    position += head.size
+    partition_layout = _PARTITIONS[version]
+    (topic_count,) = unpack_int32(body, position)
+    position += INT32_BYTES
+    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
     topics: list[FetchTopic] = []
     for _ in range(topic_count):
-        name, position = _classic_text(body, position)
-        (count,) = _I32.unpack_from(body, position)
-        position += 4
-        _check_count(count, end - position, partition_struct.size)
+        name, position = read_text(body, position)
+        (count,) = unpack_int32(body, position)
+        position += INT32_BYTES
+        check_count(count, end - position, partition_layout.size)
         partitions: list[FetchPartition] = []
         for _ in range(count):
-            fields = partition_struct.unpack_from(body, position)
-            position += partition_struct.size
-            if version >= 9:
+            fields = partition_layout.unpack_from(body, position)
+            position += partition_layout.size
+            if version >= _LEADER_EPOCH_FROM:
                 index, leader_epoch, offset, log_start, limit = fields
-            elif version >= 5:
+            elif version >= _LOG_START_FROM:
                 index, offset, log_start, limit = fields
                 leader_epoch = -1
             else:
@@ -150,19 +178,19 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
         topics.append(FetchTopic(name, None, partitions))
     forgotten: list[ForgottenTopic] = []
     rack_id = ""
-    if version >= 7:
-        (topic_count,) = _I32.unpack_from(body, position)
-        position += 4
-        _check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    if version >= _SESSIONS_FROM:
+        (topic_count,) = unpack_int32(body, position)
+        position += INT32_BYTES
+        check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
         for _ in range(topic_count):
-            name, position = _classic_text(body, position)
-            (count,) = _I32.unpack_from(body, position)
-            position += 4
-            _check_count(count, end - position, 4)
+            name, position = read_text(body, position)
+            (count,) = unpack_int32(body, position)
+            position += INT32_BYTES
+            check_count(count, end - position, INT32_BYTES)
             forgotten.append(ForgottenTopic(name, None, _int_array(body, position, count)))
-            position += 4 * count
-    if version >= 11:
-        rack_id, position = _classic_text(body, position)
+            position += INT32_BYTES * count
+    if version >= _RACK_FROM:
+        rack_id, position = read_text(body, position)
     return (
         FetchRequestView(
             replica_id,
@@ -184,36 +212,36 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
 
 def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[FetchRequestView, int]:
     end = len(body)
-    replica_id = -1
-    if version < 15:
-        (replica_id,) = _I32.unpack_from(body, position)
-        position += 4
-    max_wait_ms, min_bytes, max_bytes, isolation = _HEAD.unpack_from(body, position)
-    session_id, session_epoch = _SESSION.unpack_from(body, position + 13)
-    topic_count, position = read_uvarint(body, position + 21)
-    _check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
+    head = _HEADS[version]
+    fields = head.unpack_from(body, position)
+    if version >= _REPLICA_STATE_FROM:
+        fields = _NO_REPLICA + fields
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = fields
+    topic_count, position = read_uvarint(body, position + head.size)
+    check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
     topics: list[FetchTopic] = []
-    unpack = _PARTITION_V12.unpack_from
+    partition_layout = _PARTITIONS[version]
+    unpack, partition_bytes = partition_layout.unpack_from, partition_layout.size
     for _ in range(topic_count - 1):
         name, topic_id, position = _topic_key(body, position, version)
         count, position = read_uvarint(body, position)
-        _check_count(count - 1, end - position, _PARTITION_V12.size + 1)
+        check_count(count - 1, end - position, partition_bytes + 1)
         partitions: list[FetchPartition] = []
         for _ in range(count - 1):
             partitions.append(FetchPartition(*unpack(body, position)))
-            position = _skip_tags(body, position + 32, end)
+            position = skip_tags(body, position + partition_bytes, end)
         topics.append(FetchTopic(name, topic_id, partitions))
-        position = _skip_tags(body, position, end)
+        position = skip_tags(body, position, end)
     topic_count, position = read_uvarint(body, position)
-    _check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
+    check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
     forgotten: list[ForgottenTopic] = []
     for _ in range(topic_count - 1):
         name, topic_id, position = _topic_key(body, position, version)
         count, position = read_uvarint(body, position)
-        _check_count(count - 1, end - position, 4)
+        check_count(count - 1, end - position, INT32_BYTES)
         forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count - 1)))
-        position = _skip_tags(body, position + 4 * (count - 1), end)
-    rack_id, position = _compact_text(body, position)
+        position = skip_tags(body, position + INT32_BYTES * (count - 1), end)
+    rack_id, position = read_compact_text(body, position)
     replica_epoch = -1
     cluster_id: str | None = None
     if body[position] == 0:
@@ -222,11 +250,10 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
         count, position = read_tag_count(body, position, end)
         for _ in range(count):
             tag, start, position = read_tag(body, position, end)
-            if tag == 0:
-                length, start = read_uvarint(body, start)
-                cluster_id = str(body[start : start + length - 1], "utf-8") if length else None
-            elif tag == 1 and version >= 15:
-                replica_id, replica_epoch = _REPLICA_STATE.unpack_from(body, start)
+            if tag == _CLUSTER_ID_TAG:
+                cluster_id = None if body[start] == 0 else read_compact_text(body, start)[0]
+            elif tag == _REPLICA_STATE.tag and version >= _REPLICA_STATE_FROM:
+                replica_id, replica_epoch = _REPLICA_STATE.layout.unpack_from(body, start)
     return (
         FetchRequestView(
             replica_id,
@@ -248,40 +275,16 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
 
 def _topic_key(body: memoryview, position: int, version: int) -> tuple[str | None, Uuid | None, int]:
     if version >= _TOPIC_IDS_FROM:
-        if position + 16 > len(body):
+        following = position + UUID_BYTES
+        if following > len(body):
             raise ProtocolError("a topic id reaches past the end of the request")
-        return None, Uuid(bytes(body[position : position + 16])), position + 16
-    name, position = _compact_text(body, position)
+        return None, Uuid(bytes(body[position:following])), following
+    name, position = read_compact_text(body, position)
     return name, None, position
-
-
-def _classic_text(body: memoryview, position: int) -> tuple[str, int]:
-    (length,) = _I16.unpack_from(body, position)
-    return _text(body, position + 2, position + 2 + length)
-
-
-def _compact_text(body: memoryview, position: int) -> tuple[str, int]:
-    length, position = read_uvarint(body, position)
-    return _text(body, position, position + length - 1)
-
-
-def _text(body: memoryview, start: int, stop: int) -> tuple[str, int]:
-    if stop < start or stop > len(body):
-        raise ProtocolError("a string reaches past the end of the request")
-    return str(body[start:stop], "utf-8"), stop
 
 
 def _int_array(body: memoryview, position: int, count: int) -> list[int]:
     return list(Struct(f">{count}i").unpack_from(body, position))
-
-
-def _skip_tags(body: memoryview, position: int, end: int) -> int:
-    return position + 1 if body[position] == 0 else skip_tagged_fields(body, position, end)
-
-
-def _check_count(count: int, left_bytes: int, min_bytes: int) -> None:
-    if count < 0 or count * min_bytes > left_bytes:
-        raise ProtocolError(f"an array of {count} elements in {left_bytes} bytes")
 
 
 def build_fetch_response(
@@ -297,18 +300,18 @@ def build_fetch_response(
 ) -> list[Chunk]:
     """The whole frame as chunks, size prefix and response header included."""
     flexible = version >= _FLEXIBLE_FROM
-    out = bytearray(4)
+    out = bytearray(SIZE_BYTES)
     first = out
     chunks: list[Chunk] = [out]
     total = 0
-    out += _I32.pack(correlation_id)
+    out += pack_int32(correlation_id)
     if flexible:
         out.append(0)
-    if version >= 7:
-        out += _THROTTLE_ERROR_SESSION.pack(throttle_time_ms, error_code, session_id)
+    if version >= _SESSIONS_FROM:
+        out += _RESPONSE_HEAD_V7.pack(throttle_time_ms, error_code, session_id)
     else:
-        out += _I32.pack(throttle_time_ms)
-    _write_count(out, len(topics), flexible)
+        out += pack_int32(throttle_time_ms)
+    write_count(out, len(topics), flexible)
     # No transactions: null for read_uncommitted, an empty list of aborted ones for read_committed.
     aborted = _ABORTED[flexible][read_committed]
     for topic, results in topics:
@@ -317,27 +320,27 @@ def build_fetch_response(
             if flexible:
                 write_uvarint(out, len(raw) + 1)
             else:
-                out += _I16.pack(len(raw))
+                out += pack_int16(len(raw))
             out += raw
         else:
             out += topic
-        _write_count(out, len(results), flexible)
+        write_count(out, len(results), flexible)
         for result in results:
             index, code, high_watermark, log_start, records, diverging, leader, preferred = result
-            if version >= 5:
+            if version >= _RESULT_LOG_START_FROM:
                 out += _RESULT_V5.pack(index, code, high_watermark, high_watermark, log_start)
             else:
                 out += _RESULT_V4.pack(index, code, high_watermark, high_watermark)
             out += aborted
-            if version >= 11:
-                out += _I32.pack(preferred)
+            if version >= _PREFERRED_FROM:
+                out += pack_int32(preferred)
             size = 0
             if records is not None:
                 size = len(records) if isinstance(records, bytes) else records.size_bytes
             if flexible:
                 write_uvarint(out, size + 1)
             else:
-                out += _I32.pack(size)
+                out += pack_int32(size)
             if size:
                 assert records is not None
                 total += len(out) + size
@@ -349,25 +352,18 @@ def build_fetch_response(
         if flexible:
             out.append(0)
     if flexible:
-        if endpoints and version >= 16:
+        if endpoints and version >= _ENDPOINTS_FROM:
             write_node_endpoints(out, endpoints)
         else:
             out.append(0)
     total += len(out)
     if not out:
         chunks.pop()
-    _I32.pack_into(first, 0, total - 4)
+    pack_int32_into(first, 0, total - SIZE_BYTES)
     return chunks
 
 
 _ABORTED = {False: {False: b"\xff\xff\xff\xff", True: b"\0\0\0\0"}, True: {False: b"\0", True: b"\x01"}}
-
-
-def _write_count(out: bytearray, count: int, flexible: bool) -> None:
-    if flexible:
-        write_uvarint(out, count + 1)
-    else:
-        out += _I32.pack(count)
 
 
 def _write_partition_tags(
@@ -378,6 +374,6 @@ def _write_partition_tags(
         return
     out.append((diverging is not None) + (leader is not None))
     if diverging is not None:
-        out += _DIVERGING.pack(0, 13, *diverging, 0)
+        out += _DIVERGING.encode(*diverging)
     if leader is not None:
-        out += _LEADER.pack(1, 9, *leader, 0)
+        out += _LEADER.encode(*leader)

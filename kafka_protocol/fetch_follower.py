@@ -7,28 +7,32 @@ incarnation sent. Record sets are views into the response frame and valid only w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
 from pykraft.kafka_protocol.fetch_fast import FetchPartition
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.headers import CORRELATION_ID, REQUEST_HEADER
+from pykraft.kafka_protocol.hot_wire import UUID_BYTES, TaggedStruct, layout, pack_int32_into
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages import fetch as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.kafka_protocol.tagged import read_tag, read_tag_count, skip_tagged_fields
 
 FOLLOWER_FETCH_VERSION = 17
-_API_KEY_FETCH = 1
 
-_HEADER = Struct(">hhi")
-_I16 = Struct(">h")
-_HEAD = Struct(">iiibii")
-_PARTITION = Struct(">iiqiqi")
-_REPLICA_STATE_TAG = Struct(">BBBiqB")  # one field: tag 1, 13 bytes: id, epoch, no tags
-_I32 = Struct(">i")
-_THROTTLE_ERROR_SESSION = Struct(">ihi")
-_RESULT = Struct(">ihqqq")
-_DIVERGING = Struct(">iq")
-_LEADER = Struct(">ii")
+_pack_header = REQUEST_HEADER.pack
+_HEAD = layout(tables.FetchRequest, "max_wait_ms", FOLLOWER_FETCH_VERSION)
+_PARTITION = layout(tables.FetchPartition, "partition", FOLLOWER_FETCH_VERSION)
+_NO_FORGOTTEN_NO_RACK = b"\x01\x01"
+_REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id")
+_RESPONSE_HEAD = layout(tables.FetchResponse, "throttle_time_ms", FOLLOWER_FETCH_VERSION)
+_RESULT = layout(tables.PartitionData, "partition_index", FOLLOWER_FETCH_VERSION)
+_ABORTED = layout(tables.AbortedTransaction, "producer_id", FOLLOWER_FETCH_VERSION)
+_PREFERRED = layout(tables.PartitionData, "preferred_read_replica", FOLLOWER_FETCH_VERSION)
+_RESULT_BYTES, _PREFERRED_BYTES = _RESULT.size, _PREFERRED.size
+_DIVERGING = TaggedStruct(tables.PartitionData, "diverging_epoch", "epoch")
+_LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
 
 class FollowerResult(NamedTuple):
@@ -63,9 +67,8 @@ def build_follower_fetch(
 ) -> bytearray:
     """A whole request frame, size prefix included."""
     name = client_id.encode()
-    out = bytearray(4)
-    out += _HEADER.pack(_API_KEY_FETCH, FOLLOWER_FETCH_VERSION, correlation_id)
-    out += _I16.pack(len(name))
+    out = bytearray(SIZE_BYTES)
+    out += _pack_header(tables.FetchRequest.API_KEY, FOLLOWER_FETCH_VERSION, correlation_id, len(name))
     out += name
     out.append(0)
     out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, 0, -1)
@@ -77,9 +80,10 @@ def build_follower_fetch(
             out += _PARTITION.pack(*partition)
             out.append(0)
         out.append(0)
-    out += b"\x01\x01"  # no forgotten topics, empty rack id
-    out += _REPLICA_STATE_TAG.pack(1, 1, 13, replica_id, replica_epoch, 0)
-    _I32.pack_into(out, 0, len(out) - 4)
+    out += _NO_FORGOTTEN_NO_RACK
+    out.append(1)
+    out += _REPLICA_STATE.encode(replica_id, replica_epoch)
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
     return out
 
 
@@ -93,14 +97,14 @@ def parse_follower_response(frame: memoryview) -> FollowerResponse:
 
 def _parse(frame: memoryview) -> FollowerResponse:
     end = len(frame)
-    (correlation_id,) = _I32.unpack_from(frame, 0)
-    position = skip_tagged_fields(frame, 4, end)
-    _, error_code, _ = _THROTTLE_ERROR_SESSION.unpack_from(frame, position)
-    topic_count, position = read_uvarint(frame, position + 10)
+    (correlation_id,) = CORRELATION_ID.unpack_from(frame, 0)
+    position = skip_tagged_fields(frame, CORRELATION_ID.size, end)
+    _, error_code, _ = _RESPONSE_HEAD.unpack_from(frame, position)
+    topic_count, position = read_uvarint(frame, position + _RESPONSE_HEAD.size)
     results: list[FollowerResult] = []
     for _ in range(topic_count - 1):
-        topic_id = Uuid(bytes(frame[position : position + 16]))
-        partition_count, position = read_uvarint(frame, position + 16)
+        topic_id = Uuid(bytes(frame[position : position + UUID_BYTES]))
+        partition_count, position = read_uvarint(frame, position + UUID_BYTES)
         for _ in range(partition_count - 1):
             result, position = _parse_partition(frame, position, end, topic_id)
             results.append(result)
@@ -112,10 +116,10 @@ def _parse_partition(
     frame: memoryview, position: int, end: int, topic_id: Uuid
 ) -> tuple[FollowerResult, int]:
     index, error_code, high_watermark, _, log_start = _RESULT.unpack_from(frame, position)
-    aborted, position = read_uvarint(frame, position + 30)
+    aborted, position = read_uvarint(frame, position + _RESULT_BYTES)
     for _ in range(aborted - 1):
-        position = skip_tagged_fields(frame, position + 16, end)
-    size, position = read_uvarint(frame, position + 4)  # behind the preferred read replica
+        position = skip_tagged_fields(frame, position + _ABORTED.size, end)
+    size, position = read_uvarint(frame, position + _PREFERRED_BYTES)
     following = position + max(0, size - 1)
     if following > end:
         raise ProtocolError("a record set reaches past the end of the response")
@@ -125,10 +129,10 @@ def _parse_partition(
     tags, position = read_tag_count(frame, following, end)
     for _ in range(tags):
         tag, start, position = read_tag(frame, position, end)
-        if tag == 0:
-            diverging = _DIVERGING.unpack_from(frame, start)
-        elif tag == 1:
-            leader = _LEADER.unpack_from(frame, start)
+        if tag == _DIVERGING.tag:
+            diverging = _DIVERGING.layout.unpack_from(frame, start)
+        elif tag == _LEADER.tag:
+            leader = _LEADER.layout.unpack_from(frame, start)
     return (
         FollowerResult(topic_id, index, error_code, high_watermark, log_start, diverging, leader, records),
         position,

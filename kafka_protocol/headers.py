@@ -15,8 +15,10 @@ from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
 from pykraft.kafka_protocol.schema import Message
 from pykraft.kafka_protocol.tagged import skip_tagged_fields
 
-_FIXED_PART = struct.Struct(">hhih")
-_CORRELATION_ID = struct.Struct(">i")
+REQUEST_HEADER = struct.Struct(">hhih")
+"""API key, version, correlation id, and the length of the client id that follows."""
+
+CORRELATION_ID = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,10 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     The header of an unknown API is read as a plain one, so that the refusal can name the client.
     """
     try:
-        api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
+        api_key, version, correlation_id, length = REQUEST_HEADER.unpack_from(frame)
     except struct.error:
         raise truncated("request header") from None
-    position = _FIXED_PART.size
+    position = REQUEST_HEADER.size
     client_id = None
     if length >= 0:
         end = position + length
@@ -70,7 +72,7 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
     """Header and body of a request, without the size prefix."""
     encoded_client_id = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(encoded_client_id)
-    out = bytearray(_FIXED_PART.pack(message.API_KEY, version, correlation_id, length))
+    out = bytearray(REQUEST_HEADER.pack(message.API_KEY, version, correlation_id, length))
     out += encoded_client_id
     if is_flexible(message.API_KEY, version):
         out.append(0)
@@ -80,16 +82,16 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """The header in front of a response body."""
-    header = _CORRELATION_ID.pack(correlation_id)
+    header = CORRELATION_ID.pack(correlation_id)
     return header + b"\0" if response_header_version(api_key, version) else header
 
 
 def decode_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
     """The correlation id of a response frame and the offset at which the body starts."""
-    if len(frame) < _CORRELATION_ID.size:
+    if len(frame) < CORRELATION_ID.size:
         raise truncated("response header")
-    (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-    position = _CORRELATION_ID.size
+    (correlation_id,) = CORRELATION_ID.unpack_from(frame)
+    position = CORRELATION_ID.size
     if response_header_version(api_key, version):
         position = _skip_tags(frame, position)
     return correlation_id, position

@@ -12,27 +12,53 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.hot_wire import (
+    INT16_BYTES,
+    INT32_BYTES,
+    UUID_BYTES,
+    TaggedStruct,
+    check_count,
+    layout,
+    pack_int16,
+    pack_int32,
+    pack_int32_into,
+    read_compact_text,
+    read_text,
+    since,
+    skip_tags,
+    unpack_int16,
+    unpack_int32,
+    write_compact_text,
+    write_text,
+)
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages import produce as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
-from pykraft.kafka_protocol.tagged import skip_tagged_fields
+from pykraft.kafka_protocol.tagged import write_tagged_field
 
-MIN_VERSION = 3
-MAX_VERSION = 13
-_FLEXIBLE_FROM = 9
-_TOPIC_IDS_FROM = 13
+_FLEXIBLE_FROM = tables.ProduceRequest.FLEXIBLE_FROM
+_TOPIC_IDS_FROM = since(tables.TopicProduceData, "topic_id")
 _MIN_TOPIC_BYTES = 3
 _MIN_PARTITION_BYTES = 5
 
 MAX_ELEMENTS = 100_000
 """Topics and partitions of a request, together: each becomes objects, which take some sixty times as much."""
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-_ACKS_TIMEOUT = Struct(">hi")
-_TWO_I32 = Struct(">ii")
-_RESULT_V3 = Struct(">ihqq")
-_RESULT_V5 = Struct(">ihqqq")
-_LEADER_TAG = Struct(">BBiiB")  # one tagged field: tag 0, nine bytes: leader id, leader epoch, no tags
+_ACKS_TIMEOUT = layout(tables.ProduceRequest, "acks", _FLEXIBLE_FROM)
+_INDEX = layout(tables.PartitionProduceData, "index", _FLEXIBLE_FROM)
+_INDEX_SIZE = Struct(_INDEX.format + "i")
+"""A partition's index and the size of its record set, where that is not compact."""
+
+_ACKS_TIMEOUT_BYTES, _INDEX_BYTES, _INDEX_SIZE_BYTES = _ACKS_TIMEOUT.size, _INDEX.size, _INDEX_SIZE.size
+
+_LOG_START_FROM = since(tables.PartitionProduceResponse, "log_start_offset")
+_MESSAGES_FROM = since(tables.PartitionProduceResponse, "error_message")
+_LEADERS_FROM = since(tables.PartitionProduceResponse, "current_leader")
+_RESULT_V3 = layout(tables.PartitionProduceResponse, "index", tables.ProduceResponse.MIN_VERSION)
+_RESULT_V5 = layout(tables.PartitionProduceResponse, "index", _LOG_START_FROM)
+_LEADER = TaggedStruct(tables.PartitionProduceResponse, "current_leader", "leader_id")
+_ENDPOINTS_TAG = 0
 
 
 class ProducePartition(NamedTuple):
@@ -102,28 +128,30 @@ def parse_produce_request(body: memoryview, position: int, version: int) -> Prod
 def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView, int]:
     end = len(body)
     transactional_id: str | None = None
-    (length,) = _I16.unpack_from(body, position)
-    position += 2
+    (length,) = unpack_int16(body, position)
     if length >= 0:
-        transactional_id = _text(body, position, position + length)
-        position += length
+        transactional_id, position = read_text(body, position)
+    else:
+        position += INT16_BYTES
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    (topic_count,) = _I32.unpack_from(body, position + 6)
-    position += 10
-    allowed = _check_count(topic_count, end - position, _MIN_TOPIC_BYTES, MAX_ELEMENTS)
+    position += _ACKS_TIMEOUT_BYTES
+    (topic_count,) = unpack_int32(body, position)
+    position += INT32_BYTES
+    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    allowed = MAX_ELEMENTS - topic_count
     topics: list[ProduceTopic] = []
     for _ in range(topic_count):
-        (length,) = _I16.unpack_from(body, position)
-        position += 2
-        name = _text(body, position, position + length)
-        position += length
-        (partition_count,) = _I32.unpack_from(body, position)
-        position += 4
-        allowed = _check_count(partition_count, end - position, _MIN_PARTITION_BYTES, allowed)
+        name, position = read_text(body, position)
+        (partition_count,) = unpack_int32(body, position)
+        position += INT32_BYTES
+        check_count(partition_count, end - position, _MIN_PARTITION_BYTES)
+        allowed -= partition_count
+        if allowed < 0:
+            raise _too_many()
         partitions: list[ProducePartition] = []
         for _ in range(partition_count):
-            index, size = _TWO_I32.unpack_from(body, position)
-            position += 8
+            index, size = _INDEX_SIZE.unpack_from(body, position)
+            position += _INDEX_SIZE_BYTES
             if size < 0:
                 partitions.append(ProducePartition(index, None))
                 continue
@@ -139,30 +167,32 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
 def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[ProduceRequestView, int]:
     end = len(body)
     transactional_id: str | None = None
-    length, position = read_uvarint(body, position)
-    if length:
-        transactional_id = _text(body, position, position + length - 1)
-        position += length - 1
+    if body[position]:
+        transactional_id, position = read_compact_text(body, position)
+    else:
+        position += 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    count, position = read_uvarint(body, position + 6)
-    allowed = _check_count(count - 1, end - position, _MIN_TOPIC_BYTES, MAX_ELEMENTS)
+    count, position = read_uvarint(body, position + _ACKS_TIMEOUT_BYTES)
+    check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
+    allowed = MAX_ELEMENTS - (count - 1)
     topics: list[ProduceTopic] = []
     for _ in range(count - 1):
         name: str | None = None
         topic_id: Uuid | None = None
         if version >= _TOPIC_IDS_FROM:
-            topic_id = Uuid(bytes(body[position : position + 16]))
-            position += 16
+            topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
+            position += UUID_BYTES
         else:
-            length, position = read_uvarint(body, position)
-            name = _text(body, position, position + length - 1)
-            position += length - 1
+            name, position = read_compact_text(body, position)
         partition_count, position = read_uvarint(body, position)
-        allowed = _check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES, allowed)
+        check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES)
+        allowed -= partition_count - 1
+        if allowed < 0:
+            raise _too_many()
         partitions: list[ProducePartition] = []
         for _ in range(partition_count - 1):
-            (index,) = _I32.unpack_from(body, position)
-            size, position = read_uvarint(body, position + 4)
+            (index,) = _INDEX.unpack_from(body, position)
+            size, position = read_uvarint(body, position + _INDEX_BYTES)
             records: memoryview | None = None
             if size:
                 following = position + size - 1
@@ -171,30 +201,15 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
                 records = body[position:following]
                 position = following
             partitions.append(ProducePartition(index, records))
-            position = _skip_tags(body, position, end)
+            position = skip_tags(body, position, end)
         topics.append(ProduceTopic(name, topic_id, partitions))
-        position = _skip_tags(body, position, end)
-    position = _skip_tags(body, position, end)
+        position = skip_tags(body, position, end)
+    position = skip_tags(body, position, end)
     return ProduceRequestView(transactional_id, acks, timeout_ms, topics), position
 
 
-def _text(body: memoryview, start: int, stop: int) -> str:
-    if stop < start or stop > len(body):
-        raise ProtocolError("a string reaches past the end of the request")
-    return str(body[start:stop], "utf-8")
-
-
-def _skip_tags(body: memoryview, position: int, end: int) -> int:
-    return position + 1 if body[position] == 0 else skip_tagged_fields(body, position, end)
-
-
-def _check_count(count: int, left_bytes: int, min_bytes: int, allowed: int) -> int:
-    """Refuse an array that cannot be, or is too long; returns how many elements may come after it."""
-    if count < 0 or count * min_bytes > left_bytes:
-        raise ProtocolError(f"an array of {count} elements in {left_bytes} bytes")
-    if count > allowed:
-        raise ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
-    return allowed - count
+def _too_many() -> ProtocolError:
+    return ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
 
 
 def build_produce_response(
@@ -206,13 +221,13 @@ def build_produce_response(
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytearray:
     """The whole frame, size prefix and response header included."""
-    out = bytearray(4)
-    out += _I32.pack(correlation_id)
+    out = bytearray(SIZE_BYTES)
+    out += pack_int32(correlation_id)
     if version >= _FLEXIBLE_FROM:
         _write_flexible(out, version, topics, throttle_time_ms, endpoints)
     else:
         _write_classic(out, version, topics, throttle_time_ms)
-    _I32.pack_into(out, 0, len(out) - 4)
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
     return out
 
 
@@ -222,25 +237,25 @@ def _write_classic(
     topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
     throttle_time_ms: int,
 ) -> None:
-    out += _I32.pack(len(topics))
+    out += pack_int32(len(topics))
     for name, results in topics:
         raw = name.encode() if isinstance(name, str) else name
-        out += _I16.pack(len(raw))
+        out += pack_int16(len(raw))
         out += raw
-        out += _I32.pack(len(results))
+        out += pack_int32(len(results))
         for result in results:
             index, error_code, base_offset, append_time, log_start, message, _, record_errors = result
-            if version >= 5:
+            if version >= _LOG_START_FROM:
                 out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
-                if version >= 8:
-                    out += _I32.pack(len(record_errors))
+                if version >= _MESSAGES_FROM:
+                    out += pack_int32(len(record_errors))
                     for record_index, record_message in record_errors:
-                        out += _I32.pack(record_index)
-                        _write_classic_text(out, record_message)
-                    _write_classic_text(out, message)
+                        out += pack_int32(record_index)
+                        write_text(out, record_message)
+                    write_text(out, message)
             else:
                 out += _RESULT_V3.pack(index, error_code, base_offset, append_time)
-    out += _I32.pack(throttle_time_ms)
+    out += pack_int32(throttle_time_ms)
 
 
 def _write_flexible(
@@ -265,59 +280,32 @@ def _write_flexible(
             out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
             write_uvarint(out, len(record_errors) + 1)
             for record_index, record_message in record_errors:
-                out += _I32.pack(record_index)
-                _write_compact_text(out, record_message)
+                out += pack_int32(record_index)
+                write_compact_text(out, record_message)
                 out.append(0)
-            _write_compact_text(out, message)
-            if leader is not None and version >= 10:
+            write_compact_text(out, message)
+            if leader is not None and version >= _LEADERS_FROM:
                 out.append(1)
-                out += _LEADER_TAG.pack(0, 9, *leader, 0)
+                out += _LEADER.encode(*leader)
             else:
                 out.append(0)
         out.append(0)
-    out += _I32.pack(throttle_time_ms)
-    if endpoints and version >= 10:
+    out += pack_int32(throttle_time_ms)
+    if endpoints and version >= _LEADERS_FROM:
         write_node_endpoints(out, endpoints)
     else:
         out.append(0)
 
 
-def _write_classic_text(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out += b"\xff\xff"
-        return
-    raw = text.encode()
-    out += _I16.pack(len(raw))
-    out += raw
-
-
-def _write_compact_text(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out.append(0)
-        return
-    raw = text.encode()
-    write_uvarint(out, len(raw) + 1)
-    out += raw
-
-
 def write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """A tagged section with one field, tag 0: the endpoints of hinted leaders (KIP-951)."""
+    """A tagged section with one field: the endpoints of hinted leaders (KIP-951)."""
     field = bytearray()
     write_uvarint(field, len(endpoints) + 1)
     for node in endpoints:
-        host = node.host.encode()
-        field += _I32.pack(node.node_id)
-        write_uvarint(field, len(host) + 1)
-        field += host
-        field += _I32.pack(node.port)
-        if node.rack is None:
-            field.append(0)
-        else:
-            rack = node.rack.encode()
-            write_uvarint(field, len(rack) + 1)
-            field += rack
+        field += pack_int32(node.node_id)
+        write_compact_text(field, node.host)
+        field += pack_int32(node.port)
+        write_compact_text(field, node.rack)
         field.append(0)
     out.append(1)
-    out.append(0)
-    write_uvarint(out, len(field))
-    out += field
+    write_tagged_field(out, _ENDPOINTS_TAG, field)

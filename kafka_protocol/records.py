@@ -6,9 +6,7 @@ time changes the attributes and the maximum timestamp, and with them the CRC. Wh
 through once before it enters a log (``record_walk``); making records of it is the business of
 ``record_codec`` and never of the data path.
 
-Layout, big endian: base offset 8, length 4, leader epoch 4, magic 1, CRC-32C 4, attributes 2, last offset
-delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4.
-The length counts what follows it: 12 bytes less than the batch.
+All fields are big endian. The length counts what follows it: 12 bytes less than the batch.
 """
 
 from __future__ import annotations
@@ -23,18 +21,43 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 
-HEADER_BYTES = 61
+_LAYOUT = {
+    "base_offset": "q",
+    "batch_length": "i",
+    "partition_leader_epoch": "i",
+    "magic": "b",
+    "crc": "I",
+    "attributes": "h",
+    "last_offset_delta": "i",
+    "base_timestamp": "q",
+    "max_timestamp": "q",
+    "producer_id": "q",
+    "producer_epoch": "h",
+    "base_sequence": "i",
+    "record_count": "i",
+}
+"""The fields of the header in their order, with their ``struct`` formats."""
+
+
+def _position(field: str) -> int:
+    """Where a field of the header begins."""
+    names = list(_LAYOUT)
+    return struct.calcsize(">" + "".join(_LAYOUT[name] for name in names[: names.index(field)]))
+
+
+HEADER = struct.Struct(">" + "".join(_LAYOUT.values()))
+HEADER_BYTES = HEADER.size
 MAGIC = 2
 
-LOG_OVERHEAD_BYTES = 12
+LOG_OVERHEAD_BYTES = _position("partition_leader_epoch")
 """Base offset and length: what stands before the bytes that the length counts."""
 
-CRC_OFFSET = 17
-CRC_START = 21
+CRC_OFFSET = _position("crc")
+CRC_START = _position("attributes")
 """The CRC covers everything from the attributes to the end of the batch."""
 
-ATTRIBUTES_OFFSET = 21
-MAX_TIMESTAMP_OFFSET = 35
+ATTRIBUTES_OFFSET = _position("attributes")
+MAX_TIMESTAMP_OFFSET = _position("max_timestamp")
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -48,15 +71,13 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-
 _SEQUENCE_MASK = 0x7FFFFFFF
 _CRC = struct.Struct(">I")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
-_EPOCH_OFFSET = 12
-_LENGTH_OFFSET = 8
+_EPOCH_OFFSET = _position("partition_leader_epoch")
+_LENGTH_OFFSET = _position("batch_length")
 _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from pykraft.kafka_protocol.decode_plan import Decoder, decoder
-from pykraft.kafka_protocol.encode_plan import EncodedElements, Encoder, encoder
+from pykraft.kafka_protocol.encode_plan import Body, EncodedElements, Encoder, encoder
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.field_types import (
     FieldSpec,
@@ -49,6 +49,7 @@ from pykraft.kafka_protocol.field_types import (
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 
 __all__ = [
+    "Body",
     "EncodedElements",
     "Message",
     "ProtocolError",
@@ -93,7 +94,7 @@ class Message:
     def encode(self, version: int) -> bytes:
         """The body at ``version``, without header. :class:`ProtocolError` if the version cannot carry it."""
         out = bytearray()
-        self.encode_into(version, out)
+        self.encode_fields(self, version, out)
         return bytes(out)
 
     def encode_into(self, version: int, out: bytearray) -> None:

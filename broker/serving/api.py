@@ -110,7 +110,7 @@ class Api(Generic[S, Q, R]):
         return self.request.MAX_VERSION
 
     def serves(self, version: int) -> bool:
-        return self.min_version <= version <= self.max_version
+        return self.request.MIN_VERSION <= version <= self.request.MAX_VERSION
 
     def error_response(self, request: Q, version: int, error: KafkaError) -> R:
         """The response saying ``error`` for all that was asked."""

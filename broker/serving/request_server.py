@@ -150,11 +150,7 @@ class RequestServer(Generic[S]):
         version = header.api_version
         try:
             answer = await self._respond(api, context, received)
-            body = bytearray()
-            if isinstance(answer, Message):
-                answer.encode_into(version, body)
-            else:
-                body += answer
+            body = answer if isinstance(answer, bytes) else answer.encode(version)
         except MalformedRequestError as error:
             _close_for(connection, error)
             return

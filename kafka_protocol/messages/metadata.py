@@ -8,7 +8,18 @@ none. Version 7 adds leader epochs, 8 the authorized operations, 10 topic ids, 1
 from __future__ import annotations
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message, array, boolean, int16, int32, message, string, struct, uuid
+from pykraft.kafka_protocol.schema import (
+    Body,
+    Message,
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uuid,
+)
 
 
 @struct
@@ -63,3 +74,9 @@ class MetadataResponse(Message):
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
     cluster_authorized_operations: int = int32("8-10", default=-(2**31))
     error_code: int = int16("13+")
+
+    def encode(self, version: int) -> bytes:
+        """As always; a long list of topics that are encoded already is copied once."""
+        out = Body()
+        self.encode_into(version, out)
+        return out.to_bytes()

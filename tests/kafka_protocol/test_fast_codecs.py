@@ -20,8 +20,8 @@ i64 = st.integers(-(2**63), 2**63 - 1)
 ids = st.binary(min_size=16, max_size=16)
 names = st.text(max_size=20)
 maybe_text = st.none() | st.text(max_size=200)
-produce_versions = st.integers(produce_fast.MIN_VERSION, produce_fast.MAX_VERSION)
-fetch_versions = st.integers(fetch_fast.MIN_VERSION, fetch_fast.MAX_VERSION)
+produce_versions = st.integers(produce.ProduceRequest.MIN_VERSION, produce.ProduceRequest.MAX_VERSION)
+fetch_versions = st.integers(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.MAX_VERSION)
 EXAMPLES = settings(max_examples=150, deadline=None)
 
 
@@ -287,7 +287,7 @@ def test_follower_requests_are_real_fetch_requests(data: Any) -> None:
     assert (parsed.replica_id, parsed.replica_epoch, parsed.session_epoch) == (1, 42, -1)
 
 
-@pytest.mark.parametrize("version", range(fetch_fast.MIN_VERSION, fetch_fast.MAX_VERSION + 1))
+@pytest.mark.parametrize("version", range(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.MAX_VERSION + 1))
 def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
     key = {"topic_id": b"i" * 16} if version >= 13 else {"topic": "topic"}
     request = fetch.FetchRequest(
@@ -318,7 +318,9 @@ def test_produce_request_of_more_parts_than_any_broker_has_is_refused(
         produce_fast.parse_produce_request(body, 0, version)
 
 
-@pytest.mark.parametrize("version", range(produce_fast.MIN_VERSION, produce_fast.MAX_VERSION + 1))
+@pytest.mark.parametrize(
+    "version", range(produce.ProduceRequest.MIN_VERSION, produce.ProduceRequest.MAX_VERSION + 1)
+)
 def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
     key = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
     data = [produce.PartitionProduceData(index=1, records=b"r" * 40)]

@@ -269,3 +269,16 @@ def test_damaged_batches_never_raise_anything_else(codec: Compression) -> None:
             decode_batch(bytes(damaged), max_bytes=1 << 20)
         except ProtocolError as refusal:
             assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def test_positions_in_the_header_are_those_of_its_fields() -> None:
+    header = records.BatchHeader(*range(1, 14))
+    data = records.HEADER.pack(*header)
+    for field, position, size in (
+        ("crc", records.CRC_OFFSET, 4),
+        ("attributes", records.ATTRIBUTES_OFFSET, 2),
+        ("max_timestamp", records.MAX_TIMESTAMP_OFFSET, 8),
+        ("partition_leader_epoch", records.LOG_OVERHEAD_BYTES, 4),
+    ):
+        assert int.from_bytes(data[position : position + size], "big") == getattr(header, field)
+    assert (records.HEADER_BYTES, records.LOG_OVERHEAD_BYTES) == (61, 12)

@@ -17,10 +17,11 @@ from pykraft.kafka_protocol.messages.fetch import EpochEndOffset, FetchRequest, 
 from pykraft.kafka_protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
+    MetadataResponse,
     MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
-from pykraft.kafka_protocol.schema import Message, array, int32, message, string, struct
+from pykraft.kafka_protocol.schema import EncodedElements, Message, array, int32, message, string, struct
 
 
 @struct
@@ -148,3 +149,15 @@ def test_tagged_field_that_reaches_past_the_buffer_is_refused(tail: bytes) -> No
 def test_message_survives_pickling() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     assert pickle.loads(pickle.dumps(request)) == request
+
+
+def test_elements_that_are_encoded_already_stand_where_the_codec_puts_them() -> None:
+    topics = [MetadataResponseTopic(name=name, topic_id=b"i" * 16) for name in ("a", "bc")]
+    for version in range(MetadataResponse.MIN_VERSION, MetadataResponse.MAX_VERSION + 1):
+        plain = MetadataResponse(cluster_id="c", topics=topics)
+        encoded = EncodedElements(MetadataResponse.encode_part(topic, version) for topic in topics)
+        spliced = MetadataResponse(cluster_id="c", topics=encoded)
+        assert spliced.encode(version) == plain.encode(version)
+        out = bytearray(b"before")
+        spliced.encode_into(version, out)
+        assert out == b"before" + plain.encode(version)
