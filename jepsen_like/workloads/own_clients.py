@@ -17,7 +17,8 @@ from pykraft.jepsen_like.workloads.own_reader import OwnReader
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import Address, ConcurrentNetwork, parse_bootstrap_servers
+from pykraft.kafka_client.network import ConcurrentNetwork, parse_bootstrap_servers
+from pykraft.runtime.address import Address
 
 
 class OwnClients:
