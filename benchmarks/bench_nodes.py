@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pykraft.broker.membership.controller_channel import ControllerChannel
+from pykraft.broker.membership.controller_channel import ControllerChannel, _TimeLimit
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages import create_topics, metadata
 from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import load_server_config
 from pykraft.node.dev_cluster import free_ports
 from pykraft.node.incarnation import draw_uuid, enter_directories
@@ -138,7 +140,9 @@ class Child:
             case ["is_active"]:
                 return self._node._controller is not None and self._node._controller.active
             case ["quorum_epoch"]:
-                return self._node._quorum.leader.epoch
+                quorum = self._node._quorum
+                assert quorum is not None
+                return quorum.leader.epoch
             case ["isr_proposals"]:
                 return [self._isr_requests, self._isr_proposals, self._isr_refused]
             case ["broker_epoch", broker_id]:
@@ -150,7 +154,8 @@ class Child:
             case ["out_of_sync"]:
                 return self._count_partitions(lambda partition: len(partition.isr) < len(partition.replicas))
             case ["has_opened_logs"]:
-                return self._node.broker._replicas.is_settled
+                replicas = self._broker()._replicas
+                return replicas is not None and replicas.is_settled
             case ["changes"]:
                 return {
                     "first_s": self._first_change_s,
@@ -162,19 +167,25 @@ class Child:
                 topics = self._image().topics_by_id.values()
                 return sum(p.leader == int(broker_id) for topic in topics for p in topic.partitions)
             case ["has_topic", name]:
-                await self._node.broker._metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
+                await self._broker()._metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
                 return time.monotonic()
             case ["has_partition_epoch", name, index, epoch]:
 
-                def newer(image: Any) -> bool:
-                    return image.topic(name).partitions[int(index)].partition_epoch >= int(epoch)
+                def newer(image: MetadataImage) -> bool:
+                    topic = image.topic(name)
+                    return topic is not None and topic.partitions[int(index)].partition_epoch >= int(epoch)
 
-                await self._node.broker._metadata.wait_until(newer, 60_000)
+                await self._broker()._metadata.wait_until(newer, 60_000)
                 return time.monotonic()
             case _:
                 raise ValueError(f"unknown command {words}")
 
-    def _image(self) -> Any:
+    def _broker(self) -> BrokerNode:
+        assert self._node.broker is not None
+        return self._node.broker
+
+    def _image(self) -> MetadataImage:
+        assert self._node.loader is not None
         return self._node.loader.image
 
     def _count_partitions(self, condition: Callable[[Any], bool]) -> int:
@@ -364,7 +375,8 @@ class ControllerClient:
         deadline = time.monotonic() + timeout_ms / 1000
         payload = request.SerializeToString()
         while True:
-            outcome = await self._channel._attempt(self._next(), method, payload, timeout_ms)
+            limit = _TimeLimit(SystemClock(), timeout_ms)
+            outcome = await self._channel._attempt(self._next(), method, payload, timeout_ms, limit)
             if isinstance(outcome, bytes):
                 response = response_class.FromString(outcome)
                 if response.error_code == 0:

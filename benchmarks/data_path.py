@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -245,7 +245,7 @@ def pump(port: int, frames: Callable[[int], bytes], count: int, depth: int) -> i
     return total
 
 
-def in_parallel(jobs: list[Callable[[], int]]) -> list[int]:
+def in_parallel(jobs: Sequence[Callable[[], int]]) -> list[int]:
     results = [0] * len(jobs)
 
     def run(index: int) -> None:
@@ -444,7 +444,8 @@ def main() -> None:
         rate = raw_socket_rate(5 * total)
         print(f"raw socket, 1 MiB at a time: {rate * 1000:,.0f} MB/s")
         if options.broker:
-            measure_broker(Node(*map(int, options.broker.split(":"))), total, rate, options.quick)
+            node_id, port, pid = map(int, options.broker.split(":"))
+            measure_broker(Node(node_id, port, pid), total, rate, options.quick)
             return
         nodes = start_cluster(f"{directory}/one", 1, options.property)
         measure_broker(nodes[0], total, rate, options.quick)

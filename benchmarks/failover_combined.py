@@ -67,7 +67,7 @@ async def _sum(nodes: Sequence[NodeProcess], command: str) -> int:
 
 
 async def _epoch(nodes: Sequence[NodeProcess]) -> int:
-    return max([await node.ask("quorum_epoch") for node in nodes])
+    return max([int(await node.ask("quorum_epoch")) for node in nodes])
 
 
 async def _create_topics(client: ControllerClient, partitions: int) -> None:

@@ -126,10 +126,10 @@ class Cluster:
 
     async def caught_up(self, *nodes: NodeProcess) -> None:
         """Until every one of ``nodes`` has applied what the first controller has."""
-        offset = max([await node.ask("offset") for node in self.controllers])
+        offset = max([int(await node.ask("offset")) for node in self.controllers])
 
         async def reached() -> bool:
-            return min([await node.ask("offset") for node in nodes]) >= offset
+            return min([int(await node.ask("offset")) for node in nodes]) >= offset
 
         await until(reached, 600)
 
@@ -235,7 +235,7 @@ async def measure_change(small: Cluster, partitions: int, rounds: int = 300) -> 
         f" {percentile(latencies, 0.99) * 1000:.1f} ms; CPU controller {spent[0] * 1e6:.0f} µs, broker"
         f" {spent[1] * 1e6:.0f} µs (tickers and fetches included)",
     )  # fmt: skip
-    return sum(spent)
+    return float(sum(spent))
 
 
 async def measure_propagation(small: Cluster, partitions: int, rounds: int = 200) -> None:
@@ -339,7 +339,7 @@ async def measure_fence(small: Cluster, partitions: int) -> None:
         before = await broker.ask("changes")
         await asyncio.sleep(1.5)
         after = await broker.ask("changes")
-        return after["count"] >= led and after == before
+        return bool(after["count"] >= led and after == before)
 
     await until(is_fenced, 60)
     await until(is_over, 60)
@@ -416,8 +416,8 @@ def measure_replay(partitions: int) -> None:
     loader = MetadataLoader(on_growth=keep_out_of_collection)
     begin = time.process_time()
     loader.begin_snapshot(SnapshotId(offset, 1), 0)
-    for values in slices:
-        loader.handle_snapshot_values(values)
+    for part in slices:
+        loader.handle_snapshot_values(part)
     loader.finish_snapshot()
     loaded = time.process_time() - begin
     assert loader.image == image

@@ -23,6 +23,7 @@ from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages import fetch, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
@@ -40,11 +41,11 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tcp import StreamRuntime
 
-TOPIC_ID = b"0123456789abcdef"
+TOPIC_ID = Uuid(b"0123456789abcdef")
 
 
-def id_of(topic: str) -> Any:
-    return TOPIC_ID if topic == "t" else topic.encode()[:16].ljust(16, b"_")
+def id_of(topic: str) -> Uuid:
+    return TOPIC_ID if topic == "t" else Uuid(topic.encode()[:16].ljust(16, b"_"))
 
 
 class Lease:
@@ -77,9 +78,9 @@ class Controller:
         registration = BrokerRegistration(
             broker.node_id,
             epoch,
-            bytes(16),
+            ZERO_UUID,
             (endpoint,),
-            fenced=False,  # type: ignore[arg-type]
+            fenced=False,
         )
         old = self._change(brokers=self.image.brokers.set(broker.node_id, registration))
         delta = MetadataDelta(old, self.image, changed_brokers=frozenset([broker.node_id]))
@@ -266,19 +267,22 @@ class DataBroker:
         self.replicas = ReplicaManager(
             self.config,
             self.logs,
-            controller,  # type: ignore[arg-type]
+            controller,
             self.lease,
-            controller,  # type: ignore[arg-type]
+            controller,
             SystemClock(),
             random.Random(node_id),
             lambda what, error: self.faults.append(f"{what}: {error!r}"),
-            lost_replicas=LostReplicasOf(node_id, controller),  # type: ignore[arg-type]
+            lost_replicas=LostReplicasOf(node_id, controller),
         )
         self.runtime.on_unreadable = self.replicas.check_unsent
         self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
         self.replicas.set_fetchers(self.fetchers)
         self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT")
-        self._hot = {0: ProduceHandler(self.replicas, self.runtime.budget), 1: FetchHandler(self.replicas)}
+        self._hot: dict[int, ProduceHandler | FetchHandler] = {
+            0: ProduceHandler(self.replicas, self.runtime.budget),
+            1: FetchHandler(self.replicas),
+        }
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:

@@ -29,7 +29,7 @@ async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: st
         result = await client.produce(data_plane.batch(value), topic=topic)
         assert result.error_code == ErrorCode.NONE
         await data_plane.until(
-            lambda number=number: all(  # type: ignore[misc]
+            lambda number=number: all(
                 broker.replicas.find(topic, 0) is None
                 or broker.replicas.find(topic, 0).log.log_end_offset == number + 1
                 for broker in cluster.brokers.values()

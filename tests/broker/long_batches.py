@@ -30,7 +30,7 @@ class Gate:
         self.waiting = 0
         self.is_open = asyncio.Event()
         self._walk = self.turns.walk
-        self.turns.walk = self._gated  # type: ignore[method-assign]
+        self.turns.walk = self._gated
 
     async def _gated(self, batch: Any) -> None:
         self.waiting += 1

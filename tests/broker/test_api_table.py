@@ -74,7 +74,8 @@ def test_only_produce_advertises_a_version_it_does_not_serve() -> None:
 
 
 def test_every_row_names_the_two_messages_of_one_api() -> None:
-    for api in (*make_apis(), *make_controller_apis()):
+    rows: list[Api[Any, Any, Any]] = [*make_apis(), *make_controller_apis()]
+    for api in rows:
         assert api.request is request_class(api.key)
         assert api.response is response_class(api.key)
         assert (api.min_version, api.max_version) == (api.response.MIN_VERSION, api.response.MAX_VERSION)

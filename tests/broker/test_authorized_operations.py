@@ -31,6 +31,7 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 def test_described_groups_tell_operations_if_asked_and_without_an_error(messages: Any, wanted: bool) -> None:
     described = [messages.DescribedGroup(group_id=name, error_code=code) for name, code in GROUPS]
     if messages is describe_groups:
+        request: describe_groups.DescribeGroupsRequest | consumer_group_describe.ConsumerGroupDescribeRequest
         request = describe_groups.DescribeGroupsRequest(groups=["here", "gone"])
         response: Any = describe_groups.DescribeGroupsResponse(groups=described)
     else:

@@ -102,7 +102,12 @@ def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
         ]
         controllers.scripts = {ONE: {"Forward": lambda request: answers.pop(0)}}
         for _ in range(2):
-            caller = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+            caller: dict[str, Any] = {
+                "principal": "p",
+                "client_id": "c",
+                "client_address": "a",
+                "listener": "l",
+            }
             assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **caller) == b"done"
         requests = controllers.of("Forward")
         assert [request.attempt for request in requests] == [0, 1, 2, 0]

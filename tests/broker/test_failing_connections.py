@@ -25,7 +25,7 @@ class Failing:
     """Echoes frames; ``!`` is a bug."""
 
     def handle_frame(self, connection: Connection, data: memoryview, slot: ResponseSlot) -> None:
-        if data[:1] == b"!":
+        if bytes(data[:1]) == b"!":
             raise RuntimeError("planted")
         slot.complete([bytes(data)])
 

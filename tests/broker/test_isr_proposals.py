@@ -32,6 +32,7 @@ MINUTE_S = 60
 class Events:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+    def producers_lost(self, partition: Partition) -> None: ...
 
 
 class Controller:
@@ -90,7 +91,7 @@ class World:
             1,
             LAG_MS,
             self.metadata,
-            SimpleNamespace(epoch=101),  # type: ignore[arg-type]
+            SimpleNamespace(epoch=101),
             self.controller,
             self,
             random.Random(seed),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from tests.rpc_handlers import RpcHandlers
 
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
@@ -129,19 +130,15 @@ class Link:
     async def close(self) -> None: ...
 
 
-class Door:
+class Door(RpcHandlers):
     """The server side of one node."""
 
     def __init__(self, network: Network, node_id: int) -> None:
+        super().__init__()
         self.network, self.node_id = network, node_id
 
-    def register(self, method: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+    def register(self, method: str, handler: RpcHandler) -> None:
         self.network.handlers[self.node_id, method] = handler
-
-    async def start(self) -> int:
-        return 0
-
-    async def stop(self, grace_ms: int) -> None: ...
 
 
 class Cluster:

@@ -11,6 +11,7 @@ import pytest
 
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import (
@@ -24,7 +25,7 @@ from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 
 CONFIG = build_log_config({}, {})
-OLD_ID, NEW_ID = b"a" * 16, b"b" * 16
+OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 KEY = ("t", 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pykraft.kafka_protocol.messages import fetch
 
 
-def fetch_both(offset: int, **options: int) -> fetch.FetchRequest:
+def fetch_both(offset: int, **options: Any) -> fetch.FetchRequest:
     """Of the only partitions of ``t`` and ``u``, from the same offset on."""
     partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [fetch.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_uncommitted_records_are_found_by_no_consumer() -> None:
 def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
     partition = make()
     partition.apply(state(1), 0)
-    ids = {"producer_id": 4, "producer_epoch": 0}
+    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)
     append(partition, base_sequence=1, **ids)
     later, again = Waiter(), Waiter()
@@ -166,7 +167,7 @@ def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_the_producers
 ):
     partition = make()
     partition.apply(state(1, isr=(1,)), 0)
-    ids = {"producer_id": 4, "producer_epoch": 0}
+    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)  # its record is of the year 1970
     day_ms = 86_400_000
     partition.producers.expire(30_000 * day_ms, day_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.metadata_log.image import PartitionRegistration
@@ -100,12 +102,16 @@ def test_unanswered_addition_of_a_dead_replica_is_settled_by_a_change_that_moves
     assert partition.next_proposal(0, 500, all_but_three) is None
 
 
+def is_only(added: int, replica: int, epoch: int) -> bool:
+    return replica == added
+
+
 def test_additions_of_several_attempts_without_an_answer_all_count() -> None:
     partition = make()
     partition.apply(state(1, isr=(1,)), 0)
     acknowledge(partition, 0, 2, 3)
     for added in (2, 3):  # the first is fenced when the second is asked for
-        proposal = partition.next_proposal(0, 500, lambda replica, epoch, added=added: replica == added)
+        proposal = partition.next_proposal(0, 500, partial(is_only, added))
         assert proposal is not None and proposal.new_isr == (1, added)
         partition.handle_isr_unanswered(proposal)
     append(partition, all_acks=False)

@@ -16,6 +16,7 @@ from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig
@@ -141,12 +142,12 @@ class World:
         log = Log.open(node.disk, "t-0", CONFIG, now_ms=0, recovery_point=node.recovery_point)
         node.partition = Partition(
             "t",
-            bytes(16),
+            ZERO_UUID,
             0,
             node.node_id,
             log,
             Silent(),
-            high_watermark=node.high_watermark,  # type: ignore[arg-type]
+            high_watermark=node.high_watermark,
         )
         node.epoch = self.next_epoch
         self.next_epoch += 1

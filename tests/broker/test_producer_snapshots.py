@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -273,7 +273,7 @@ def test_log_that_grows_and_is_cut_while_it_is_read_again_is_read_to_its_end(own
     for number in range(2 * HEADERS_PER_SLICE):
         owner.append(number % 5)
     log, logs = owner.opened.log, owner.logs
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: owner.append(9),
         lambda: log.truncate_to(HEADERS_PER_SLICE // 2),
         lambda: owner.append(9),
@@ -341,7 +341,7 @@ def test_cut_while_a_snapshot_is_written_leaves_none_of_what_was_cut(owner: Owne
         return result
 
     assert owner.opened.snapshots is not None
-    owner.opened.snapshots._run = cut_meanwhile  # type: ignore[assignment]
+    owner.opened.snapshots._run = cut_meanwhile
     owner.append(0)
     owner.opened.log.roll(0)
     assert not cuts and owner.opened.log.log_end_offset == 20
@@ -412,7 +412,7 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
         assert owner.disk.is_dir(DIRECTORY)
         return await run(job)
 
-    owner.opened.snapshots._run = recreated_meanwhile  # type: ignore[assignment]
+    owner.opened.snapshots._run = recreated_meanwhile
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pykraft.broker.logs.log_manager.asyncio.sleep", _once)
         now(owner.logs.write_snapshots())

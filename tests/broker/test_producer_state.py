@@ -25,7 +25,7 @@ def header(producer_id: int, epoch: int, sequence: int, offset: int, count: int 
 
 
 def contents(state: ProducerState) -> dict[int, tuple[int, object]]:
-    found = {}
+    found: dict[int, tuple[int, object]] = {}
     for producer_id in range(4):
         entry = state.entry(producer_id)
         if entry is not None:

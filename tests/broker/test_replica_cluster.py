@@ -197,7 +197,7 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
 
             def settled() -> bool:
                 cluster.brokers[1].replicas.check_lag()
-                return result.done()
+                return bool(result.done())
 
             await data_plane.until(settled)
             assert (await result).error_code == 0, "2 was taken in, and out again since it does not fetch"

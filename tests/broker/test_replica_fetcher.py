@@ -34,7 +34,9 @@ def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
             link = cluster.brokers[2].fetchers._links[1]
             result = FetchResult(0, 0, 1, 0, data_plane.batch(b"of another epoch"))
             chunks = build_fetch_response(17, 1, [(data_plane.topic_id, [result])])
-            frame = memoryview(b"".join(bytes(chunk) for chunk in chunks))[4:]
+            frame = memoryview(
+                b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
+            )[4:]
             link.handle_response({(data_plane.topic_id, 0): _Followed(follower)}, frame)
             assert (follower.log.log_end_offset, follower.high_watermark) == (0, 0)
 

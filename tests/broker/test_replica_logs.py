@@ -12,6 +12,7 @@ from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
@@ -20,7 +21,7 @@ from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 
 CONFIG = build_log_config({}, {})
-ID, OTHER_ID = b"a" * 16, b"b" * 16
+ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 
 
 def manager(disk: Any, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
@@ -157,7 +158,8 @@ def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: Any) ->
 
 def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
     async def body() -> None:
-        disk, faults = MemoryDisk(), []
+        disk = MemoryDisk()
+        faults: list[str] = []
         logs = manager(disk, faults)
         await logs.start()
         (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])

@@ -116,7 +116,7 @@ def test_fetch_waits_for_data_and_for_min_bytes(data_plane: Any) -> None:
 
 
 def test_bad_batches_get_the_right_error(data_plane: Any) -> None:
-    good = data_plane.batch(b"v")
+    good: bytes = data_plane.batch(b"v")
 
     def patched(position: int, value: bytes) -> bytes:
         return good[:position] + value + good[position + len(value) :]

@@ -162,7 +162,7 @@ def test_a_forwarded_request_that_fails_is_answered_with_what_it_named() -> None
     row = next(api for api in APIS if api.request is DeleteTopicsRequest)
     error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "why")
     request = DeleteTopicsRequest(topic_names=["t", "u"])
-    assert row.error_response(request, 5, error).responses == [  # type: ignore[attr-defined]
+    assert row.error_response(request, 5, error).responses == [
         DeletableTopicResult(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="why")
         for name in ("t", "u")
     ]

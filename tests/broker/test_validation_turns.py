@@ -17,6 +17,7 @@ from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request
+from tests.narrowing import present
 
 
 class WorkClock:
@@ -52,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
         return done
 
     monkeypatch.setattr(ClientBatch, "advance", timed)
-    monkeypatch.setitem(StreamRuntime.__init__.__kwdefaults__, "now_us", lambda: clock.now_us)
+    monkeypatch.setitem(present(StreamRuntime.__init__.__kwdefaults__), "now_us", lambda: clock.now_us)
     return clock
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -89,7 +90,8 @@ def test_every_setting_has_the_type_that_is_read_from_its_key(settings: type[Set
 
 
 def test_settings_are_read_from_values_and_converted() -> None:
-    values = {name: key.default_value for name, key in (READ_KEYS | TOPIC_KEYS).items()}
+    tables: list[Mapping[str, Any]] = [READ_KEYS, TOPIC_KEYS]
+    values = {name: key.default_value for table in tables for name, key in table.items()}
     values |= {
         "offsets.retention.minutes": 2,
         "cleanup.policy": ("compact",),
@@ -98,9 +100,9 @@ def test_settings_are_read_from_values_and_converted() -> None:
     }
     assert GroupConfig.from_properties(values).offsets_retention_ms == 120_000
     log = LogConfig.from_properties(values)
-    assert (log.cleanup_policy, log.flush_messages, log.flush_ms) == ({"compact"}, None, 5)
+    assert (log.cleanup_policy, log.flush_messages, log.flush_ms) == (frozenset({"compact"}), None, 5)
     assert ControllerConfig.from_properties(values) == ControllerConfig()
-    own = {"node_id": 1, "cluster_id": "c", "log_dirs": ("/d",), "listeners": ()}
+    own: dict[str, Any] = {"node_id": 1, "cluster_id": "c", "log_dirs": ("/d",), "listeners": ()}
     assert BrokerConfig.from_properties(values, **own) == BrokerConfig(**own, rack="r")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 from pykraft.group_coordinator.config import GroupConfig
@@ -25,6 +26,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from tests.group_coordinator import tools
 
 CONFIG = GroupConfig(
     offsets_topic_num_partitions=1, initial_rebalance_delay_ms=0, consumer_session_timeout_ms=45_000
@@ -47,8 +49,7 @@ class Lease:
 class World:
     """One coordinator that leads partition 0 of a log in memory."""
 
-    def __init__(self, tools: SimpleNamespace) -> None:
-        self.tools = tools
+    def __init__(self) -> None:
         self.clock, self.writer, self.lease = tools.ManualClock(), tools.MemoryWriter(), Lease()
         self.faults: list[tuple[str, BaseException]] = []
         self.client_id = "cli"
@@ -56,7 +57,7 @@ class World:
             CONFIG,
             self.writer,
             self.clock,
-            tools.random(1),
+            Random(1),
             lease=self.lease,
             on_fault=lambda what, error: self.faults.append((what, error)),
         )
@@ -71,7 +72,7 @@ class World:
     def delete_topic(self, name: str, sizes_after: dict[str, int]) -> None:
         topic = self.image.topic(name)
         assert topic is not None
-        image = self.tools.make_image(sizes_after, self.image.offset + 1)
+        image = tools.make_image(sizes_after, self.image.offset + 1)
         self.publish(image, deleted_topics={topic.id: topic})
 
     async def settle(self) -> None:
@@ -88,10 +89,14 @@ class World:
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id=self.client_id, client_address="127.0.0.1")
-        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
+        return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> asyncio.Task[Any]:
-        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        joining: dict[str, Any] = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": [],
+        }
         values = ({} if epoch else joining) | {"group_id": "g"} | fields
         request = ConsumerGroupHeartbeatRequest(member_id=member_id, member_epoch=epoch, **values)
         return self.send(request, 1)
@@ -161,14 +166,14 @@ Offsets = dict[tuple[str, int], int]
 class Broker:
     """One coordinator over a log in memory whose high watermark a test can hold back."""
 
-    def __init__(self, tools: SimpleNamespace, config: GroupConfig) -> None:
-        self.tools, self.config = tools, config
+    def __init__(self, config: GroupConfig) -> None:
+        self.config = config
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.image = tools.make_image({"t": 4, "u": 2})
         self.service = self.new_service()
 
     def new_service(self) -> GroupCoordinatorService:
-        service = GroupCoordinatorService(self.config, self.writer, self.clock, self.tools.random(1))
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1))
         service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
         return service
 
@@ -197,7 +202,7 @@ class Broker:
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
-        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
+        return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
     async def wire(self, request: Message, version: int) -> Any:
         """Through the codec both ways: what a client of that version would get to see."""
@@ -231,7 +236,7 @@ class Broker:
         request = OffsetCommitRequest(
             group_id=group_id,
             topics=[
-                OffsetCommitRequestTopic(name=name, topic_id=self.tools.topic_id(name), partitions=partitions)
+                OffsetCommitRequestTopic(name=name, topic_id=tools.topic_id(name), partitions=partitions)
                 for name, partitions in topics.items()
             ],
             **fields,
@@ -258,14 +263,14 @@ CLASSIC_CONFIG = GroupConfig(offsets_topic_num_partitions=1, initial_rebalance_d
 class Classic:
     """A coordinator of group ``g`` and what clients send to it."""
 
-    def __init__(self, tools: SimpleNamespace, config: GroupConfig = CLASSIC_CONFIG) -> None:
-        self.tools, self.config = tools, config
+    def __init__(self, config: GroupConfig = CLASSIC_CONFIG) -> None:
+        self.config = config
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.service = self._new_service(1)
 
     def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:
-        service = GroupCoordinatorService(self.config, self.writer, self.clock, self.tools.random(1))
-        image = self.tools.make_image({"t": 4})
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1))
+        image = tools.make_image({"t": 4})
         service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
         service.on_elected(0, leader_epoch)
         return service
@@ -286,7 +291,7 @@ class Classic:
 
     def send(self, request: Any, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
-        return asyncio.ensure_future(self.tools.answer(self.service, ctx, request, version))
+        return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
     def join(self, member_id: str = "", *, version: int = 5, **fields: Any) -> asyncio.Task[Any]:
         protocols = fields.pop("protocols", {"range": b"meta"})
@@ -374,14 +379,12 @@ class LeaseUntil:
 
 
 class Leased(World):
-    def __init__(
-        self, tools: SimpleNamespace, clock: Any = None, config: GroupConfig = CONFIG, seed: int = 1
-    ) -> None:
-        super().__init__(tools)
+    def __init__(self, clock: Any = None, config: GroupConfig = CONFIG, seed: int = 1) -> None:
+        super().__init__()
         self.clock = clock or self.clock
         self.until = LeaseUntil(self.clock)
         self.service = GroupCoordinatorService(
-            config, self.writer, self.clock, tools.random(seed), lease=self.until
+            config, self.writer, self.clock, Random(seed), lease=self.until
         )
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
 
@@ -403,3 +406,55 @@ class Leased(World):
         joined = await joining
         assert (await self.sync(joined.member_id, joined.generation_id)).error_code == 0
         return joined.member_id, joined.generation_id
+
+
+def run_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        made = World()
+        try:
+            await asyncio.wait_for(scenario(made), 20)
+        finally:
+            await made.service.stop()
+        assert not made.faults, made.faults
+
+    asyncio.run(main())
+
+
+def run_broker(
+    scenario: Callable[[Broker], Coroutine[Any, Any, None]], config: GroupConfig = SHORT_METADATA
+) -> None:
+    async def main() -> None:
+        world = Broker(config)
+        try:
+            await scenario(world)
+        finally:
+            await world.service.stop()
+
+    asyncio.run(main())
+
+
+def run_classic(
+    scenario: Callable[[Classic], Coroutine[Any, Any, None]], config: GroupConfig = CLASSIC_CONFIG
+) -> None:
+    async def main() -> None:
+        world = Classic(config)
+        await world.settle()
+        try:
+            await scenario(world)
+        finally:
+            await world.service.stop()
+
+    asyncio.run(main())
+
+
+def run_leased(scenario: Callable[[Leased], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        made = Leased()
+        try:
+            await made.lead()
+            made.service.tick()
+            await asyncio.wait_for(scenario(made), 20)
+        finally:
+            await made.service.stop()
+
+    asyncio.run(main())

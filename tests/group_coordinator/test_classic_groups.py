@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from tests.group_coordinator.coordinators import DELAY_MS, SESSION_MS, Classic
+from tests.group_coordinator.coordinators import DELAY_MS, SESSION_MS, Classic, run_classic
 
 
-def test_two_members_join_in_two_steps_and_get_their_assignments(classic: Any) -> None:
+def test_two_members_join_in_two_steps_and_get_their_assignments() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         group = await world.state()
@@ -19,10 +19,10 @@ def test_two_members_join_in_two_steps_and_get_their_assignments(classic: Any) -
         assert {m.member_id: m.member_assignment for m in group.members} == {leader: b"L", other: b"O"}
         assert await world.heartbeat(leader, 1) == 0
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_old_client_without_a_member_id_is_let_in_at_once(classic: Any) -> None:
+def test_old_client_without_a_member_id_is_let_in_at_once() -> None:
     async def scenario(world: Classic) -> None:
         join = world.join(version=3)
         await world.settle()
@@ -30,10 +30,10 @@ def test_old_client_without_a_member_id_is_let_in_at_once(classic: Any) -> None:
         response = await join
         assert (response.error_code, response.generation_id, response.leader) == (0, 1, response.member_id)
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_first_rebalance_waits_longer_while_new_members_come(classic: Any) -> None:
+def test_first_rebalance_waits_longer_while_new_members_come() -> None:
     async def scenario(world: Classic) -> None:
         first, second = await world.member_id(), await world.member_id()
         joins = [world.join(first)]
@@ -46,10 +46,10 @@ def test_first_rebalance_waits_longer_while_new_members_come(classic: Any) -> No
         await world.pass_time(DELAY_MS)
         assert [join.result().generation_id for join in joins] == [1, 1]
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_generation_and_assignment_survive_a_failover(classic: Any) -> None:
+def test_generation_and_assignment_survive_a_failover() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.fail_over()
@@ -60,10 +60,10 @@ def test_generation_and_assignment_survive_a_failover(classic: Any) -> None:
         await world.pass_time(SESSION_MS - 1)
         assert (await world.state()).group_state == "Stable"
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_unfinished_rebalance_is_forgotten_by_a_failover(classic: Any) -> None:
+def test_unfinished_rebalance_is_forgotten_by_a_failover() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -73,10 +73,10 @@ def test_unfinished_rebalance_is_forgotten_by_a_failover(classic: Any) -> None:
         assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
         assert (await world.sync(other, 2)).error_code == ErrorCode.ILLEGAL_GENERATION
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_repeated_join_gets_the_same_generation_again(classic: Any) -> None:
+def test_repeated_join_gets_the_same_generation_again() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -84,19 +84,19 @@ def test_repeated_join_gets_the_same_generation_again(classic: Any) -> None:
         assert (again.generation_id, len(again.members)) == (2, 2)
         assert (await world.join(other)).generation_id == 2
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_stable_follower_that_repeats_its_join_disturbs_nobody(classic: Any) -> None:
+def test_stable_follower_that_repeats_its_join_disturbs_nobody() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         assert (await world.join(other)).generation_id == 1
         assert await world.heartbeat(leader, 1) == 0
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_changed_subscription_rebalances(classic: Any) -> None:
+def test_changed_subscription_rebalances() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         join = world.join(other, protocols={"range": b"other topics"})
@@ -104,13 +104,13 @@ def test_changed_subscription_rebalances(classic: Any) -> None:
         assert not join.done()
         assert await world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_protocol_is_chosen_among_common_ones_by_vote(classic: Any) -> None:
+def test_protocol_is_chosen_among_common_ones_by_vote() -> None:
     async def scenario(world: Classic) -> None:
         ids = [await world.member_id() for _ in range(3)]
-        joins = []
+        joins: list[asyncio.Task[Any]] = []
         for protocols in (
             {"a": b"", "b": b""},
             {"b": b"", "a": b"", "c": b""},
@@ -122,18 +122,18 @@ def test_protocol_is_chosen_among_common_ones_by_vote(classic: Any) -> None:
         await world.pass_time(DELAY_MS)
         assert {(await join).protocol_name for join in joins} == {"b"}
 
-    classic(scenario)
+    run_classic(scenario)
 
 
 @pytest.mark.parametrize(
     "fields", [{"protocols": {"other": b""}}, {"protocols": {}}, {"protocol_type": "connect"}]
 )
-def test_member_without_a_common_protocol_is_refused(classic: Any, fields: dict[str, Any]) -> None:
+def test_member_without_a_common_protocol_is_refused(fields: dict[str, Any]) -> None:
     async def scenario(world: Classic) -> None:
         await world.stable_pair()
         assert (await world.join(**fields)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    classic(scenario)
+    run_classic(scenario)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,14 @@ def test_member_without_a_common_protocol_is_refused(classic: Any, fields: dict[
         ("nobody", {}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_join_that_cannot_be_is_refused(
-    classic: Any, member_id: str, fields: dict[str, Any], code: ErrorCode
-) -> None:
+def test_join_that_cannot_be_is_refused(member_id: str, fields: dict[str, Any], code: ErrorCode) -> None:
     async def scenario(world: Classic) -> None:
         assert (await world.join(member_id, **fields)).error_code == code
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_full_group_takes_no_more(classic: Any) -> None:
+def test_full_group_takes_no_more() -> None:
     async def scenario(world: Classic) -> None:
         for _ in range(4):
             await world.member_id()
@@ -161,10 +159,10 @@ def test_full_group_takes_no_more(classic: Any) -> None:
         await world.pass_time(SESSION_MS)
         await world.member_id()
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_sync_and_heartbeat_of_strangers_are_refused(classic: Any) -> None:
+def test_sync_and_heartbeat_of_strangers_are_refused() -> None:
     async def scenario(world: Classic) -> None:
         assert await world.heartbeat("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
         leader, _ = await world.stable_pair()
@@ -173,10 +171,10 @@ def test_sync_and_heartbeat_of_strangers_are_refused(classic: Any) -> None:
         refused = await world.sync(leader, 1, protocol_name="sticky")
         assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_commit_needs_the_current_generation(classic: Any) -> None:
+def test_commit_needs_the_current_generation() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         assert await world.commit(leader, 1) == 0
@@ -186,10 +184,10 @@ def test_commit_needs_the_current_generation(classic: Any) -> None:
         await asyncio.gather(world.join(leader), world.join(other))
         assert await world.commit(leader, 2) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_assignment_is_not_told_before_it_is_replicated(classic: Any) -> None:
+def test_assignment_is_not_told_before_it_is_replicated() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -202,10 +200,10 @@ def test_assignment_is_not_told_before_it_is_replicated(classic: Any) -> None:
         world.service.on_high_watermark(0, end)
         assert [answer.assignment for answer in await asyncio.gather(*syncs)] == [b"O2", b"L2"]
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_assignment_that_cannot_be_written_is_not_handed_out(classic: Any) -> None:
+def test_assignment_that_cannot_be_written_is_not_handed_out() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -218,4 +216,4 @@ def test_assignment_that_cannot_be_written_is_not_handed_out(classic: Any) -> No
         assert (await world.sync(leader, 2, {leader: b"L2", other: b"O2"})).assignment == b"L2"
         assert (await waiting).assignment == b"O2"
 
-    classic(scenario)
+    run_classic(scenario)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
-from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic
+from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, run_classic
 
 
-def test_leaving_member_makes_the_others_rebalance(classic: Any) -> None:
+def test_leaving_member_makes_the_others_rebalance() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         answer = await world.leave(MemberIdentity(member_id=other))
@@ -20,20 +19,20 @@ def test_leaving_member_makes_the_others_rebalance(classic: Any) -> None:
         assert (response.generation_id, len(response.members)) == (2, 1)
         assert await world.heartbeat(other, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_leader_that_leaves_is_replaced(classic: Any) -> None:
+def test_leader_that_leaves_is_replaced() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.leave(MemberIdentity(member_id=leader))
         response = await world.join(other)
         assert (response.leader, response.generation_id) == (other, 2)
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_leader_that_dies_before_handing_in_is_given_up_on(classic: Any) -> None:
+def test_leader_that_dies_before_handing_in_is_given_up_on() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         rejoin_leader = world.join(leader)
@@ -46,10 +45,10 @@ def test_leader_that_dies_before_handing_in_is_given_up_on(classic: Any) -> None
         response = await world.join(other)
         assert (response.leader, response.generation_id) == (other, 3)
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_silent_member_is_removed_and_the_rest_rebalances(classic: Any) -> None:
+def test_silent_member_is_removed_and_the_rest_rebalances() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.pass_time(SESSION_MS - 1)
@@ -58,10 +57,10 @@ def test_silent_member_is_removed_and_the_rest_rebalances(classic: Any) -> None:
         assert await world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
         assert await world.heartbeat(other, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_member_that_does_not_rejoin_in_time_is_dropped(classic: Any) -> None:
+def test_member_that_does_not_rejoin_in_time_is_dropped() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         join = world.join(leader)
@@ -73,10 +72,10 @@ def test_member_that_does_not_rejoin_in_time_is_dropped(classic: Any) -> None:
         assert (await join).generation_id == 2
         assert await world.heartbeat(other, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_member_that_never_fetches_its_assignment_is_removed(classic: Any) -> None:
+def test_member_that_never_fetches_its_assignment_is_removed() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -88,10 +87,10 @@ def test_member_that_never_fetches_its_assignment_is_removed(classic: Any) -> No
         assert await world.heartbeat(leader, 2) == ErrorCode.REBALANCE_IN_PROGRESS
         assert await world.heartbeat(other, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_rebalance_waits_for_a_member_that_was_given_an_id(classic: Any) -> None:
+def test_rebalance_waits_for_a_member_that_was_given_an_id() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         newcomer = await world.member_id()
@@ -101,10 +100,10 @@ def test_rebalance_waits_for_a_member_that_was_given_an_id(classic: Any) -> None
         joins.append(world.join(newcomer))
         assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_member_that_never_comes_back_with_its_id_is_not_waited_for_long(classic: Any) -> None:
+def test_member_that_never_comes_back_with_its_id_is_not_waited_for_long() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.member_id()
@@ -113,10 +112,10 @@ def test_member_that_never_comes_back_with_its_id_is_not_waited_for_long(classic
         await world.pass_time(SESSION_MS)
         assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_last_member_leaves_an_empty_group_with_its_generation(classic: Any) -> None:
+def test_last_member_leaves_an_empty_group_with_its_generation() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.leave(MemberIdentity(member_id=leader), MemberIdentity(member_id=other))
@@ -128,4 +127,4 @@ def test_last_member_leaves_an_empty_group_with_its_generation(classic: Any) -> 
         await world.pass_time(DELAY_MS)
         assert (await join).generation_id == 3
 
-    classic(scenario)
+    run_classic(scenario)

@@ -7,8 +7,8 @@ member was gone, and is forgotten then.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +34,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.group_coordinator import tools
 
 RETENTION_MS = 5_000
 CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, offsets_retention_ms=RETENTION_MS)
@@ -55,7 +56,7 @@ class Client:
 
 
 class World:
-    def __init__(self, seed: int, tools: SimpleNamespace) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.lab = tools.ShardLab({"t": PARTITIONS}, CONFIG)
         self.clients: list[Client] = []
@@ -255,7 +256,7 @@ class World:
         ):
             while not sweep.is_finished:
                 call = self.call()
-                self.lab.apply(lambda state, sweep=sweep, call=call: sweep.build_slice(state, call))
+                self.lab.apply(partial(sweep.build_slice, call=call))
                 sweep.slice_is_written()
         if self.lab.shard.state.classic_group("g") is None:
             # Forgotten: generations begin again, and of those who still believe in one nobody is a member.
@@ -281,6 +282,7 @@ class World:
         group = self.lab.shard.state.classic_group("g")
         if group is not None and group.state is ClassicState.STABLE:
             reloaded = self.lab.load().state.classic_group("g")
+            assert reloaded is not None
             assert reloaded.generation == group.generation, "ReloadKeepsGeneration"
             kept = {m.member_id: m.assignment for m in reloaded.iter_members()}
             assert kept == {m.member_id: m.assignment for m in group.iter_members()}, "ReloadKeepsAssignments"
@@ -325,8 +327,8 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_classic_group_keeps_its_invariants_and_settles(seed: int, tools: SimpleNamespace) -> None:
-    world = World(seed, tools)
+def test_classic_group_keeps_its_invariants_and_settles(seed: int) -> None:
+    world = World(seed)
     for _ in range(250):
         world.step()
     world.calm_down()

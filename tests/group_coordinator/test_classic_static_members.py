@@ -7,7 +7,7 @@ from typing import Any
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
-from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic
+from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, run_classic
 
 
 async def static_pair(world: Classic) -> dict[str, str]:
@@ -25,7 +25,7 @@ async def static_pair(world: Classic) -> dict[str, str]:
     return ids
 
 
-def test_restarted_static_member_keeps_its_assignment_without_a_rebalance(classic: Any) -> None:
+def test_restarted_static_member_keeps_its_assignment_without_a_rebalance() -> None:
     async def scenario(world: Classic) -> None:
         ids = await static_pair(world)
         answer = await world.join(group_instance_id="i1")
@@ -38,10 +38,10 @@ def test_restarted_static_member_keeps_its_assignment_without_a_rebalance(classi
         await world.fail_over()
         assert await world.heartbeat(answer.member_id, 1, group_instance_id="i1") == 0
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_restarted_static_leader_does_not_assign_again(classic: Any) -> None:
+def test_restarted_static_leader_does_not_assign_again() -> None:
     async def scenario(world: Classic) -> None:
         ids = await static_pair(world)
         old = await world.join(group_instance_id="i0", version=5)
@@ -49,10 +49,10 @@ def test_restarted_static_leader_does_not_assign_again(classic: Any) -> None:
         new = await world.join(group_instance_id="i0", version=9)
         assert (new.leader, new.skip_assignment, len(new.members)) == (new.member_id, True, 2)
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_static_member_leaves_by_its_instance_id(classic: Any) -> None:
+def test_static_member_leaves_by_its_instance_id() -> None:
     async def scenario(world: Classic) -> None:
         ids = await static_pair(world)
         answer = await world.leave(
@@ -65,10 +65,10 @@ def test_static_member_leaves_by_its_instance_id(classic: Any) -> None:
         rebalancing = await world.heartbeat(ids["i0"], 1, group_instance_id="i0")
         assert rebalancing == ErrorCode.REBALANCE_IN_PROGRESS
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends(classic: Any) -> None:
+def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends() -> None:
     async def scenario(world: Classic) -> None:
         ids = await static_pair(world)
         join = world.join(ids["i0"], group_instance_id="i0", session_timeout_ms=SESSION_MS)
@@ -79,12 +79,12 @@ def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends(clas
         answer = await join
         assert len(answer.members) == 1, "its session had ended"
 
-    classic(scenario)
+    run_classic(scenario)
 
 
-def test_absent_static_leader_keeps_its_place_but_not_the_lead(classic: Any) -> None:
+def test_absent_static_leader_keeps_its_place_but_not_the_lead() -> None:
     async def scenario(world: Classic) -> None:
-        long = {"session_timeout_ms": 2 * REBALANCE_MS}
+        long: dict[str, Any] = {"session_timeout_ms": 2 * REBALANCE_MS}
         joins = [world.join(group_instance_id=f"i{i}", **long) for i in range(2)]
         await world.settle()
         await world.pass_time(DELAY_MS)
@@ -99,4 +99,4 @@ def test_absent_static_leader_keeps_its_place_but_not_the_lead(classic: Any) -> 
         assert (answer.generation_id, answer.leader) == (2, other)
         assert {m.member_id for m in answer.members} == {leader, other}
 
-    classic(scenario)
+    run_classic(scenario)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.member import MemberState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from tests.group_coordinator import tools
 
 ASSIGNMENT_OF_NOTHING: frozenset[object] = frozenset()
 
 
 @pytest.fixture
-def lab(tools: SimpleNamespace):  # type: ignore[no-untyped-def]
+def lab() -> tools.ShardLab:
     return tools.ShardLab({"t": 4, "u": 2})
 
 
-def refused(lab, code: ErrorCode, *args: object, **fields: object) -> None:  # type: ignore[no-untyped-def]
+def refused(lab: tools.ShardLab, code: ErrorCode, *args: Any, **fields: Any) -> None:
     before, log = lab.shard.state, len(lab.writer.logs.get(0, []))
     with pytest.raises(KafkaError) as caught:
         lab.heartbeat(*args, **fields)
@@ -42,11 +43,11 @@ def refused(lab, code: ErrorCode, *args: object, **fields: object) -> None:  # t
         {"member_epoch": -2},
     ],
 )
-def test_malformed_join_is_refused(lab, tools: SimpleNamespace, fields: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+def test_malformed_join_is_refused(lab: tools.ShardLab, fields: dict[str, object]) -> None:
     from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
     from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-    values = {
+    values: dict[str, Any] = {
         "group_id": "g",
         "member_id": "a",
         "member_epoch": 0,
@@ -61,42 +62,42 @@ def test_malformed_join_is_refused(lab, tools: SimpleNamespace, fields: dict[str
     assert not lab.writer.logs
 
 
-def test_join_claiming_partitions_is_refused(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_join_claiming_partitions_is_refused(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.INVALID_REQUEST, "a", 0, {(tools.topic_id("t"), 0)})
 
 
-def test_first_version_lets_the_server_choose_the_member_id(lab) -> None:  # type: ignore[no-untyped-def]
+def test_first_version_lets_the_server_choose_the_member_id(lab: tools.ShardLab) -> None:
     response = lab.heartbeat("", 0, version=0)
     assert response.member_id == "new-id"
     assert "new-id" in lab.group.members
 
 
-def test_unsupported_assignor_is_refused(lab) -> None:  # type: ignore[no-untyped-def]
+def test_unsupported_assignor_is_refused(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.UNSUPPORTED_ASSIGNOR, "a", 0, server_assignor="sticky")
 
 
-def test_bad_regex_is_refused(lab) -> None:  # type: ignore[no-untyped-def]
+def test_bad_regex_is_refused(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.INVALID_REGULAR_EXPRESSION, "a", 0, subscribed_topic_regex="(t")
 
 
-def test_group_exists_only_once_somebody_joins(lab) -> None:  # type: ignore[no-untyped-def]
+def test_group_exists_only_once_somebody_joins(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", 1)
     refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", -1)
 
 
-def test_switched_off_protocol_is_refused(tools: SimpleNamespace) -> None:
+def test_switched_off_protocol_is_refused() -> None:
     lab = tools.ShardLab({"t": 1}, GroupConfig(rebalance_protocols=("classic",)))
     refused(lab, ErrorCode.UNSUPPORTED_VERSION, "a", 0)
 
 
-def test_first_member_gets_everything_at_epoch_one(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_first_member_gets_everything_at_epoch_one(lab: tools.ShardLab) -> None:
     response = lab.heartbeat("a", 0)
     assert (response.error_code, response.member_epoch, response.heartbeat_interval_ms) == (0, 1, 5_000)
     assert tools.assigned(response) == {(tools.topic_id("t"), i) for i in range(4)}
     assert lab.group.state_name == "Stable"
 
 
-def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     log = len(lab.writer.logs[0])
     response = lab.heartbeat("a", 1, owned)
@@ -105,13 +106,13 @@ def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab, tools: Simple
     assert len(lab.writer.logs[0]) == log
 
 
-def test_full_heartbeat_is_told_the_whole_assignment_again(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_full_heartbeat_is_told_the_whole_assignment_again(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     response = lab.heartbeat("a", 1, owned, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"])
     assert tools.assigned(response) == owned
 
 
-def test_second_member_gets_its_share_only_after_the_first_let_go(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_second_member_gets_its_share_only_after_the_first_let_go(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     joined = lab.heartbeat("b", 0)
     assert (joined.member_epoch, tools.assigned(joined)) == (2, ASSIGNMENT_OF_NOTHING)
@@ -130,7 +131,7 @@ def test_second_member_gets_its_share_only_after_the_first_let_go(lab, tools: Si
     assert lab.group.state_name == "Stable"
 
 
-def test_leaving_frees_the_partitions_for_the_others(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_leaving_frees_the_partitions_for_the_others(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     left = lab.heartbeat("a", -1)
@@ -140,14 +141,14 @@ def test_leaving_frees_the_partitions_for_the_others(lab, tools: SimpleNamespace
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1)
 
 
-def test_last_member_leaves_an_empty_group_behind(lab) -> None:  # type: ignore[no-untyped-def]
+def test_last_member_leaves_an_empty_group_behind(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.heartbeat("a", -1)
     assert lab.group.state_name == "Empty"
     assert (lab.group.epoch, len(lab.group.targets)) == (2, 0)
 
 
-def test_epochs_that_do_not_fit_are_fenced(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_epochs_that_do_not_fit_are_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -157,7 +158,7 @@ def test_epochs_that_do_not_fit_are_fenced(lab, tools: SimpleNamespace) -> None:
     refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1)
 
 
-def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     for size in (5, 6):
         lab.set_topics({"t": size})
@@ -167,9 +168,7 @@ def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab, tools: SimpleN
     assert lab.heartbeat("a", 2, owned).member_epoch == 3
 
 
-def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(
-    lab, tools: SimpleNamespace
-) -> None:  # type: ignore[no-untyped-def]
+def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -177,42 +176,42 @@ def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(
     assert lab.heartbeat("a", 1, kept).member_epoch == 2
 
 
-def test_changed_subscription_moves_the_group_epoch(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_changed_subscription_moves_the_group_epoch(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     response = lab.heartbeat("a", 1, owned, subscribed_topic_names=["t", "u"])
     assert (lab.group.epoch, response.member_epoch) == (2, 2)
     assert len(tools.assigned(response)) == 6
 
 
-def test_growing_topic_moves_the_group_epoch_at_the_next_heartbeat(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_growing_topic_moves_the_group_epoch_at_the_next_heartbeat(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 6, "u": 2})
     response = lab.heartbeat("a", 1, owned)
     assert (lab.group.epoch, len(tools.assigned(response))) == (2, 6)
 
 
-def test_topic_nobody_subscribes_to_changes_nothing(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_topic_nobody_subscribes_to_changes_nothing(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 4, "u": 20, "v": 1})
     assert lab.heartbeat("a", 1, owned).assignment is None
     assert lab.group.epoch == 1
 
 
-def test_deleted_topic_is_taken_away(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_deleted_topic_is_taken_away(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["t", "u"]))
     lab.set_topics({"t": 4})
     response = lab.heartbeat("a", 1, owned)
     assert {topic for topic, _ in tools.assigned(response)} == {tools.topic_id("t")}
 
 
-def test_topic_created_later_is_assigned(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_topic_created_later_is_assigned(lab: tools.ShardLab) -> None:
     assert tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["later"])) == ASSIGNMENT_OF_NOTHING
     lab.set_topics({"later": 3})
     assert len(tools.assigned(lab.heartbeat("a", 1, set()))) == 3
 
 
-def test_regex_subscription_follows_matching_topics(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
-    fields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
+def test_regex_subscription_follows_matching_topics(lab: tools.ShardLab) -> None:
+    fields: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
     owned = tools.assigned(lab.heartbeat("a", 0, **fields))
     assert {topic for topic, _ in owned} == {tools.topic_id("t")}
     lab.set_topics({"t": 4, "u": 2, "x1": 1, "yx": 1})
@@ -220,14 +219,14 @@ def test_regex_subscription_follows_matching_topics(lab, tools: SimpleNamespace)
     assert {topic for topic, _ in owned} == {tools.topic_id("t"), tools.topic_id("x1")}
 
 
-def test_empty_regex_ends_the_regex_subscription(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_empty_regex_ends_the_regex_subscription(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_regex="u"))
     assert len(owned) == 6
     response = lab.heartbeat("a", 1, owned, subscribed_topic_regex="")
     assert len(tools.assigned(response)) == 4
 
 
-def test_most_wanted_assignor_is_used(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_most_wanted_assignor_is_used(lab: tools.ShardLab) -> None:
     from pykraft.group_coordinator.target_assignment import preferred_assignor
 
     for name, assignor in (("a", "range"), ("b", "range"), ("c", "uniform")):
@@ -237,14 +236,14 @@ def test_most_wanted_assignor_is_used(lab, tools: SimpleNamespace) -> None:  # t
     assert preferred_assignor(lab.group, ("uniform", "range")) == "uniform"
 
 
-def test_full_group_takes_no_new_member_but_an_old_one_may_rejoin(tools: SimpleNamespace) -> None:
+def test_full_group_takes_no_new_member_but_an_old_one_may_rejoin() -> None:
     lab = tools.ShardLab({"t": 4}, GroupConfig(consumer_max_size=1))
     lab.heartbeat("a", 0)
     refused(lab, ErrorCode.GROUP_MAX_SIZE_REACHED, "b", 0)
     assert lab.heartbeat("a", 0).error_code == 0
 
 
-def test_silent_member_is_fenced_when_its_session_ends(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_silent_member_is_fenced_when_its_session_ends(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     lab.pass_time(30_000)
@@ -254,7 +253,7 @@ def test_silent_member_is_fenced_when_its_session_ends(lab, tools: SimpleNamespa
     assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
 
 
-def test_member_that_does_not_revoke_in_time_is_fenced(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_member_that_does_not_revoke_in_time_is_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
     lab.heartbeat("a", 1, everything)
@@ -267,7 +266,7 @@ def test_member_that_does_not_revoke_in_time_is_fenced(lab, tools: SimpleNamespa
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, everything)
 
 
-def test_member_that_revokes_in_time_is_left_alone(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_member_that_revokes_in_time_is_left_alone(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -278,7 +277,7 @@ def test_member_that_revokes_in_time_is_left_alone(lab, tools: SimpleNamespace) 
     assert set(lab.group.members) == {"a", "b"}
 
 
-def test_rebalance_timeout_survives_a_failover(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_rebalance_timeout_survives_a_failover(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
     lab.heartbeat("a", 1, everything)
@@ -287,7 +286,7 @@ def test_rebalance_timeout_survives_a_failover(lab, tools: SimpleNamespace) -> N
     assert set(lab.group.members) == {"b"}
 
 
-def test_sessions_start_anew_after_a_failover(lab) -> None:  # type: ignore[no-untyped-def]
+def test_sessions_start_anew_after_a_failover(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.clock.now_ms += 1_000_000
     lab.fail_over()
@@ -300,7 +299,7 @@ def test_sessions_start_anew_after_a_failover(lab) -> None:  # type: ignore[no-u
 # --- static members --------------------------------------------------------------------------------------
 
 
-def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     left = lab.heartbeat("a", -2, instance_id="i")
     assert left.member_epoch == -2
@@ -312,26 +311,24 @@ def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab, tools: S
     refused(lab, ErrorCode.FENCED_INSTANCE_ID, "a", 1, everything, instance_id="i")
 
 
-def test_static_member_may_come_back_under_its_old_id(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_static_member_may_come_back_under_its_old_id(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
     response = lab.heartbeat("a", 0, instance_id="i")
     assert (response.member_epoch, tools.assigned(response)) == (1, everything)
 
 
-def test_instance_id_in_use_is_not_released(lab) -> None:  # type: ignore[no-untyped-def]
+def test_instance_id_in_use_is_not_released(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0, instance_id="i")
     refused(lab, ErrorCode.UNRELEASED_INSTANCE_ID, "b", 0, instance_id="i")
 
 
-def test_unknown_instance_id_is_an_unknown_member(lab) -> None:  # type: ignore[no-untyped-def]
+def test_unknown_instance_id_is_an_unknown_member(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, instance_id="i")
 
 
-def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(
-    lab, tools: SimpleNamespace
-) -> None:  # type: ignore[no-untyped-def]
+def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
     assert tools.assigned(lab.heartbeat("b", 0)) == ASSIGNMENT_OF_NOTHING
@@ -342,7 +339,7 @@ def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(
     assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
 
 
-def test_static_member_that_leaves_for_good_is_gone(lab) -> None:  # type: ignore[no-untyped-def]
+def test_static_member_that_leaves_for_good_is_gone(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0, instance_id="i")
     refused(lab, ErrorCode.FENCED_INSTANCE_ID, "x", -1, instance_id="i")
     lab.heartbeat("a", -1, instance_id="i")
@@ -353,7 +350,7 @@ def test_static_member_that_leaves_for_good_is_gone(lab) -> None:  # type: ignor
 # --- the skeleton ----------------------------------------------------------------------------------------
 
 
-def test_failed_append_changes_nothing(lab) -> None:  # type: ignore[no-untyped-def]
+def test_failed_append_changes_nothing(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     refused(lab, ErrorCode.COORDINATOR_NOT_AVAILABLE, "b", 0)
@@ -363,7 +360,7 @@ def test_failed_append_changes_nothing(lab) -> None:  # type: ignore[no-untyped-
     assert lab.heartbeat("b", 0).member_epoch == 2
 
 
-def test_fencing_that_could_not_be_written_is_tried_again(lab) -> None:  # type: ignore[no-untyped-def]
+def test_fencing_that_could_not_be_written_is_tried_again(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     lab.pass_time(45_000)
@@ -373,13 +370,13 @@ def test_fencing_that_could_not_be_written_is_tried_again(lab) -> None:  # type:
     assert not lab.group.members
 
 
-def test_one_heartbeat_is_one_batch(lab) -> None:  # type: ignore[no-untyped-def]
+def test_one_heartbeat_is_one_batch(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     assert len(lab.writer.batches) == 1
     assert len(lab.writer.batches[0][2]) == 5
 
 
-def test_unrevoked_state_is_on_record(lab, tools: SimpleNamespace) -> None:  # type: ignore[no-untyped-def]
+def test_unrevoked_state_is_on_record(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     lab.heartbeat("a", 1, everything)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,10 +23,12 @@ from pykraft.group_coordinator.shard import Shard
 from pykraft.group_coordinator.state import EMPTY_STATE
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from tests.group_coordinator import tools
 
 SEEDS = range(120)
 EVENTS = 250
@@ -35,6 +36,9 @@ CALM_ROUNDS = 12
 CONFIG = GroupConfig(consumer_session_timeout_ms=45_000, consumer_heartbeat_interval_ms=5_000)
 CONFIG_SUBSCRIPTIONS = (["t"], ["t", "u"], ["u", "v"], ["t", "u", "v"])
 FENCING = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+Partitions = frozenset[tuple[Uuid, int]]
 
 
 @dataclass
@@ -51,14 +55,14 @@ class Client:
     subscription: list[str]
     assignor: str
     epoch: int = 0
-    owned: frozenset = frozenset()  # type: ignore[type-arg]
-    assignment: frozenset = frozenset()  # type: ignore[type-arg]
+    owned: Partitions = frozenset()
+    assignment: Partitions = frozenset()
     lazy: bool = False
-    reported: frozenset | None = None  # type: ignore[type-arg]
+    reported: Partitions | None = None
     send_full: bool = True
     gone: bool = False
 
-    def request(self, tools: SimpleNamespace) -> ConsumerGroupHeartbeatRequest:
+    def request(self) -> ConsumerGroupHeartbeatRequest:
         full = self.send_full or self.epoch == 0
         unchanged = self.owned == self.reported
         return ConsumerGroupHeartbeatRequest(
@@ -72,17 +76,16 @@ class Client:
             topic_partitions=None if unchanged and not full else tools.to_request(set(self.owned)),
         )
 
-    def on_answer(self, response: ConsumerGroupHeartbeatResponse, tools: SimpleNamespace) -> None:
+    def on_answer(self, response: ConsumerGroupHeartbeatResponse) -> None:
         if self.epoch:
             assert response.member_epoch >= self.epoch, "MemberEpochMonotone: a client was told a lower epoch"
         self.epoch = response.member_epoch
         self.send_full = False
-        assignment = tools.assigned(response)
-        if assignment is not None:
-            self.assignment = assignment
+        if response.assignment is not None:
+            self.assignment = tools.assigned(response)
             self.reported = None  # every assignment is acknowledged by a report
             if not self.lazy:
-                self.owned |= assignment
+                self.owned |= self.assignment
 
     def abandon(self) -> None:
         """Fenced: give everything up and join anew."""
@@ -91,9 +94,8 @@ class Client:
 
 
 class World:
-    def __init__(self, seed: int, tools: SimpleNamespace) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.tools = tools
         self.clock = tools.ManualClock()
         self.writer = tools.MemoryWriter(hold=True)
         self.sizes = {"t": self.rng.randint(1, 5), "u": self.rng.randint(1, 3)}
@@ -167,7 +169,7 @@ class World:
         self.clients.append(client)
 
     def send(self, client: Client, *, lose_answer: bool = False) -> None:
-        request = client.request(self.tools)
+        request = client.request()
         try:
             outcome = self.shard.apply(
                 lambda state: handle_consumer_heartbeat(state, request, self.call()),
@@ -186,12 +188,12 @@ class World:
                 elif error.code is ErrorCode.FENCED_INSTANCE_ID:
                     client.gone = True
             return
+        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         self.answered.setdefault(client.member_id, set()).add(outcome.response.member_epoch)
         if lose_answer:
             client.send_full = True
             return
         client.reported = client.owned
-        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         if outcome.offset is None:
             self.deliver(client, outcome.response)
         else:
@@ -200,7 +202,7 @@ class World:
     def deliver(self, client: Client, response: ConsumerGroupHeartbeatResponse) -> None:
         if client.gone or response.member_epoch < 0:
             return
-        client.on_answer(response, self.tools)
+        client.on_answer(response)
         self.highest_told_epoch = max(self.highest_told_epoch, response.member_epoch)
 
     def leave(self, client: Client, epoch: int) -> None:
@@ -290,7 +292,7 @@ class World:
         else:
             self.sizes[name] = self.sizes.get(name, 0) + self.rng.randint(1, 2)
         offset = self.topics.image.offset + 1
-        self.topics = TopicsView(self.tools.make_image(self.sizes, offset))
+        self.topics = TopicsView(tools.make_image(self.sizes, offset))
 
     # ---- invariants
 
@@ -383,17 +385,17 @@ class World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_group_keeps_its_invariants_and_settles(seed: int, tools: SimpleNamespace) -> None:
-    world = World(seed, tools)
+def test_group_keeps_its_invariants_and_settles(seed: int) -> None:
+    world = World(seed)
     for _ in range(EVENTS):
         world.step()
     world.calm_down()
 
 
-def test_same_seed_gives_the_same_log(tools: SimpleNamespace) -> None:
+def test_same_seed_gives_the_same_log() -> None:
     logs = []
     for _ in range(2):
-        world = World(7, tools)
+        world = World(7)
         for _ in range(EVENTS):
             world.step()
         logs.append(list(world.writer.logs[0]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ class TwoCoordinators:
     Only what both read at the same true time is judged.
     """
 
-    def __init__(self, tools: SimpleNamespace, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         rng = Random(seed)
         self.true_ms = 0
         slow, fast = rng.choice([(0.95, 1.05), (0.95, 1.0), (1.0, 1.05), (1.05, 0.95)])
@@ -47,8 +46,8 @@ class TwoCoordinators:
             consumer_session_timeout_ms=self.session_ms,
             consumer_heartbeat_interval_ms=1_000,
         )
-        self.old = Leased(tools, DriftingClock(self, slow, 5_000), config)
-        self.new = Leased(tools, DriftingClock(self, fast, 900_000), config, seed=2)
+        self.old = Leased(DriftingClock(self, slow, 5_000), config)
+        self.new = Leased(DriftingClock(self, fast, 900_000), config, seed=2)
         self.last_well_ms = -1
         self.taken_ms: int | None = None
 
@@ -69,11 +68,9 @@ class TwoCoordinators:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_partitions(
-    tools: SimpleNamespace, seed: int
-) -> None:
+def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_partitions(seed: int) -> None:
     async def main() -> None:
-        w = TwoCoordinators(tools, seed)
+        w = TwoCoordinators(seed)
         await w.old.lead()
         w.old.service.tick()
         epoch = (await w.old.beat("m", 0, rebalance_timeout_ms=w.rebalance_ms)).member_epoch
@@ -102,12 +99,13 @@ def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_parti
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_classic_member_is_told_that_all_is_well_after_the_group_went_on_without_it(
-    tools: SimpleNamespace, seed: int
-) -> None:
+def test_no_classic_member_is_told_that_all_is_well_after_the_group_went_on_without_it(seed: int) -> None:
     async def main() -> None:
-        w = TwoCoordinators(tools, seed)
-        timeouts = {"session_timeout_ms": w.session_ms, "rebalance_timeout_ms": w.rebalance_ms}
+        w = TwoCoordinators(seed)
+        timeouts: dict[str, Any] = {
+            "session_timeout_ms": w.session_ms,
+            "rebalance_timeout_ms": w.rebalance_ms,
+        }
         await w.old.lead()
         joining = w.old.join(**timeouts)
         await w.old.settle()

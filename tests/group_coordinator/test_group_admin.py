@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from tests.group_coordinator.coordinators import Broker
+from tests.group_coordinator.coordinators import Broker, run_broker
 
 
-def test_groups_are_listed_by_state_and_type(broker: Any) -> None:
+def test_groups_are_listed_by_state_and_type() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -28,10 +26,10 @@ def test_groups_are_listed_by_state_and_type(broker: Any) -> None:
         by_type = await world.wire(ListGroupsRequest(types_filter=["consumer"]), 5)
         assert [g.group_id for g in by_type.groups] == ["g"]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_each_describe_sends_the_client_to_the_other(broker: Any) -> None:
+def test_each_describe_sends_the_client_to_the_other() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -54,10 +52,10 @@ def test_each_describe_sends_the_client_to_the_other(broker: Any) -> None:
             ("t", [0, 1, 2, 3])
         ]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_only_empty_groups_are_deleted_and_with_everything_they_had(broker: Any) -> None:
+def test_only_empty_groups_are_deleted_and_with_everything_they_had() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -76,10 +74,10 @@ def test_only_empty_groups_are_deleted_and_with_everything_they_had(broker: Any)
         assert (await world.wire(ListGroupsRequest(), 5)).groups == []
         assert await world.fetch() == {}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_empty_groups_change_protocol_and_keep_their_offsets(broker: Any) -> None:
+def test_empty_groups_change_protocol_and_keep_their_offsets() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1})
@@ -98,4 +96,4 @@ def test_empty_groups_change_protocol_and_keep_their_offsets(broker: Any) -> Non
         )
         assert await world.fetch() == {("t", 0): 1}
 
-    broker(scenario)
+    run_broker(scenario)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.subscription import MAX_REMEMBERED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
-from tests.group_coordinator.coordinators import World
+from tests.group_coordinator import tools
+from tests.group_coordinator.coordinators import World, run_world
 
 
-def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Any) -> None:
+def test_repeated_joins_of_one_member_leave_one_request_waiting() -> None:
     """A client that gives up and asks again on a new connection must not pile up requests."""
 
     async def scenario(w: World) -> None:
@@ -30,10 +30,10 @@ def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Any) -> N
         assert (await w.join(other)).error_code == 0
         assert (await tries[-1]).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: Any) -> None:
+def test_repeated_syncs_of_one_member_leave_one_request_waiting() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         leader, other, _ = await w.stable_pair()
@@ -50,7 +50,7 @@ def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: Any) -> N
         assert (await w.sync(leader, generation)).error_code == 0
         assert (await tries[-1]).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
 LONG = "x" * 33_000
@@ -66,7 +66,7 @@ LONG = "x" * 33_000
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_join_with_a_name_no_record_can_hold_is_refused(world: Any, fields: Any, code: ErrorCode) -> None:
+def test_join_with_a_name_no_record_can_hold_is_refused(fields: Any, code: ErrorCode) -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         join = w.join(**({"version": 9, "group_instance_id": "i"} | fields))
@@ -75,20 +75,20 @@ def test_join_with_a_name_no_record_can_hold_is_refused(world: Any, fields: Any,
         w.pass_time(10_001)  # a member that was let in would now be expired, and the group written
         assert (await join).error_code == code
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused(world: Any) -> None:
+def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         assert (await w.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
         assert (await w.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
         assert await w.commit(1, group_id=LONG) == ErrorCode.INVALID_GROUP_ID
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_longest_client_id_still_gets_a_member_id_that_fits(world: Any) -> None:
+def test_longest_client_id_still_gets_a_member_id_that_fits() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         w.client_id = "ü" * 16_000
@@ -100,10 +100,10 @@ def test_longest_client_id_still_gets_a_member_id_that_fits(world: Any) -> None:
         assert len(answer.encode(3)) > 0
         assert (await w.sync(answer.member_id, answer.generation_id)).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory(tools: SimpleNamespace) -> None:
+def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None:
     """What a view of the topics remembers is bounded, even if the topics never change again."""
     view = TopicsView(tools.make_image({"t": 1}))
     for n in range(3 * MAX_REMEMBERED):

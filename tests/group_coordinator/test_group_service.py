@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +23,8 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.persistent import freeze
-from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes
+from tests.group_coordinator import tools
+from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes, run_broker, run_world
 
 
 def all_requests() -> list[tuple[Message, int]]:
@@ -55,15 +55,15 @@ def error_of(response: Any) -> int:
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_other_brokers_groups_are_not_ours(broker: Any, request_: Message, version: int) -> None:
+def test_other_brokers_groups_are_not_ours(request_: Message, version: int) -> None:
     async def scenario(world: Broker) -> None:
         assert error_of(await world.wire(request_, version)) == ErrorCode.NOT_COORDINATOR
 
-    broker(scenario)
+    run_broker(scenario)
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_requests_are_turned_away_while_loading(broker: Any, request_: Message, version: int) -> None:
+def test_requests_are_turned_away_while_loading(request_: Message, version: int) -> None:
     async def scenario(world: Broker) -> None:
         world.writer.read_gate = asyncio.Event()
         await world.lead()
@@ -74,10 +74,10 @@ def test_requests_are_turned_away_while_loading(broker: Any, request_: Message, 
         loaded = error_of(await world.wire(request_, version))
         assert loaded != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_answer_waits_for_the_high_watermark(broker: Any) -> None:
+def test_answer_waits_for_the_high_watermark() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         world.writer.hold = True
@@ -90,10 +90,10 @@ def test_answer_waits_for_the_high_watermark(broker: Any) -> None:
         world.release()
         assert (await join).member_epoch == 1
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_answer_without_records_waits_for_what_it_is_based_on(broker: Any) -> None:
+def test_answer_without_records_waits_for_what_it_is_based_on() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         world.writer.hold = True
@@ -107,10 +107,10 @@ def test_answer_without_records_waits_for_what_it_is_based_on(broker: Any) -> No
         await asyncio.gather(*waiting)
         assert (await world.beat("m", 1)).member_epoch == 1, "nothing pending: answered at once"
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_resignation_fails_everyone_who_waits(broker: Any) -> None:
+def test_resignation_fails_everyone_who_waits() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
@@ -129,10 +129,10 @@ def test_resignation_fails_everyone_who_waits(broker: Any) -> None:
         assert codes(await waiting[1]) == [ErrorCode.NOT_COORDINATOR]
         assert (await world.beat("m", 1)).error_code == ErrorCode.NOT_COORDINATOR
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_new_leader_knows_what_was_answered_and_holds_back_what_was_not(broker: Any) -> None:
+def test_new_leader_knows_what_was_answered_and_holds_back_what_was_not() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 7})
@@ -147,10 +147,10 @@ def test_new_leader_knows_what_was_answered_and_holds_back_what_was_not(broker: 
         world.release()
         assert await reading == {("t", 0): 8}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_replicas_that_take_too_long_are_not_waited_for_forever(broker: Any) -> None:
+def test_replicas_that_take_too_long_are_not_waited_for_forever() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         world.writer.hold = True
@@ -160,10 +160,10 @@ def test_replicas_that_take_too_long_are_not_waited_for_forever(broker: Any) -> 
         world.service.tick()
         assert codes(await commit) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(broker: Any) -> None:
+def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead(5)
         world.service.on_elected(0, 4)
@@ -175,10 +175,10 @@ def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(broker: Any)
         await world.commit({("t", 0): 1}, group_id="o")
         assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_long_log_is_loaded_slice_by_slice(broker: Any) -> None:
+def test_long_log_is_loaded_slice_by_slice() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         for offset in range(50):
@@ -191,10 +191,10 @@ def test_long_log_is_loaded_slice_by_slice(broker: Any) -> None:
             await asyncio.sleep(0)
         assert await world.fetch() == {("t", p): 49 for p in range(4)}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_started_service_runs_its_timers_by_itself(broker: Any) -> None:
+def test_started_service_runs_its_timers_by_itself() -> None:
     async def scenario(world: Broker) -> None:
         await world.service.start()
         await world.lead()
@@ -204,10 +204,10 @@ def test_started_service_runs_its_timers_by_itself(broker: Any) -> None:
         world.service.tick()
         assert (await world.beat("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too(broker: Any) -> None:
+def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too() -> None:
     def configure(world: Broker, **settings: str) -> None:
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         old = world.image
@@ -234,22 +234,22 @@ def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too(broker
         configure(world, consumer_session_timeout_ms="4000")
         assert (await world.beat("new")).heartbeat_interval_ms == 1333, "it fits into the session"
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_partitions_of_the_topic_decide_where_a_group_lives(world: Any) -> None:
+def test_partitions_of_the_topic_decide_where_a_group_lives() -> None:
     """The setting only says how the topic is made; what counts is how it was made."""
 
     async def scenario(w: World) -> None:
         assert w.service.partition_for("group-a") == 0
-        w.publish(w.tools.make_image({"t": 4, "__consumer_offsets": 7}, 2))
+        w.publish(tools.make_image({"t": 4, "__consumer_offsets": 7}, 2))
         found = {w.service.partition_for(f"group-{n}") for n in range(100)}
         assert found == set(range(7))
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_unreadable_records_do_not_keep_a_partition_from_loading(world: Any) -> None:
+def test_unreadable_records_do_not_keep_a_partition_from_loading() -> None:
     async def scenario(w: World) -> None:
         odd: Sequence[tuple[bytes, bytes | None]] = [
             (b"", b""),
@@ -265,13 +265,13 @@ def test_unreadable_records_do_not_keep_a_partition_from_loading(world: Any) -> 
         await w.lead(2)
         assert await w.fetch() == (0, {0: 9})
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_background_failure_reaches_the_owner(tools: SimpleNamespace) -> None:
+def test_background_failure_reaches_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        w = World(tools)
-        w.writer.read = None
+        w = World()
+        monkeypatch.setattr(w.writer, "read", None)
         await w.lead()
         ((what, error),) = w.faults
         assert "__consumer_offsets-0" in what

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
-from tests.group_coordinator.coordinators import World
+from tests.group_coordinator.coordinators import World, run_world
 
 
-def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_late_tick(world: Any) -> None:
+def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_late_tick() -> None:
     """The loop was held up until both the join phase and a joined member's session were over."""
 
     async def scenario(w: World) -> None:
@@ -35,10 +34,10 @@ def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_lat
             beat = await w.heartbeat(answer.member_id, answer.generation_id)
             assert beat.error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced(world: Any) -> None:
+def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced() -> None:
     """librdkafka forgets its member id when its session ran out, and heartbeats once more before it joins."""
 
     async def scenario(w: World) -> None:
@@ -57,10 +56,10 @@ def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced(world: Any
         assert await w.commit(1, **lost) == unknown
         assert (await w.join(version=5, group_instance_id="i")).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_member_that_did_not_rejoin_is_out_after_the_join_phase(world: Any) -> None:
+def test_member_that_did_not_rejoin_is_out_after_the_join_phase() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         _, absent, generation = await w.stable_pair()
@@ -70,10 +69,10 @@ def test_member_that_did_not_rejoin_is_out_after_the_join_phase(world: Any) -> N
         assert (await newcomer).generation_id == generation + 1
         assert (await w.heartbeat(absent, generation)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: Any) -> None:
+def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         join = w.join(version=5, group_instance_id="i", rebalance_timeout_ms=0)
@@ -94,10 +93,10 @@ def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: 
             w.service.tick()
         assert fired <= 5
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_timers_do_not_spin_while_the_lease_has_lapsed(world: Any) -> None:
+def test_timers_do_not_spin_while_the_lease_has_lapsed() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         await w.beat("m", 0)
@@ -116,4 +115,4 @@ def test_timers_do_not_spin_while_the_lease_has_lapsed(world: Any) -> None:
         await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.05)
         assert ticks <= 2
 
-    world(scenario)
+    run_world(scenario)

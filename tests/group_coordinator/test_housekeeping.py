@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +29,8 @@ from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
+from tests.group_coordinator import tools
+from tests.narrowing import present
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 BIG = 5 * SLICE_STEPS
@@ -38,8 +39,7 @@ BIG = 5 * SLICE_STEPS
 class Coordinator:
     """A runtime over a log in memory, ticked by hand; offsets are written into the log as if committed."""
 
-    def __init__(self, tools: SimpleNamespace) -> None:
-        self.tools = tools
+    def __init__(self) -> None:
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.writer.read_slice = 10_000
         self.image = EMPTY_IMAGE
@@ -48,7 +48,7 @@ class Coordinator:
 
     def set_topics(self, sizes: dict[str, int], incarnations: dict[str, int] | None = None) -> None:
         old = self.image
-        self.image = self.tools.make_image(sizes, old.offset + 1, incarnations)
+        self.image = tools.make_image(sizes, old.offset + 1, incarnations)
         deleted = {
             topic_id: topic
             for topic_id, topic in old.topics_by_id.items()
@@ -108,8 +108,8 @@ def replayed(writer: Any) -> ShardState:
 
 
 @pytest.fixture
-def coordinator(tools: SimpleNamespace) -> Coordinator:
-    return Coordinator(tools)
+def coordinator() -> Coordinator:
+    return Coordinator()
 
 
 @pytest.fixture
@@ -211,7 +211,9 @@ def test_slice_that_cannot_be_written_is_tried_again_and_nothing_is_forgotten_un
     assert not c.state.offsets
 
 
-def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(coordinator: Coordinator) -> None:
+def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     c = coordinator
     long_id = "g" * 32_000  # 100 of its keys are more than the offsets topic takes at once
     c.write(*(c.record(long_id, "t", n) for n in range(BIG)), c.record("vast", "t"), c.record("small", "t"))
@@ -224,7 +226,7 @@ def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(coordinator: Co
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return append(partition, epoch, records, now_ms)
 
-    c.writer.append = append_within_limit
+    monkeypatch.setattr(c.writer, "append", append_within_limit)
     c.set_topics({"u": 4})
     for _ in range(BIG):
         c.tick()
@@ -300,7 +302,7 @@ def test_offset_without_a_topic_id_belongs_to_the_topic_that_is_deleted(
 
 
 def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_have_one(
-    coordinator: Coordinator, tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "_SESSIONS_PER_TICK", 10)
     monkeypatch.setattr(runtime, "_EXPIRED_PER_TICK", 5)
@@ -311,7 +313,7 @@ def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_ha
     deadlines = c.hosted.shard.deadlines
     started = []
     while c.hosted.shard.starts_sessions:
-        assert len(c.state.consumer_group("g").members) == 100
+        assert len(present(c.state.consumer_group("g")).members) == 100
         c.clock.now_ms += CONFIG.consumer_session_timeout_ms  # a very slow start
         c.tick()
         started.append(len(deadlines))
@@ -319,13 +321,13 @@ def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_ha
     assert len(started) == 11
     c.clock.now_ms += CONFIG.consumer_session_timeout_ms
     members = []
-    while not c.state.consumer_group("g").is_empty:
-        members.append(len(c.state.consumer_group("g").members))
+    while not present(c.state.consumer_group("g")).is_empty:
+        members.append(len(present(c.state.consumer_group("g")).members))
         c.tick()
     assert members[:3] == [95, 90, 85], "what is due at once is done in slices, too"
 
 
-def test_index_by_topic_is_what_the_offsets_say(tools: SimpleNamespace) -> None:
+def test_index_by_topic_is_what_the_offsets_say() -> None:
     rng = Random(6)
     ids = [ZERO_UUID, tools.topic_id("t"), tools.topic_id("t", 2)]
     state = EMPTY_STATE

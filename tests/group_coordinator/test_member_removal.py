@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +10,13 @@ import pytest
 from pykraft.group_coordinator.classic_sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import World
+from tests.narrowing import present
 
 
 @pytest.fixture
-def lab(tools: SimpleNamespace) -> Any:
+def lab() -> Any:
     """Group ``g`` with a dynamic member, a static one, and a static one that is away."""
     made = tools.ShardLab({"t": 4})
     made.heartbeat("dynamic", 0)
@@ -92,9 +93,9 @@ def test_old_versions_name_one_member(lab: Any, version: int) -> None:
     assert again.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_removed_member_is_told_at_its_next_heartbeat(tools: SimpleNamespace) -> None:
+def test_removed_member_is_told_at_its_next_heartbeat() -> None:
     async def main() -> None:
-        w = World(tools)
+        w = World()
         await w.lead()
         epoch = (await w.beat("m", 0)).member_epoch
         request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
@@ -110,11 +111,13 @@ def test_removed_member_is_told_at_its_next_heartbeat(tools: SimpleNamespace) ->
     [([], "t.*", 4), ([], None, 0), ([], "", 0), (None, "", 0), (None, "t", 4), (["t"], "u", 4)],
 )
 def test_first_heartbeat_may_leave_names_or_regex_empty(
-    tools: SimpleNamespace, names: list[str] | None, regex: str | None, assigned: int
+    names: list[str] | None, regex: str | None, assigned: int
 ) -> None:
     """Java's subscribe(Pattern) sends an empty list of names beside its expression."""
     lab = tools.ShardLab({"t": 4})
     joined = lab.heartbeat("m", 0, subscribed_topic_names=names, subscribed_topic_regex=regex)
     assert joined.error_code == 0
-    partitions = [index for topic in joined.assignment.topic_partitions for index in topic.partitions]
+    partitions = [
+        index for topic in present(joined.assignment).topic_partitions for index in topic.partitions
+    ]
     assert len(partitions) == assigned

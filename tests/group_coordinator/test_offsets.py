@@ -16,10 +16,12 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pykraft.metadata_log.delta import MetadataDelta
-from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes
+from tests.group_coordinator import tools
+from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes, run_broker, run_world
+from tests.narrowing import present
 
 
-def test_committed_offsets_are_read_back_by_every_version(broker: Any) -> None:
+def test_committed_offsets_are_read_back_by_every_version() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         assert codes(await world.commit({("t", 0): 5, ("u", 1): 6}, metadata="note")) == [0, 0]
@@ -36,35 +38,35 @@ def test_committed_offsets_are_read_back_by_every_version(broker: Any) -> None:
         for version in (8, 9):
             assert await world.fetch(version=version) == {("t", 0): 5, ("u", 1): 6}
         topics = [
-            OffsetFetchRequestTopics(topic_id=world.tools.topic_id("t"), partition_indexes=[0]),
-            OffsetFetchRequestTopics(topic_id=world.tools.topic_id("nope"), partition_indexes=[0]),
+            OffsetFetchRequestTopics(topic_id=tools.topic_id("t"), partition_indexes=[0]),
+            OffsetFetchRequestTopics(topic_id=tools.topic_id("nope"), partition_indexes=[0]),
         ]
         group = OffsetFetchRequestGroup(group_id="g", topics=topics)
         answer = (await world.wire(OffsetFetchRequest(groups=[group]), 10)).groups[0]
-        seen = [(p.committed_offset, p.error_code) for t in answer.topics for p in t.partitions]
-        assert seen == [(5, 0), (-1, ErrorCode.UNKNOWN_TOPIC_ID)]
+        committed = [(p.committed_offset, p.error_code) for t in answer.topics for p in t.partitions]
+        assert committed == [(5, 0), (-1, ErrorCode.UNKNOWN_TOPIC_ID)]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_unknown_group_has_no_offsets_and_no_error(broker: Any) -> None:
+def test_unknown_group_has_no_offsets_and_no_error() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         assert await world.fetch("nobody") == {}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_all_partitions_of_a_commit_are_one_batch(broker: Any) -> None:
+def test_all_partitions_of_a_commit_are_one_batch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
         assert [len(batch) for _, _, batch in world.writer.batches] == [3]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_bad_partitions_are_refused_one_by_one(broker: Any) -> None:
+def test_bad_partitions_are_refused_one_by_one() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         answer = await world.commit({("t", 9): 1, ("nope", 0): 1, ("u", 0): 3})
@@ -76,7 +78,7 @@ def test_bad_partitions_are_refused_one_by_one(broker: Any) -> None:
         assert codes(answer) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
         assert await world.fetch() == {("u", 0): 3, ("u", 1): 4}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_bad_partitions_are_refused_one_by_one(broker: Any) -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_failed_append_is_reported_and_forgotten(broker: Any, refusal: ErrorCode, answer: ErrorCode) -> None:
+def test_failed_append_is_reported_and_forgotten(refusal: ErrorCode, answer: ErrorCode) -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1})
@@ -96,14 +98,14 @@ def test_failed_append_is_reported_and_forgotten(broker: Any, refusal: ErrorCode
         world.writer.refuse = None
         assert await world.fetch() == {("t", 0): 1}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_commit_by_a_consumer_member_needs_its_epoch(broker: Any) -> None:
+def test_commit_by_a_consumer_member_needs_its_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
-        member = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
         assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
         stale = member | {"generation_id_or_member_epoch": 0}
         assert codes(await world.commit({("t", 0): 1}, 9, **stale)) == [ErrorCode.STALE_MEMBER_EPOCH]
@@ -112,10 +114,10 @@ def test_commit_by_a_consumer_member_needs_its_epoch(broker: Any) -> None:
         assert codes(await world.commit({("t", 0): 1}, 9, **stranger)) == [ErrorCode.UNKNOWN_MEMBER_ID]
         assert codes(await world.commit({("t", 0): 1}, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_reading_at_a_stale_member_epoch_is_refused(broker: Any) -> None:
+def test_reading_at_a_stale_member_epoch_is_refused() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -130,26 +132,26 @@ def test_reading_at_a_stale_member_epoch_is_refused(broker: Any) -> None:
             answer = await world.wire(OffsetFetchRequest(groups=[group]), 9)
             assert answer.groups[0].error_code == code
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_commit_to_a_group_that_is_not_there_depends_on_the_epoch(broker: Any) -> None:
+def test_commit_to_a_group_that_is_not_there_depends_on_the_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
-        named = {"member_id": "m", "generation_id_or_member_epoch": 3}
+        named: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 3}
         assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
         assert codes(await world.commit({("t", 0): 1}, 9, **named)) == [ErrorCode.GROUP_ID_NOT_FOUND]
         assert codes(await world.commit({("t", 0): 1})) == [0]
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten(broker: Any) -> None:
+def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1, ("u", 0): 2})
-        old, world.image = world.image, world.tools.make_image({"t": 4}, 2)
-        gone = old.topic("u")
+        old, world.image = world.image, tools.make_image({"t": 4}, 2)
+        gone = present(old.topic("u"))
         delta = MetadataDelta(old, world.image, deleted_topics={gone.id: gone})
         world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
         world.service.on_metadata(delta, world.image)
@@ -159,21 +161,21 @@ def test_offsets_of_a_deleted_topic_are_forgotten(broker: Any) -> None:
         await world.fail_over()
         assert await world.fetch() == {("t", 0): 1}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_topic_deleted_while_nobody_led_is_forgotten_on_load(broker: Any) -> None:
+def test_topic_deleted_while_nobody_led_is_forgotten_on_load() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1, ("u", 0): 2})
-        world.image = world.tools.make_image({"t": 4}, 2)
+        world.image = tools.make_image({"t": 4}, 2)
         await world.fail_over()
         assert await world.fetch() == {("t", 0): 1}
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_unused_offsets_and_their_group_expire(broker: Any) -> None:
+def test_unused_offsets_and_their_group_expire() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1})
@@ -186,10 +188,10 @@ def test_unused_offsets_and_their_group_expire(broker: Any) -> None:
         world.clean_up()
         assert (await world.wire(ListGroupsRequest(), 5)).groups == []
 
-    broker(scenario)
+    run_broker(scenario)
 
 
-def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets(world: Any) -> None:
+def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         assert await w.commit(100) == 0
@@ -198,7 +200,7 @@ def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets(world:
         await w.lead(2)
         w.clock.now_ms += 10
         w.delete_topic("t", {})
-        w.publish(w.tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
+        w.publish(tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
         w.writer.read_gate.set()
         await w.settle()
         assert await w.fetch() == (0, {})
@@ -206,10 +208,10 @@ def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets(world:
         w.pass_time(1_000)
         assert await w.fetch() == (0, {0: 3})
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_commit_right_after_a_topic_was_made_anew_outlives_a_late_clean_up(world: Any) -> None:
+def test_commit_right_after_a_topic_was_made_anew_outlives_a_late_clean_up() -> None:
     """The tombstones for the old topic could not be written at first; same millisecond throughout."""
 
     async def scenario(w: World) -> None:
@@ -217,10 +219,10 @@ def test_commit_right_after_a_topic_was_made_anew_outlives_a_late_clean_up(world
         assert await w.commit(100) == 0
         w.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
         w.delete_topic("t", {})
-        w.publish(w.tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
+        w.publish(tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
         w.writer.refuse = None
         assert await w.commit(3) == 0
         w.service.tick()
         assert await w.fetch() == (0, {0: 3})
 
-    world(scenario)
+    run_world(scenario)

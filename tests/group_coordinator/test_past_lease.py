@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
 
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.group_coordinator.coordinators import CONFIG, Leased, World
+from tests.group_coordinator.coordinators import CONFIG, Leased, World, run_leased, run_world
+from tests.narrowing import present
 
 
-def test_coordinator_past_its_lease_answers_nobody(world: Any) -> None:
+def test_coordinator_past_its_lease_answers_nobody() -> None:
     """Another coordinator may have given the member's partitions away, or taken newer commits."""
 
     async def scenario(w: World) -> None:
@@ -28,10 +28,10 @@ def test_coordinator_past_its_lease_answers_nobody(world: Any) -> None:
         w.lease.valid = True
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_members_refused_past_the_lease_are_not_blamed_for_their_silence(world: Any) -> None:
+def test_members_refused_past_the_lease_are_not_blamed_for_their_silence() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         joined = await w.beat("m", 0)
@@ -48,10 +48,10 @@ def test_members_refused_past_the_lease_are_not_blamed_for_their_silence(world: 
         gone = await w.beat("m", joined.member_epoch)
         assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID, "the session runs again"
 
-    world(scenario)
+    run_world(scenario)
 
 
-def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone(world: Any) -> None:
+def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         joined = await w.beat("m", 0)
@@ -62,13 +62,13 @@ def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone(world: Any) -> 
         w.pass_time(6_000)
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
 
-    world(scenario)
+    run_world(scenario)
 
 
 REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_commits_are_taken_and_answered_when_the_replicas_have_them(leased: Any) -> None:
+def test_commits_are_taken_and_answered_when_the_replicas_have_them() -> None:
     async def scenario(w: Leased) -> None:
         w.lapse()
         assert await w.commit(5) == 0
@@ -79,10 +79,10 @@ def test_commits_are_taken_and_answered_when_the_replicas_have_them(leased: Any)
         w.replicate()
         assert await waiting == 0
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_commit_that_the_replicas_never_get_is_not_acknowledged(leased: Any) -> None:
+def test_commit_that_the_replicas_never_get_is_not_acknowledged() -> None:
     async def scenario(w: Leased) -> None:
         w.lapse()
         w.writer.hold = True
@@ -91,10 +91,10 @@ def test_commit_that_the_replicas_never_get_is_not_acknowledged(leased: Any) -> 
         w.pass_time(CONFIG.offset_commit_timeout_ms)
         assert await waiting == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_answer_that_is_late_is_withheld_though_the_replicas_come_first(leased: Any) -> None:
+def test_answer_that_is_late_is_withheld_though_the_replicas_come_first() -> None:
     """The process stood still: the followers' fetches are older than what a new coordinator did meanwhile."""
 
     async def scenario(w: Leased) -> None:
@@ -105,10 +105,10 @@ def test_answer_that_is_late_is_withheld_though_the_replicas_come_first(leased: 
         w.replicate()
         assert (await joining).error_code == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_offsets_are_refused_stable_or_not_and_so_are_errors_and_listings(leased: Any) -> None:
+def test_offsets_are_refused_stable_or_not_and_so_are_errors_and_listings() -> None:
     async def scenario(w: Leased) -> None:
         assert await w.commit(5) == 0
         w.lapse()
@@ -122,20 +122,20 @@ def test_offsets_are_refused_stable_or_not_and_so_are_errors_and_listings(leased
         assert (await w.heartbeat("unknown", 3)).error_code == REFUSED
         assert await w.commit(6, member_id="unknown", generation_id_or_member_epoch=3) == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_fenced_broker_coordinates_nothing(leased: Any) -> None:
+def test_fenced_broker_coordinates_nothing() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.until.end_ms = None
         assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
         assert await w.commit(5) == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_consumer_member_is_answered_for_nine_tenths_of_its_session(leased: Any) -> None:
+def test_consumer_member_is_answered_for_nine_tenths_of_its_session() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
@@ -147,10 +147,10 @@ def test_consumer_member_is_answered_for_nine_tenths_of_its_session(leased: Any)
         w.clock.now_ms += 1
         assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well(leased: Any) -> None:
+def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well() -> None:
     """The next leader may have that record, and has given the partitions to others then."""
 
     async def scenario(w: Leased) -> None:
@@ -160,10 +160,10 @@ def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well(le
         w.lapse()
         assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_member_whose_rebalance_takes_less_than_its_session_is_answered_for_less(leased: Any) -> None:
+def test_member_whose_rebalance_takes_less_than_its_session_is_answered_for_less() -> None:
     """A new coordinator takes its partitions away when it does not give them back in that time."""
 
     async def scenario(w: Leased) -> None:
@@ -174,10 +174,10 @@ def test_member_whose_rebalance_takes_less_than_its_session_is_answered_for_less
         w.clock.now_ms += 1
         assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_classic_member_is_answered_for_nine_tenths_of_its_session(leased: Any) -> None:
+def test_classic_member_is_answered_for_nine_tenths_of_its_session() -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
         w.lapse()
@@ -186,10 +186,10 @@ def test_classic_member_is_answered_for_nine_tenths_of_its_session(leased: Any) 
         w.clock.now_ms += 1
         assert (await w.heartbeat(member, generation)).error_code == REFUSED
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting(leased: Any) -> None:
+def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
@@ -201,10 +201,10 @@ def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting(lease
         w.replicate()
         assert await commit == 0
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_lease(leased: Any) -> None:
+def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_lease() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
@@ -218,24 +218,24 @@ def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_l
         w.pass_time(CONFIG.consumer_session_timeout_ms - 1_000)
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_nobody_is_thrown_out_past_the_lease_though_nobody_asks(leased: Any) -> None:
+def test_nobody_is_thrown_out_past_the_lease_though_nobody_asks() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
         w.pass_time(1)
         w.pass_time(2 * CONFIG.consumer_session_timeout_ms)
-        assert w.service._runtime._hosted[0].shard.state.consumer_group("g").members
+        assert present(w.service._runtime._hosted[0].shard.state.consumer_group("g")).members
         w.regain()
         w.pass_time(1)
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back(leased: Any) -> None:
+def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back() -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
         w.lapse()
@@ -255,10 +255,10 @@ def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back(leased: Any
         assert {answer.error_code for answer in answers} == {0}
         assert {answer.generation_id for answer in answers} == {generation + 1}
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_who_waits_at_the_door_is_not_kept_for_ever(leased: Any) -> None:
+def test_who_waits_at_the_door_is_not_kept_for_ever() -> None:
     async def scenario(w: Leased) -> None:
         w.lapse()
         first = w.join()
@@ -270,10 +270,10 @@ def test_who_waits_at_the_door_is_not_kept_for_ever(leased: Any) -> None:
         w.service.on_resigned(0)
         assert (await second).error_code == ErrorCode.NOT_COORDINATOR
 
-    leased(scenario)
+    run_leased(scenario)
 
 
-def test_member_that_is_only_in_the_uncommitted_state_is_not_told_that_all_is_well(leased: Any) -> None:
+def test_member_that_is_only_in_the_uncommitted_state_is_not_told_that_all_is_well() -> None:
     async def scenario(w: Leased) -> None:
         w.writer.hold = True
         joining = w.beat("m", 0)
@@ -283,7 +283,7 @@ def test_member_that_is_only_in_the_uncommitted_state_is_not_told_that_all_is_we
         w.replicate()
         assert (await joining).error_code == 0
 
-    leased(scenario)
+    run_leased(scenario)
 
 
 def test_answer_that_grants_no_lease_moves_no_end_of_one() -> None:

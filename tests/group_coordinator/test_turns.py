@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from types import SimpleNamespace
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
+from tests.group_coordinator import tools
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
@@ -34,14 +35,14 @@ MANY = 500
 class World:
     """A coordinator that shares its loop with a counter of turns."""
 
-    def __init__(self, tools: SimpleNamespace, on_growth: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_growth: Callable[[], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.turn = 0
         self.tools = tools
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.budget = TurnBudget(loop.call_soon, lambda: 0)
         self.service = GroupCoordinatorService(
-            CONFIG, self.writer, self.clock, tools.random(1), on_growth=on_growth, turns=self.budget
+            CONFIG, self.writer, self.clock, Random(1), on_growth=on_growth, turns=self.budget
         )
         image = tools.make_image({"t": 4})
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
@@ -60,7 +61,7 @@ class World:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
         request = OffsetCommitRequest(group_id=group_id, topics=[topic])
-        response: Any = await self.tools.answer(self.service, CONTEXT, request, 8)
+        response: Any = await tools.answer(self.service, CONTEXT, request, 8)
         answered.append((self.turn, response.topics[0].partitions[0].error_code))
 
     async def park(self) -> tuple[list[asyncio.Task[None]], list[tuple[int, int]]]:
@@ -81,9 +82,9 @@ def most_in_a_turn(answered: list[tuple[int, int]]) -> int:
     return max(Counter(turn for turn, _ in answered).values())
 
 
-def test_answers_that_the_replicas_release_together_leave_over_several_turns(tools: SimpleNamespace) -> None:
+def test_answers_that_the_replicas_release_together_leave_over_several_turns() -> None:
     async def main() -> None:
-        w = World(tools)
+        w = World()
         await w.lead()
         waiting, answered = await w.park()
         w.writer.watermarks[0] = len(w.writer.logs[0])
@@ -98,9 +99,9 @@ def test_answers_that_the_replicas_release_together_leave_over_several_turns(too
 
 
 @pytest.mark.parametrize("by", ["resignation", "deadline"])
-def test_those_who_waited_in_vain_are_told_over_several_turns(tools: SimpleNamespace, by: str) -> None:
+def test_those_who_waited_in_vain_are_told_over_several_turns(by: str) -> None:
     async def main() -> None:
-        w = World(tools)
+        w = World()
         await w.lead()
         waiting, answered = await w.park()
         if by == "resignation":
@@ -117,9 +118,9 @@ def test_those_who_waited_in_vain_are_told_over_several_turns(tools: SimpleNames
     asyncio.run(main())
 
 
-def test_one_request_about_many_groups_looks_them_up_over_several_turns(tools: SimpleNamespace) -> None:
+def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> None:
     async def main() -> None:
-        w = World(tools)
+        w = World()
         await w.lead()
         looked_up: list[tuple[int, int]] = []
         read = w.service._runtime.read
@@ -139,10 +140,10 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns(tools: S
 
 
 def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
-    tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        w = World(tools)
+        w = World()
         slices: list[tuple[int, int]] = []
         load = Shard.load
 
@@ -165,13 +166,13 @@ def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
     asyncio.run(main())
 
 
-def test_growth_is_told_while_members_commit(tools: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_told_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the garbage collector looks through a million offsets at a time of its own choice."""
     monkeypatch.setattr(runtime, "_GROWTH_RECORDS", 10)
     grown: list[int] = []
 
     async def main() -> None:
-        w = World(tools, on_growth=lambda: grown.append(len(w.writer.logs[0])))
+        w = World(on_growth=lambda: grown.append(len(w.writer.logs[0])))
         await w.lead()
         for n in range(25):
             await w.commit(f"group-{n % 3}", [])

@@ -301,8 +301,8 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
         assert (answer.error_code, bool(answer.error_message)) == (code, True)
     for version in (0, 1, 2):
         keys = [updates.FeatureUpdateKey(feature="f" * 20_000, max_version_level=-3)] * 2
-        request = updates.UpdateFeaturesRequest(feature_updates=keys)
-        answer = ask(trio, request, version, updates.UpdateFeaturesResponse)
+        update = updates.UpdateFeaturesRequest(feature_updates=keys)
+        answer = ask(trio, update, version, updates.UpdateFeaturesResponse)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         empty = ask(trio, updates.UpdateFeaturesRequest(), version, updates.UpdateFeaturesResponse)
         assert empty.error_code == ErrorCode.INVALID_REQUEST

@@ -53,6 +53,11 @@ ANSWERED_ALL_THE_SAME = {"Fetch"}
 """An observer need not be known to anybody."""
 
 
+def call_of(channel: grpc.Channel, path: str) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    """A call whose request and answer are bytes."""
+    return channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
+
+
 class Nonsense:
     """Messages whose fields mostly look like something."""
 
@@ -131,7 +136,7 @@ def test_calls_of_nobody_are_refused_and_change_nothing(
                 if garbage
                 else nonsense.fill(request()).SerializeToString()
             )
-            reply = channel.unary_unary(path)(payload, timeout=TIMEOUT_S)
+            reply = call_of(channel, path)(payload, timeout=TIMEOUT_S)
             code, name = answer.FromString(reply).error_code, path.rpartition("/")[2]
             assert code != ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: {payload!r}"
             assert code != ErrorCode.NONE or name in ANSWERED_ALL_THE_SAME, f"{name}: {payload!r}"
@@ -318,13 +323,13 @@ def flood(cluster: ProcessCluster, impostor: Impostor) -> None:
             node_id: held.enter_context(grpc.insecure_channel(f"{HOST}:{port}"))
             for node_id, port in ports.items()
         }
-        huge = channels[1].unary_unary(SERVICES["Controller"] + "Forward")
+        huge = call_of(channels[1], SERVICES["Controller"] + "Forward")
         for _ in range(ROUNDS):
             calls = []
             for _ in range(FLOOD):
                 node_id = impostor.rng.choice(list(channels))
                 path, payload = impostor.call_to(node_id)
-                calls.append(channels[node_id].unary_unary(path).future(payload, timeout=CALL_TIMEOUT_S))
+                calls.append(call_of(channels[node_id], path).future(payload, timeout=CALL_TIMEOUT_S))
             for call in calls[: FLOOD // 2]:
                 call.cancel()
             refused = huge.future(bytes(9 << 20), timeout=CALL_TIMEOUT_S)

@@ -12,6 +12,7 @@ import pytest
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -211,7 +212,7 @@ def _many_items() -> dict[str, tuple[Any, int]]:
         "voters": (
             AddRaftVoterRequest(
                 voter_id=9,
-                voter_directory_id=bytes(range(16)),
+                voter_directory_id=Uuid(bytes(range(16))),
                 listeners=[Listener(name=name, host="h", port=1) for name in names],
             ),
             1,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -31,6 +33,7 @@ from confluent_kafka.cimpl import NewTopic as TopicRequest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -52,8 +55,8 @@ def refusal(future: object) -> str:
     return error.name()
 
 
-def create(admin: AdminClient, *topics: TopicRequest, **options: object) -> dict[str, object]:
-    return admin.create_topics(list(topics), operation_timeout=TIMEOUT_S, **options)  # type: ignore[no-any-return]
+def create(admin: AdminClient, *topics: TopicRequest, **options: Any) -> dict[str, Future[Any]]:
+    return admin.create_topics(list(topics), operation_timeout=TIMEOUT_S, **options)
 
 
 def described(admin: AdminClient, topic: str) -> TopicDescription:
@@ -101,7 +104,9 @@ def test_topic_created_again_has_another_id_and_no_old_records(
         create(admin, TopicRequest(topic, 1, 3))[topic].result(TIMEOUT_S)
         ids.append(str(described(admin, topic).topic_id))
         producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
-        producer.produce(topic, value, on_delivery=lambda error, message: offsets.append(message.offset()))
+        producer.produce(
+            topic, value, on_delivery=lambda error, message: offsets.append(present(message.offset()))
+        )
         assert producer.flush(20) == 0
         admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
         wait_until(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, P
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -98,12 +100,16 @@ def poll_until(
     return found
 
 
+def are_as_many(wanted: Sequence[int], found: Sequence[Message]) -> bool:
+    return len(found) >= len(wanted)
+
+
 def owned_counts(consumers: Sequence[Consumer]) -> list[int]:
     return sorted(len(consumer.assignment()) for consumer in consumers)
 
 
 def values_of(messages: Sequence[Message]) -> list[str]:
-    return sorted(message.value().decode() for message in messages)
+    return sorted(present(message.value()).decode() for message in messages)
 
 
 @every_protocol
@@ -154,7 +160,7 @@ def test_crashed_members_partitions_go_to_the_others(
     finally:
         victim.kill()
         victim.wait(PATIENCE_S)
-        victim.stdout.close()
+        present(victim.stdout).close()
 
 
 @both_protocols
@@ -255,8 +261,9 @@ def test_seek_moves_back_and_forth(trio: ProcessCluster, new_topic: NewTopic, fr
         poll_until(consumers, lambda seen: len(seen) >= 50, "all records")
         for start in (45, 10):
             consumers[0].seek(TopicPartition(topic, 0, start))
-            found = poll_until(consumers, lambda seen, n=50 - start: len(seen) >= n, f"records from {start}")
-            assert [m.offset() for m in found] == list(range(start, 50))
+            wanted = list(range(start, 50))
+            found = poll_until(consumers, partial(are_as_many, wanted), f"records from {start}")
+            assert [m.offset() for m in found] == wanted
 
 
 def test_offsets_are_found_by_time(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -86,11 +87,13 @@ def read(cluster: ProcessCluster, topic: str) -> list[int]:
     try:
         while (message := consumer.poll(TIMEOUT_S)) is not None:
             if message.error() is None:
-                values.append(int(message.value()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+                values.append(int(present(message.value())))
+            elif present(message.error()).code() == KafkaError._PARTITION_EOF:
                 return values
             else:
-                assert message.error().retriable() or message.error().code() < 0, message.error()
+                assert present(message.error()).retriable() or present(message.error()).code() < 0, (
+                    message.error()
+                )
         raise AssertionError("the end of the partition is not told")
     finally:
         consumer.close()

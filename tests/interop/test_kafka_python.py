@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -88,10 +89,9 @@ def group_of(cluster: ProcessCluster, topic: str, group: str, count: int) -> Ite
             member.leave()
 
 
-def poll_until(
-    consumers: list[KafkaConsumer], done: Callable[[list[object]], bool], what: str
-) -> list[object]:
-    found: list[object] = []
+def poll_until(consumers: list[KafkaConsumer], done: Callable[[list[Any]], bool], what: str) -> list[Any]:
+    """Records of a library without types."""
+    found: list[Any] = []
     deadline = Deadline(PATIENCE_S)
     while not done(found):
         assert not deadline.passed, f"{what}: not in time, {len(found)} records"

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.narrowing import present
 
 with warnings.catch_warnings():
     # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
@@ -104,7 +105,7 @@ def read_all(bootstrap_servers: str, topic: str, count: int) -> list[int]:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, f"{len(values)} of {count} after {TIMEOUT_S} s of silence"
             assert message.error() is None, message.error()
-            values.append(int(message.value()))
+            values.append(int(present(message.value())))
     finally:
         consumer.close()
     return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -16,6 +17,7 @@ from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -110,8 +112,8 @@ class Group:
         for consumer in self.confluent:
             for message in await asyncio.to_thread(consumer.consume, 100, 0.05):
                 assert message.error() is None, message.error()
-                self.read.append(message.value().decode())
-                await asyncio.to_thread(consumer.commit, message, asynchronous=False)
+                self.read.append(present(message.value()).decode())
+                await asyncio.to_thread(partial(consumer.commit, message=message, asynchronous=False))
 
     def owned(self) -> list[list[int]]:
         own = [sorted(where.partition for where in member.owned) for member in self.own]

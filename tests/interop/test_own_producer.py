@@ -17,6 +17,7 @@ from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_client.producer import Producer, ProducerConfig, RecordMetadata
 from pykraft.kafka_protocol.compression import Compression
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -33,7 +34,7 @@ def read_all(cluster: ProcessCluster, topic: str, count: int) -> dict[tuple[int,
         while len(found) < count and not deadline.passed:
             for message in consumer.consume(count, 0.2):
                 assert message.error() is None, message.error()
-                where = (message.partition(), message.offset())
+                where = (present(message.partition()), present(message.offset()))
                 found[where] = (message.key(), message.value(), message.headers(), message.timestamp()[1])
     finally:
         consumer.close()
@@ -99,7 +100,7 @@ def test_leaders_that_move_meanwhile_cost_no_record_and_write_none_twice(
         client = ClientConfig(parse_bootstrap_servers(trio.bootstrap_servers))
         producer = Producer(AsyncioNetwork(), client, ProducerConfig(linger_ms=0))
         moving = asyncio.get_running_loop().run_in_executor(None, move_everything)
-        sends = []
+        sends: list[asyncio.Future[RecordMetadata]] = []
         try:
             while not moving.done() or len(sends) < RECORDS:
                 n = len(sends)

@@ -17,6 +17,7 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.process_cluster import cli, run_cli
+from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
@@ -108,7 +109,7 @@ def check_client(bootstrap: str) -> None:
         deadline = Deadline(PATIENCE_S)
         while len(values) < 50:
             assert not deadline.passed, f"{len(values)} records"
-            values.update(int(message.value()) for message in consumer.consume(50, 0.1))
+            values.update(int(present(message.value())) for message in consumer.consume(50, 0.1))
         assert values == set(range(50))
     finally:
         consumer.close()

@@ -63,7 +63,7 @@ def test_offsets_taken_by_control_records_are_no_skip() -> None:
 
 def test_new_assignment_may_start_anywhere() -> None:
     sends = [
-        Event(kind, "p", 0, "send", "k", value, offset)  # type: ignore[arg-type]
+        Event(kind, "p", 0, "send", "k", value, offset)
         for offset, value in enumerate("abc")
         for kind in ("invoke", "ok")
     ]

@@ -14,7 +14,8 @@ from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.checkers.self_test import PLANTS
 from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.runner import EXIT_COULD_NOT_RUN, RunError, main, run
+from pykraft.jepsen_like.report import EXIT_COULD_NOT_RUN
+from pykraft.jepsen_like.runner import RunError, main, run
 
 pytestmark = pytest.mark.slow
 

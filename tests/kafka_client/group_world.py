@@ -26,7 +26,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
-from tests.group_coordinator.conftest import MemoryWriter, make_image, topic_id
+from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
 from tests.kafka_client.scripted import HOST, Later, ScriptedCluster
 from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of
 
@@ -216,7 +216,7 @@ class GroupWorld:
 
     async def _serve(self, broker_id: int, request: Any, version: int) -> Any:
         context = RequestContext(client_id="c", client_address="127.0.0.1")
-        return await self.services[broker_id].handle(context, request, version)
+        return await answer(self.services[broker_id], context, request, version)
 
     def _find_coordinator(self, broker_id: int, request: Any, version: int) -> Any:
         def answer() -> Any:

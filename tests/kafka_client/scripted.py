@@ -6,14 +6,17 @@ import inspect
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.network import Channel
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from pykraft.kafka_protocol.messages.metadata import (
+    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -21,9 +24,13 @@ from pykraft.kafka_protocol.messages.metadata import (
 )
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
+from tests.narrowing import present
 
 Answer = Message | Exception | bytes
-Handler = Callable[[Message, int], Answer]
+
+Handler = Callable[[Any, int], Answer]
+"""Called with a request and its version; a script knows which class of request it answers."""
+
 
 HOST = "broker"
 
@@ -65,7 +72,8 @@ class ScriptedBroker:
             return replace(told, answer=_encode_later(header, told.answer))
         if isinstance(told, Later):
             return replace(told, answer=_encode(header, told.answer))
-        return _encode(header, told)
+        answer: bytes | Exception = _encode(header, told)
+        return answer
 
     def _api_versions(self, request: Message, version: int) -> Answer:
         keys = (
@@ -144,32 +152,31 @@ class ScriptedCluster:
     def __init__(self, broker_ids: tuple[int, ...] = (1, 2, 3)) -> None:
         self.network = ScriptedNetwork()
         self.brokers = {broker_id: ScriptedBroker(broker_id) for broker_id in broker_ids}
-        self.topic_ids: dict[str, bytes] = {}
+        self.topic_ids: dict[str, Uuid] = {}
         self.leaders: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for broker in self.brokers.values():
             self.network.brokers[broker.address] = broker
             broker.handlers[ApiKey.METADATA] = self._metadata
 
-    def script(self, api_key: int, handler: Callable[[int, Message, int], Answer]) -> None:
+    def script(self, api_key: int, handler: Callable[[int, Any, int], Answer]) -> None:
         """The same script for every broker; it is told the broker's id first."""
         for broker_id, broker in self.brokers.items():
-            broker.handlers[api_key] = lambda request, version, broker_id=broker_id: handler(
-                broker_id, request, version
-            )
+            broker.handlers[api_key] = partial(handler, broker_id)
 
-    def add_topic(
-        self, name: str, leaders: dict[int, tuple[int, int]], topic_id: bytes | None = None
-    ) -> None:
+    def add_topic(self, name: str, leaders: dict[int, tuple[int, int]], topic_id: Uuid | None = None) -> None:
         """``leaders``: partition to (leader id, leader epoch)."""
-        self.topic_ids[name] = topic_id or name.encode().ljust(16, b"\1")
+        self.topic_ids[name] = topic_id or Uuid(name.encode().ljust(16, b"\1"))
         self.leaders[name] = dict(leaders)
 
-    def client(self, **settings: int) -> Cluster:
+    def client(self, **settings: Any) -> Cluster:
         addresses = tuple(broker.address for broker in self.brokers.values())
         return Cluster(self.network, ClientConfig(addresses, **settings))
 
-    def requests(self, api_key: int) -> list[tuple[int, int, Message]]:
-        """(broker id, version, request) of every request of an API, broker by broker."""
+    def requests(self, api_key: int) -> list[tuple[int, int, Any]]:
+        """(broker id, version, request) of every request of an API, broker by broker.
+
+        A test knows the class of the requests that it asks for.
+        """
         return [
             (broker_id, version, request)
             for broker_id, broker in self.brokers.items()
@@ -177,9 +184,9 @@ class ScriptedCluster:
             if key == api_key
         ]
 
-    def _metadata(self, request: Message, version: int) -> Answer:
-        wanted = request.topics  # type: ignore[attr-defined]
-        names = sorted(self.topic_ids) if wanted is None else [topic.name for topic in wanted]
+    def _metadata(self, request: MetadataRequest, version: int) -> Answer:
+        wanted = request.topics
+        names = sorted(self.topic_ids) if wanted is None else [present(topic.name) for topic in wanted]
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=broker.node_id, host=HOST, port=broker.node_id)

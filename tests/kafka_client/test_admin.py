@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import pytest
 
 from pykraft.kafka_client.admin import Admin
@@ -17,6 +20,7 @@ from pykraft.kafka_protocol.consumer_protocol import (
 )
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import (
     consumer_group_describe as described_groups,
 )
@@ -37,27 +41,28 @@ from pykraft.kafka_protocol.messages.describe_groups import (
     DescribedGroupMember,
     DescribeGroupsResponse,
 )
+from tests.kafka_client.scripted import Answer, ScriptedCluster
 
 ASSIGNED = AssignmentTopicPartition(topic="t", partitions=[3, 1])
 
 
 @pytest.fixture
-def admin(scripted):
+def admin(scripted: ScriptedCluster) -> Iterator[Admin]:
     admin = Admin(scripted.network, scripted.client().config)
     yield admin
     admin.close()
 
 
-def script_create(scripted, codes_by_try):
+def script_create(scripted: ScriptedCluster, codes_by_try: Iterable[int | dict[str, int]]) -> None:
     """CreateTopics answers the n-th request with the n-th code for every topic."""
     tries = iter(codes_by_try)
 
-    def handler(broker_id, request, version):
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         code = next(tries)
         codes = code if isinstance(code, dict) else dict.fromkeys((t.name for t in request.topics), code)
         results = [
             create_topics.CreatableTopicResult(
-                name=topic.name, error_code=codes[topic.name], topic_id=b"i" * 16
+                name=topic.name, error_code=codes[topic.name], topic_id=Uuid(b"i" * 16)
             )
             for topic in request.topics
         ]
@@ -66,7 +71,7 @@ def script_create(scripted, codes_by_try):
     scripted.script(ApiKey.CREATE_TOPICS, handler)
 
 
-def test_create_is_retried_while_there_is_no_controller(scripted, admin):
+def test_create_is_retried_while_there_is_no_controller(scripted: ScriptedCluster, admin: Admin) -> None:
     script_create(scripted, [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE])
     (created,) = run(admin.create_topics([NewTopic("t", 3, 2)]))
     assert created.check().topic_id == b"i" * 16
@@ -75,14 +80,16 @@ def test_create_is_retried_while_there_is_no_controller(scripted, admin):
     )
 
 
-def test_create_gives_up_at_the_deadline_and_names_the_last_error(scripted, admin):
+def test_create_gives_up_at_the_deadline_and_names_the_last_error(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     script_create(scripted, [ErrorCode.NOT_CONTROLLER] * 1000)
     with pytest.raises(ClientTimeoutError, match="CreateTopics: gave up; the last error was NOT_CONTROLLER"):
         run(admin.create_topics([NewTopic("t")], timeout_ms=3_000))
     assert scripted.network.time_ms <= 1_000 + 3_000
 
 
-def test_one_topics_error_does_not_hide_anothers_success(scripted, admin):
+def test_one_topics_error_does_not_hide_anothers_success(scripted: ScriptedCluster, admin: Admin) -> None:
     script_create(
         scripted,
         [{"a": ErrorCode.TOPIC_ALREADY_EXISTS, "b": ErrorCode.NOT_CONTROLLER}, {"b": ErrorCode.NONE}],
@@ -96,7 +103,9 @@ def test_one_topics_error_does_not_hide_anothers_success(scripted, admin):
     ]
 
 
-def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(scripted, admin):
+def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     script_create(scripted, [0])
     topics = [
         NewTopic("counts", 6, 3, {"min.insync.replicas": "2"}),
@@ -116,8 +125,10 @@ def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(scripted
 
 
 @pytest.mark.parametrize("newest", [5, 6])
-def test_deleting_an_unknown_topic_fails_at_once(scripted, admin, newest):
-    def handler(broker_id, request, version):
+def test_deleting_an_unknown_topic_fails_at_once(
+    scripted: ScriptedCluster, admin: Admin, newest: int
+) -> None:
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         names = [t.name for t in request.topics] or request.topic_names
         results = [delete_topics.DeletableTopicResult(name=name, error_code=3) for name in names]
         return delete_topics.DeleteTopicsResponse(responses=results)
@@ -130,14 +141,14 @@ def test_deleting_an_unknown_topic_fails_at_once(scripted, admin, newest):
     assert scripted.network.slept_ms == []
 
 
-def test_topics_are_described_page_by_page(scripted, admin):
-    def handler(broker_id, request, version):
+def test_topics_are_described_page_by_page(scripted: ScriptedCluster, admin: Admin) -> None:
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         first = 0 if request.cursor is None else request.cursor.partition_index
         partition = describe_topic_partitions.DescribeTopicPartitionsResponsePartition(
             partition_index=first, leader_id=2, leader_epoch=4, replica_nodes=[2, 1], isr_nodes=[2]
         )
         topic = describe_topic_partitions.DescribeTopicPartitionsResponseTopic(
-            name="t", topic_id=b"i" * 16, partitions=[partition]
+            name="t", topic_id=Uuid(b"i" * 16), partitions=[partition]
         )
         cursor = describe_topic_partitions.DescribeTopicPartitionsResponseCursor(
             topic_name="t", partition_index=first + 1
@@ -153,22 +164,26 @@ def test_topics_are_described_page_by_page(scripted, admin):
     ]
 
 
-def test_topics_are_described_through_metadata_where_the_newer_api_is_missing(scripted, admin):
+def test_topics_are_described_through_metadata_where_the_newer_api_is_missing(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     scripted.add_topic("t", {0: (1, 5), 1: (-1, 6)})
     (topic,) = run(admin.describe_topics(["t"]))
     assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(1, 5), (None, 6)]
 
 
-def test_describing_an_unknown_topic_fails_soon(scripted, admin):
+def test_describing_an_unknown_topic_fails_soon(scripted: ScriptedCluster, admin: Admin) -> None:
     with pytest.raises(KafkaError, match="topic nope does not exist"):
         run(admin.describe_topics(["nope"], timeout_ms=60_000))
     assert scripted.network.time_ms < 10_000
 
 
-def test_list_offsets_asks_each_leader_and_again_after_a_move(scripted, admin):
+def test_list_offsets_asks_each_leader_and_again_after_a_move(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     scripted.add_topic("t", {0: (1, 5), 1: (2, 6), 2: (2, 6)})
 
-    def handler(broker_id, request, version):
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         topic = request.topics[0]
         partitions = []
         for wanted in topic.partitions:
@@ -193,10 +208,10 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(scripted, admin):
     assert asked == [(1, [0]), (2, [1, 2]), (3, [1])], "answers already given are not asked for again"
 
 
-def script_coordinator(scripted, node_ids):
+def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:
     told = iter(node_ids)
 
-    def handler(broker_id, request, version):
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         node = next(told)
         if node is None:
             coordinator = find_coordinator.Coordinator(
@@ -209,10 +224,10 @@ def script_coordinator(scripted, node_ids):
     scripted.script(ApiKey.FIND_COORDINATOR, handler)
 
 
-def consumer_group(error=0):
+def consumer_group(error: int = 0) -> described_groups.ConsumerGroupDescribeResponse:
     assignment = described_groups.Assignment(
         topic_partitions=[
-            described_groups.TopicPartitions(topic_id=b"i" * 16, topic_name="t", partitions=[2, 0])
+            described_groups.TopicPartitions(topic_id=Uuid(b"i" * 16), topic_name="t", partitions=[2, 0])
         ]
     )
     member = described_groups.Member(
@@ -224,7 +239,9 @@ def consumer_group(error=0):
     return described_groups.ConsumerGroupDescribeResponse(groups=[group])
 
 
-def test_group_is_described_by_the_coordinator_that_takes_over(scripted, admin):
+def test_group_is_described_by_the_coordinator_that_takes_over(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     script_coordinator(scripted, [None, 1, 2])
     scripted.script(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -235,7 +252,7 @@ def test_group_is_described_by_the_coordinator_that_takes_over(scripted, admin):
     assert group.members[0].assignment == {"t": (0, 2)}
 
 
-def test_classic_group_is_described_by_the_classic_call(scripted, admin):
+def test_classic_group_is_described_by_the_classic_call(scripted: ScriptedCluster, admin: Admin) -> None:
     script_coordinator(scripted, [1] * 9)
     missing = ErrorCode.GROUP_ID_NOT_FOUND
     scripted.script(ApiKey.CONSUMER_GROUP_DESCRIBE, lambda broker, request, version: consumer_group(missing))
@@ -257,8 +274,8 @@ def test_classic_group_is_described_by_the_classic_call(scripted, admin):
     ],
 )
 def test_assignment_of_a_classic_member_is_shown_or_left_out_where_it_makes_no_sense(
-    scripted, admin, data, shown
-):
+    scripted: ScriptedCluster, admin: Admin, data: bytes, shown: dict[str, Any]
+) -> None:
     script_coordinator(scripted, [1] * 9)
     missing = ErrorCode.GROUP_ID_NOT_FOUND
     scripted.script(ApiKey.CONSUMER_GROUP_DESCRIBE, lambda broker, request, version: consumer_group(missing))
@@ -271,7 +288,7 @@ def test_assignment_of_a_classic_member_is_shown_or_left_out_where_it_makes_no_s
     assert member.assignment == shown
 
 
-def test_group_that_does_not_exist_is_reported(scripted, admin):
+def test_group_that_does_not_exist_is_reported(scripted: ScriptedCluster, admin: Admin) -> None:
     script_coordinator(scripted, [1] * 9)
     group = DescribedGroup(group_id="g", group_state="Dead")
     scripted.script(
@@ -282,8 +299,8 @@ def test_group_that_does_not_exist_is_reported(scripted, admin):
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_groups_of_all_brokers_are_listed(scripted, admin):
-    def handler(broker_id, request, version):
+def test_groups_of_all_brokers_are_listed(scripted: ScriptedCluster, admin: Admin) -> None:
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         group = list_groups.ListedGroup(group_id=f"g{broker_id}", group_state="Stable", group_type="consumer")
         return list_groups.ListGroupsResponse(groups=[group])
 
@@ -293,10 +310,12 @@ def test_groups_of_all_brokers_are_listed(scripted, admin):
 
 
 @pytest.mark.parametrize("newest", [7, 10])
-def test_committed_offsets_are_read_in_both_shapes_of_the_request(scripted, admin, newest):
+def test_committed_offsets_are_read_in_both_shapes_of_the_request(
+    scripted: ScriptedCluster, admin: Admin, newest: int
+) -> None:
     script_coordinator(scripted, [2] * 9)
 
-    def handler(broker_id, request, version):
+    def handler(broker_id: int, request: Any, version: int) -> Answer:
         if version <= 7:
             assert request.group_id == "g" and request.topics is None
             partitions = [
@@ -322,7 +341,7 @@ def test_committed_offsets_are_read_in_both_shapes_of_the_request(scripted, admi
     assert {str(where): committed.offset for where, committed in offsets.items()} == {"t-0": 7}
 
 
-def test_quorum_is_described_with_its_endpoints(scripted, admin):
+def test_quorum_is_described_with_its_endpoints(scripted: ScriptedCluster, admin: Admin) -> None:
     replica = describe_quorum.ReplicaState(replica_id=1, log_end_offset=40, last_fetch_timestamp=-1)
     partition = describe_quorum.DescribeQuorumResponsePartitionData(
         leader_id=1, leader_epoch=9, high_watermark=40, current_voters=[replica], error_message=None
@@ -342,7 +361,7 @@ def test_quorum_is_described_with_its_endpoints(scripted, admin):
     assert str(quorum.nodes[1]["CONTROLLER"]) == "h:9093"
 
 
-def test_configs_are_described_with_their_sources(scripted, admin):
+def test_configs_are_described_with_their_sources(scripted: ScriptedCluster, admin: Admin) -> None:
     config = describe_configs.DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1)
     strange = describe_configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
     result = describe_configs.DescribeConfigsResult(
@@ -359,7 +378,9 @@ def test_configs_are_described_with_their_sources(scripted, admin):
     ]
 
 
-def test_refused_config_change_is_raised_with_the_brokers_message(scripted, admin):
+def test_refused_config_change_is_raised_with_the_brokers_message(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     refused = incremental_alter_configs.AlterConfigsResourceResponse(
         error_code=ErrorCode.INVALID_CONFIG, error_message="no such key", resource_type=2, resource_name="t"
     )
@@ -377,7 +398,7 @@ def test_refused_config_change_is_raised_with_the_brokers_message(scripted, admi
         )
 
 
-def test_no_broker_up_is_reported_with_every_address(scripted, admin):
+def test_no_broker_up_is_reported_with_every_address(scripted: ScriptedCluster, admin: Admin) -> None:
     for broker in scripted.brokers.values():
         broker.up = False
     with pytest.raises(ClientTimeoutError, match="no broker answers") as caught:
@@ -385,7 +406,9 @@ def test_no_broker_up_is_reported_with_every_address(scripted, admin):
     assert all(f"broker:{broker_id}" in str(caught.value) for broker_id in (1, 2, 3))
 
 
-def test_cluster_is_described_through_metadata_where_the_newer_api_is_missing(scripted, admin):
+def test_cluster_is_described_through_metadata_where_the_newer_api_is_missing(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
     described = run(admin.describe_cluster())
     assert described.cluster_id == "scripted"
     assert [broker.id for broker in described.brokers] == [1, 2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,37 +12,39 @@ from pykraft.kafka_client.group_config import COOPERATIVE_STICKY, RANGE
 from pykraft.kafka_client.metadata import TopicPartition
 
 
-def member(*topics, owned=(), generation=1, instance_id=None):
+def member(
+    *topics: str, owned: Iterable[tuple[str, int]] = (), generation: int = 1, instance_id: str | None = None
+) -> MemberSubscription:
     return MemberSubscription(
         frozenset(topics), tuple(TopicPartition(*one) for one in owned), generation, instance_id
     )
 
 
-def of(topic, *indexes):
+def of(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
-def test_range_gives_runs_of_each_topic_and_the_rest_to_the_first():
+def test_range_gives_runs_of_each_topic_and_the_rest_to_the_first() -> None:
     told = assign(RANGE, {"t": 5, "u": 2}, {"b": member("t", "u"), "a": member("t"), "c": member("u")})
     assert told == {"a": of("t", 0, 1, 2), "b": of("t", 3, 4) + of("u", 0), "c": of("u", 1)}
 
 
-def test_range_puts_static_members_first_by_the_name_that_stays():
+def test_range_puts_static_members_first_by_the_name_that_stays() -> None:
     told = assign(RANGE, {"t": 2}, {"a": member("t"), "z": member("t", instance_id="i")})
     assert told == {"z": of("t", 0), "a": of("t", 1)}
 
 
-def test_topics_that_do_not_exist_have_no_owner():
+def test_topics_that_do_not_exist_have_no_owner() -> None:
     for assignor in (RANGE, COOPERATIVE_STICKY):
         assert assign(assignor, {}, {"a": member("t")}) == {"a": []}
 
 
-def test_sticky_members_keep_what_they_have():
+def test_sticky_members_keep_what_they_have() -> None:
     members = {"a": member("t", owned=[("t", 3), ("t", 1)]), "b": member("t", owned=[("t", 0)])}
     assert assign(COOPERATIVE_STICKY, {"t": 4}, members) == {"a": of("t", 1, 3), "b": of("t", 0, 2)}
 
 
-def test_what_moves_has_no_owner_until_it_is_given_up():
+def test_what_moves_has_no_owner_until_it_is_given_up() -> None:
     first = {"a": member("t", owned=[("t", 0), ("t", 1), ("t", 2)]), "b": member("t")}
     told = assign(COOPERATIVE_STICKY, {"t": 3}, first)
     assert (len(told["a"]), told["b"]) == (2, [])
@@ -52,7 +55,7 @@ def test_what_moves_has_no_owner_until_it_is_given_up():
     }
 
 
-def test_of_two_that_claim_a_partition_the_newer_generation_has_it():
+def test_of_two_that_claim_a_partition_the_newer_generation_has_it() -> None:
     members = {
         "a": member("t", owned=[("t", 0)], generation=4),
         "b": member("t", owned=[("t", 0)], generation=5),
@@ -60,7 +63,7 @@ def test_of_two_that_claim_a_partition_the_newer_generation_has_it():
     assert assign(COOPERATIVE_STICKY, {"t": 1}, members) == {"a": [], "b": of("t", 0)}
 
 
-def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_it_was_given_up():
+def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_it_was_given_up() -> None:
     members = {"a": member("u", owned=[("t", 0)]), "b": member("t")}
     assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": []}
     members["a"] = member("u", owned=[("u", 0)], generation=2)
@@ -68,10 +71,10 @@ def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_i
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_sticky_shares_are_even_and_whole_after_what_moves_was_given_up(seed):
+def test_sticky_shares_are_even_and_whole_after_what_moves_was_given_up(seed: int) -> None:
     rng = random.Random(seed)
     counts = {f"t{n}": rng.randrange(1, 9) for n in range(rng.randrange(1, 4))}
-    owned = {}
+    owned: dict[str, list[TopicPartition]] = {}
     for generation in range(1, 8):
         members = {f"m{n}" for n in range(6) if rng.random() < 0.7} or {"m0"}
         owned = {member_id: owned.get(member_id, []) for member_id in sorted(members)}

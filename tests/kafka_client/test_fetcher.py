@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from pykraft.kafka_client.blocking import run
+from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.errors import (
     ClientTimeoutError,
     LogTruncatedError,
@@ -12,12 +16,14 @@ from pykraft.kafka_client.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
+from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionFetcher
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -25,17 +31,25 @@ from pykraft.kafka_protocol.messages.fetch import (
 )
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from tests.kafka_client.scripted import Answer, Handler, ScriptedCluster
 
 
-def batch(base_offset, count=5, epoch=3, value=b"v"):
+def batch(base_offset: int, count: int = 5, epoch: int = 3, value: bytes = b"v") -> bytes:
     return encode_batch([RecordInput(None, value)] * count, base_offset=base_offset, leader_epoch=epoch)
 
 
-def told(request, records=b"", error=ErrorCode.NONE, endpoints=(), **fields):
+def told(
+    request: FetchRequest,
+    records: bytes = b"",
+    error: ErrorCode = ErrorCode.NONE,
+    endpoints: Sequence[NodeEndpoint] = (),
+    **fields: Any,
+) -> FetchResponse:
     topic = request.topics[0]
     partition = PartitionData(
         partition_index=topic.partitions[0].partition,
@@ -51,13 +65,13 @@ def told(request, records=b"", error=ErrorCode.NONE, endpoints=(), **fields):
 class Log:
     """A script for Fetch: whole batches from the asked offset on, sent by the leader only."""
 
-    def __init__(self, scripted, batches, topic="t"):
+    def __init__(self, scripted: ScriptedCluster, batches: list[tuple[int, bytes]], topic: str = "t") -> None:
         self.scripted = scripted
         self.batches = batches
         self.topic = topic
-        self.errors = []
+        self.errors: list[ErrorCode] = []
 
-    def __call__(self, broker_id, request, version):
+    def __call__(self, broker_id: int, request: FetchRequest, version: int) -> Answer:
         leader, epoch = self.scripted.leaders[self.topic][0]
         wanted = request.topics[0].partitions[0]
         if self.errors:
@@ -71,7 +85,7 @@ class Log:
 
 
 @pytest.fixture
-def log(scripted):
+def log(scripted: ScriptedCluster) -> Log:
     scripted.add_topic("t", {0: (2, 3)})
     log = Log(scripted, [(5, batch(0)), (10, batch(5)), (15, batch(10))])
     scripted.script(ApiKey.FETCH, log)
@@ -79,7 +93,7 @@ def log(scripted):
     return log
 
 
-def list_offsets(broker_id, request, version):
+def list_offsets(broker_id: int, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
     topic = request.topics[0]
     offset = {-2: 4, -1: 15}[topic.partitions[0].timestamp]
     partition = ListOffsetsPartitionResponse(
@@ -88,16 +102,26 @@ def list_offsets(broker_id, request, version):
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[partition])])
 
 
-def fetcher_at(scripted, position, topic_id=None, config=None, client=None):
+def fetcher_at(
+    scripted: ScriptedCluster,
+    position: int,
+    topic_id: Uuid | None = None,
+    config: FetchConfig | None = None,
+    client: Cluster | None = None,
+) -> PartitionFetcher:
     client = client or scripted.client()
     return PartitionFetcher(client, "t", topic_id, 0, position, config or FetchConfig())
 
 
-def fetch(scripted, fetcher, timeout_ms=10_000, **arguments):
+def fetch(
+    scripted: ScriptedCluster, fetcher: PartitionFetcher, timeout_ms: int = 10_000, **arguments: Any
+) -> FetchedBatches:
     return run(fetcher.fetch(scripted.network.time_ms + timeout_ms, **arguments))
 
 
-def test_whole_batches_are_returned_and_the_position_moves_behind_them(scripted, log):
+def test_whole_batches_are_returned_and_the_position_moves_behind_them(
+    scripted: ScriptedCluster, log: Log
+) -> None:
     fetcher = fetcher_at(scripted, 7)
     fetched = fetch(scripted, fetcher)
     assert [header.base_offset for _, header in fetched.headers] == [5, 10]
@@ -106,7 +130,7 @@ def test_whole_batches_are_returned_and_the_position_moves_behind_them(scripted,
     assert fetcher.position == 15
 
 
-def test_partial_batch_at_the_end_is_left_out(scripted, log):
+def test_partial_batch_at_the_end_is_left_out(scripted: ScriptedCluster, log: Log) -> None:
     size = len(batch(0))
     fetcher = fetcher_at(scripted, 0, config=FetchConfig(max_partition_fetch_bytes=2 * size + 10))
     fetched = fetch(scripted, fetcher)
@@ -114,7 +138,9 @@ def test_partial_batch_at_the_end_is_left_out(scripted, log):
     assert fetcher.position == 10
 
 
-def test_batch_larger_than_the_limit_is_asked_for_again_with_more_room(scripted, log):
+def test_batch_larger_than_the_limit_is_asked_for_again_with_more_room(
+    scripted: ScriptedCluster, log: Log
+) -> None:
     fetcher = fetcher_at(scripted, 0, config=FetchConfig(max_partition_fetch_bytes=40))
     assert fetch(scripted, fetcher).headers
     asked = [
@@ -124,7 +150,7 @@ def test_batch_larger_than_the_limit_is_asked_for_again_with_more_room(scripted,
     assert asked == [40, 80, 160]
 
 
-def test_request_carries_topic_id_and_epochs(scripted, log):
+def test_request_carries_topic_id_and_epochs(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     fetch(scripted, fetcher)
@@ -138,13 +164,13 @@ def test_request_carries_topic_id_and_epochs(scripted, log):
     assert asked == [(3, -1), (3, 3)]
 
 
-def test_topic_without_an_id_is_fetched_by_name(scripted, log):
-    scripted.topic_ids["t"] = bytes(16)
+def test_topic_without_an_id_is_fetched_by_name(scripted: ScriptedCluster, log: Log) -> None:
+    scripted.topic_ids["t"] = ZERO_UUID
     assert fetch(scripted, fetcher_at(scripted, 0)).headers
     assert [version for _, version, _ in scripted.requests(ApiKey.FETCH)] == [12]
 
 
-def test_moved_leader_is_found_through_fresh_metadata(scripted, log):
+def test_moved_leader_is_found_through_fresh_metadata(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     log.batches.append((20, batch(15, epoch=4)))
@@ -153,7 +179,7 @@ def test_moved_leader_is_found_through_fresh_metadata(scripted, log):
     assert [broker for broker, _, _ in scripted.requests(ApiKey.FETCH)] == [2, 2, 3]
 
 
-def test_fenced_epoch_is_retried_with_the_new_one(scripted, log):
+def test_fenced_epoch_is_retried_with_the_new_one(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     log.batches.append((20, batch(15, epoch=7)))
@@ -161,7 +187,7 @@ def test_fenced_epoch_is_retried_with_the_new_one(scripted, log):
     assert fetch(scripted, fetcher).next_offset == 20
 
 
-def test_leader_hint_is_followed_without_asking_for_metadata(scripted, log):
+def test_leader_hint_is_followed_without_asking_for_metadata(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     scripted.leaders["t"][0] = (3, 4)
@@ -177,7 +203,7 @@ def test_leader_hint_is_followed_without_asking_for_metadata(scripted, log):
     assert [broker for broker, _, _ in scripted.requests(ApiKey.FETCH)] == [2, 2, 3]
 
 
-def test_broken_connection_is_retried_elsewhere(scripted, log):
+def test_broken_connection_is_retried_elsewhere(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     scripted.brokers[2].up = False
@@ -186,7 +212,9 @@ def test_broken_connection_is_retried_elsewhere(scripted, log):
     assert scripted.requests(ApiKey.FETCH)[0][0] == 1
 
 
-def test_partition_without_a_leader_is_waited_for_with_growing_pauses(scripted, log):
+def test_partition_without_a_leader_is_waited_for_with_growing_pauses(
+    scripted: ScriptedCluster, log: Log
+) -> None:
     scripted.leaders["t"][0] = (-1, 4)
     with pytest.raises(ClientTimeoutError, match="LEADER_NOT_AVAILABLE"):
         fetch(scripted, fetcher_at(scripted, 0), timeout_ms=2_000)
@@ -194,12 +222,14 @@ def test_partition_without_a_leader_is_waited_for_with_growing_pauses(scripted, 
     assert pauses == sorted(pauses) and pauses[-1] > pauses[0]
 
 
-def test_broker_that_does_not_know_a_new_partition_yet_is_retried(scripted, log):
+def test_broker_that_does_not_know_a_new_partition_yet_is_retried(
+    scripted: ScriptedCluster, log: Log
+) -> None:
     log.errors = [ErrorCode.UNKNOWN_TOPIC_ID] * 12
     assert fetch(scripted, fetcher_at(scripted, 0), timeout_ms=20_000).headers
 
 
-def test_offset_out_of_range_names_what_the_log_holds(scripted, log):
+def test_offset_out_of_range_names_what_the_log_holds(scripted: ScriptedCluster, log: Log) -> None:
     log.errors = [ErrorCode.OFFSET_OUT_OF_RANGE]
     with pytest.raises(OffsetOutOfRangeError) as caught:
         fetch(scripted, fetcher_at(scripted, 1))
@@ -207,7 +237,7 @@ def test_offset_out_of_range_names_what_the_log_holds(scripted, log):
     assert "t-0: offset 1 is outside the log, which holds 4 up to 15" in str(caught.value)
 
 
-def test_diverging_epoch_is_a_truncated_log(scripted, log):
+def test_diverging_epoch_is_a_truncated_log(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     scripted.script(
@@ -218,21 +248,21 @@ def test_diverging_epoch_is_a_truncated_log(scripted, log):
         fetch(scripted, fetcher)
 
 
-def test_topic_recreated_under_a_new_id_is_told_apart(scripted, log):
+def test_topic_recreated_under_a_new_id_is_told_apart(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
-    scripted.add_topic("t", {0: (2, 0)}, topic_id=b"another id here!")
+    scripted.add_topic("t", {0: (2, 0)}, topic_id=Uuid(b"another id here!"))
     log.errors = [ErrorCode.UNKNOWN_TOPIC_ID]
     with pytest.raises(TopicRecreatedError):
         fetch(scripted, fetcher)
 
 
-def test_topic_that_is_another_one_from_the_start_is_refused(scripted, log):
+def test_topic_that_is_another_one_from_the_start_is_refused(scripted: ScriptedCluster, log: Log) -> None:
     with pytest.raises(TopicRecreatedError):
-        fetch(scripted, fetcher_at(scripted, 0, topic_id=b"planned with this"[:16]))
+        fetch(scripted, fetcher_at(scripted, 0, topic_id=Uuid(b"planned with thi")))
 
 
-def test_deleted_topic_is_reported_soon(scripted, log):
+def test_deleted_topic_is_reported_soon(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     del scripted.topic_ids["t"]
@@ -243,7 +273,7 @@ def test_deleted_topic_is_reported_soon(scripted, log):
     assert scripted.network.time_ms - began < 10_000
 
 
-def test_final_error_is_raised_at_once(scripted, log):
+def test_final_error_is_raised_at_once(scripted: ScriptedCluster, log: Log) -> None:
     log.errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(KafkaError) as caught:
         fetch(scripted, fetcher_at(scripted, 0))
@@ -251,7 +281,7 @@ def test_final_error_is_raised_at_once(scripted, log):
     assert scripted.network.slept_ms == []
 
 
-def test_next_request_is_sent_before_the_answer_is_handed_out(scripted, log):
+def test_next_request_is_sent_before_the_answer_is_handed_out(scripted: ScriptedCluster, log: Log) -> None:
     small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
     fetcher = fetcher_at(scripted, 0, config=small)
     fetch(scripted, fetcher, read_ahead_until=10)
@@ -260,12 +290,14 @@ def test_next_request_is_sent_before_the_answer_is_handed_out(scripted, log):
     assert len(scripted.requests(ApiKey.FETCH)) == 2, "nothing is sent beyond the end"
 
 
-def test_read_ahead_that_cannot_be_sent_does_not_spoil_the_answer(scripted, log):
+def test_read_ahead_that_cannot_be_sent_does_not_spoil_the_answer(
+    scripted: ScriptedCluster, log: Log
+) -> None:
     small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
     fetcher = fetcher_at(scripted, 0, config=small)
     inner = scripted.brokers[2].handlers[ApiKey.FETCH]
 
-    def answer_and_die(request, version):
+    def answer_and_die(request: FetchRequest, version: int) -> Answer:
         scripted.brokers[2].up = False
         return inner(request, version)
 
@@ -273,11 +305,11 @@ def test_read_ahead_that_cannot_be_sent_does_not_spoil_the_answer(scripted, log)
     assert fetch(scripted, fetcher, read_ahead_until=15).next_offset == 5
 
 
-def follower_fetch(scripted, follower_answer):
+def follower_fetch(scripted: ScriptedCluster, follower_answer: Handler) -> PartitionFetcher:
     """The leader, 2, sends a consumer with a rack to replica 1."""
     leader_answer = scripted.brokers[2].handlers[ApiKey.FETCH]
 
-    def leader(request, version):
+    def leader(request: FetchRequest, version: int) -> Answer:
         return told(request, preferred_read_replica=1) if request.rack_id else leader_answer(request, version)
 
     scripted.brokers[2].handlers[ApiKey.FETCH] = leader
@@ -285,20 +317,20 @@ def follower_fetch(scripted, follower_answer):
     return fetcher_at(scripted, 0, config=FetchConfig(rack="r1"))
 
 
-def test_replica_the_leader_prefers_is_read_from(scripted, log):
+def test_replica_the_leader_prefers_is_read_from(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = follower_fetch(scripted, lambda request, version: told(request, batch(0)))
     assert fetch(scripted, fetcher).next_offset == 5
     assert {broker for broker, _, _ in scripted.requests(ApiKey.FETCH)} == {1, 2}
 
 
-def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted, log):
+def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = follower_fetch(
         scripted, lambda request, version: told(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     )
     assert fetch(scripted, fetcher).next_offset == 15
 
 
-def test_failed_follower_sends_the_reader_back_to_the_leader(scripted, log):
+def test_failed_follower_sends_the_reader_back_to_the_leader(scripted: ScriptedCluster, log: Log) -> None:
     answers = iter([ConnectionResetError("gone")])
     fetcher = follower_fetch(
         scripted, lambda request, version: next(answers, None) or told(request, batch(0, count=2))

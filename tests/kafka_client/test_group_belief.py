@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from tests.kafka_client.group_world import GroupWorld
+from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual
 
-PROTOCOLS = {
+PROTOCOLS: dict[str, list[tuple[str, str | None]]] = {
     "consumer": [("consumer", None)],
     "range": [("classic", "range")],
     "cooperative": [("classic", "cooperative-sticky")],
@@ -20,16 +22,18 @@ FAULTS = ("lost", "unanswered", "broken", "late", "slow")
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kinds", list(PROTOCOLS))
-def test_no_partition_has_two_owners_and_the_group_settles_when_the_network_heals(scripted, kinds, seed):
+def test_no_partition_has_two_owners_and_the_group_settles_when_the_network_heals(
+    scripted: ScriptedCluster, kinds: str, seed: int
+) -> None:
     rng = random.Random(f"{kinds}-{seed}")
 
-    async def main():
+    async def main() -> None:
         world = GroupWorld(scripted)
         await world.start()
         loss = rng.choice([0.0, 0.05, 0.2])
-        cut = {}
+        cut: dict[int | str | None, str] = {}
 
-        def fault(broker_id, request):
+        def fault(broker_id: int, request: Any) -> str | None:
             """``cut`` holds brokers and members by their ids."""
             how = cut.get(broker_id) or cut.get(getattr(request, "member_id", None))
             if how:

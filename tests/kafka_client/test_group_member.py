@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
-from pykraft.kafka_client.group_member import GroupConfig, OffsetAndMetadata
+from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.group_ownership import Ownership
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -16,7 +18,9 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
 from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld
+from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual
+from tests.narrowing import present
 
 KINDS = {
     "consumer": ("consumer", None),
@@ -28,12 +32,14 @@ incremental = pytest.mark.parametrize(
     "kind", [pytest.param(KINDS[name], id=name) for name in ("consumer", "cooperative")]
 )
 T0 = TopicPartition("t", 0)
-CONSUMER = ("consumer", None)
+T = TypeVar("T")
+Kind = tuple[str, str | None]
+CONSUMER: Kind = ("consumer", None)
 LEASE_S = SESSION_MS * 0.9 / 1000
 
 
-def in_world(scripted, body, partitions=6):
-    async def main():
+def in_world(scripted: ScriptedCluster, body: Callable[[GroupWorld], Awaitable[T]], partitions: int = 6) -> T:
+    async def main() -> T:
         world = GroupWorld(scripted, partitions)
         await world.start()
         try:
@@ -44,7 +50,7 @@ def in_world(scripted, body, partitions=6):
     return run_virtual(main())
 
 
-async def settled(world, kind, count=2, **settings):
+async def settled(world: GroupWorld, kind: Kind, count: int = 2, **settings: Any) -> list[GroupMember]:
     """Members that share the topic."""
     members = [world.join(*kind, **settings) for _ in range(count)]
     await world.until(world.is_shared)
@@ -52,8 +58,8 @@ async def settled(world, kind, count=2, **settings):
 
 
 @every_kind
-def test_a_member_alone_owns_everything(scripted, kind):
-    async def body(world):
+def test_a_member_alone_owns_everything(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         seat = world.seats[member]
         assert seat.events == [("assigned", (0, 1, 2, 3, 4, 5))]
@@ -65,8 +71,10 @@ def test_a_member_alone_owns_everything(scripted, kind):
 
 
 @incremental
-def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(scripted, kind):
-    async def body(world):
+def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
+    async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, kind, 1)
         second = world.join(*kind)
         await world.until(world.is_shared)
@@ -77,8 +85,8 @@ def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(script
     in_world(scripted, body)
 
 
-def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted):
-    async def body(world):
+def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted: ScriptedCluster) -> None:
+    async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, KINDS["range"], 1)
         world.join(*KINDS["range"])
         await world.until(world.is_shared)
@@ -89,8 +97,8 @@ def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted):
 
 
 @every_kind
-def test_what_a_member_leaves_goes_to_the_other_at_once(scripted, kind):
-    async def body(world):
+def test_what_a_member_leaves_goes_to_the_other_at_once(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         leaving, staying = await settled(world, kind)
         seat = world.seats[leaving]
         await world.leave(leaving)
@@ -105,8 +113,10 @@ def test_what_a_member_leaves_goes_to_the_other_at_once(scripted, kind):
 
 @every_kind
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
-def test_without_answers_a_member_stops_believing_before_the_others_get_its_partitions(scripted, kind, fault):
-    async def body(world):
+def test_without_answers_a_member_stops_believing_before_the_others_get_its_partitions(
+    scripted: ScriptedCluster, kind: Kind, fault: str
+) -> None:
+    async def body(world: GroupWorld) -> None:
         cut, staying = await settled(world, kind)
         await asyncio.sleep(5)
         mine = cut.identity.member_id
@@ -123,12 +133,14 @@ def test_without_answers_a_member_stops_believing_before_the_others_get_its_part
 
 
 @every_kind
-def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(scripted, kind):
-    async def body(world):
+def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
-        arrivals = []
+        arrivals: list[float] = []
 
-        def slow_once(broker_id, request):
+        def slow_once(broker_id: int, request: Any) -> str:
             if getattr(request, "member_id", "") != member.identity.member_id or len(arrivals) > 1:
                 return "lost"
             arrivals.append(world.loop.time())
@@ -143,10 +155,12 @@ def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(scripte
 
 
 @every_kind
-def test_what_a_lapse_cost_is_taken_up_again_if_the_coordinator_has_not_noticed(scripted, kind):
+def test_what_a_lapse_cost_is_taken_up_again_if_the_coordinator_has_not_noticed(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
     """The session runs from the last request that the coordinator heard, the lease from the last answer."""
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         first, _ = await settled(world, kind)
         seat, held = world.seats[first], first.owned
         mine = first.identity.member_id
@@ -160,8 +174,8 @@ def test_what_a_lapse_cost_is_taken_up_again_if_the_coordinator_has_not_noticed(
 
 
 @every_kind
-def test_a_moved_coordinator_costs_nothing(scripted, kind):
-    async def body(world):
+def test_a_moved_coordinator_costs_nothing(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         members = await settled(world, kind)
         events = [len(world.seats[member].events) for member in members]
         for broker_id in (2, 3, 1):
@@ -175,10 +189,12 @@ def test_a_moved_coordinator_costs_nothing(scripted, kind):
 
 
 @every_kind
-def test_a_member_that_was_forgotten_loses_everything_and_joins_again(scripted, kind):
+def test_a_member_that_was_forgotten_loses_everything_and_joins_again(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
     """It was away for long, or so its coordinator says."""
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         old = member.identity
         world.writer.logs.clear()
@@ -195,8 +211,10 @@ def test_a_member_that_was_forgotten_loses_everything_and_joins_again(scripted, 
     in_world(scripted, body)
 
 
-def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(scripted):
-    async def body(world):
+def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(
+    scripted: ScriptedCluster,
+) -> None:
+    async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, CONSUMER, 1)
         seat = world.seats[first]
         seat.while_revoking = lambda: asyncio.sleep(7)
@@ -210,10 +228,10 @@ def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(sc
     in_world(scripted, body)
 
 
-def test_an_application_that_does_not_let_go_in_time_loses_everything(scripted):
+def test_an_application_that_does_not_let_go_in_time_loses_everything(scripted: ScriptedCluster) -> None:
     """The coordinator waits for ``max.poll.interval.ms`` and then removes the member."""
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, CONSUMER, 1)
         seat = world.seats[first]
         seat.while_revoking = lambda: asyncio.sleep(40)
@@ -225,8 +243,10 @@ def test_an_application_that_does_not_let_go_in_time_loses_everything(scripted):
 
 
 @every_kind
-def test_a_static_member_finds_its_partitions_again_and_the_other_notices_nothing(scripted, kind):
-    async def body(world):
+def test_a_static_member_finds_its_partitions_again_and_the_other_notices_nothing(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
+    async def body(world: GroupWorld) -> None:
         first = world.join(*kind, group_instance_id="one")
         second = world.join(*kind, group_instance_id="two")
         await world.until(world.is_shared)
@@ -242,19 +262,21 @@ def test_a_static_member_finds_its_partitions_again_and_the_other_notices_nothin
 
 
 @every_kind
-def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(scripted, kind):
+def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
+    scripted: ScriptedCluster, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the classic protocol it takes its place; in the consumer protocol it waits until that is free."""
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         first = world.join(*kind, group_instance_id="one")
         await world.until(world.is_shared)
         seat = world.seats[first]
         second = world.join(*kind, group_instance_id="one")
         if kind[0] == "classic":
             # Until its next heartbeat the first does not know: KIP-345 has no way to tell it before.
-            world.check = lambda: None
+            monkeypatch.setattr(world, "check", lambda: None)
             await world.until(lambda: first.fatal is not None)
-            assert first.fatal.code is ErrorCode.FENCED_INSTANCE_ID
+            assert present(first.fatal).code is ErrorCode.FENCED_INSTANCE_ID
             assert seat.events[-1][0] == "lost"
         else:
             await asyncio.sleep(5)
@@ -265,8 +287,8 @@ def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(sc
     in_world(scripted, body)
 
 
-def test_members_that_cannot_agree_on_an_assignor_are_told_so(scripted):
-    async def body(world):
+def test_members_that_cannot_agree_on_an_assignor_are_told_so(scripted: ScriptedCluster) -> None:
+    async def body(world: GroupWorld) -> Any:
         await settled(world, KINDS["range"], 1)
         other = world.join(*KINDS["cooperative"])
         await world.until(lambda: other.fatal is not None)
@@ -278,8 +300,8 @@ def test_members_that_cannot_agree_on_an_assignor_are_told_so(scripted):
 
 
 @pytest.mark.parametrize("kind", [KINDS["range"], KINDS["cooperative"]], ids=["range", "cooperative"])
-def test_the_leader_of_a_classic_group_notices_more_partitions(scripted, kind):
-    async def body(world):
+def test_the_leader_of_a_classic_group_notices_more_partitions(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         await settled(world, kind, metadata_max_age_ms=3_000)
         scripted.leaders["t"] |= {6: (1, 0), 7: (1, 0)}
         world.values |= {6: [], 7: []}
@@ -288,11 +310,13 @@ def test_the_leader_of_a_classic_group_notices_more_partitions(scripted, kind):
     in_world(scripted, body)
 
 
-def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_owner(scripted):
+def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_owner(
+    scripted: ScriptedCluster,
+) -> None:
     """The leader counted on them being given up, by a member that no longer has them."""
     kind = KINDS["cooperative"]
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         silent = world.join(*kind, topics=("other",))
         await world.until(lambda: world.seats[silent].heartbeats != [], 20)
@@ -306,8 +330,8 @@ def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_ow
 
 
 @every_kind
-def test_an_unsubscribed_topic_is_given_up(scripted, kind):
-    async def body(world):
+def test_an_unsubscribed_topic_is_given_up(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         member.subscribe(["nothing"])
         await world.until(lambda: not member.owned, 10)
@@ -318,21 +342,21 @@ def test_an_unsubscribed_topic_is_given_up(scripted, kind):
     in_world(scripted, body)
 
 
-async def read(member, count, timeout_s=20):
+async def read(member: GroupMember, count: int, timeout_s: float = 20) -> dict[int, list[str]]:
     """Values by partition, until there are so many in all."""
-    found = {}
+    found: dict[int, list[str]] = {}
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
-    while sum(map(len, found.values())) < count:
+    while sum(len(values) for values in found.values()) < count:
         assert loop.time() < end, found
         for where, polled in (await member.poll(500)).items():
-            found.setdefault(where.partition, []).extend(r.value.decode() for r in polled.records)
+            found.setdefault(where.partition, []).extend(present(r.value).decode() for r in polled.records)
     return found
 
 
 @every_kind
-def test_a_member_reads_on_where_the_group_committed(scripted, kind):
-    async def body(world):
+def test_a_member_reads_on_where_the_group_committed(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         world.values |= {0: [b"a", b"b", b"c"], 5: [b"x"]}
         first = world.join(*kind)
         assert await read(first, 4) == {0: ["a", "b", "c"], 5: ["x"]}
@@ -351,13 +375,13 @@ def test_a_member_reads_on_where_the_group_committed(scripted, kind):
 
 
 @every_kind
-def test_nothing_is_read_of_what_is_being_given_up(scripted, kind):
-    async def body(world):
+def test_nothing_is_read_of_what_is_being_given_up(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, kind, 1)
         seat = world.seats[first]
         polled_while_revoking = []
 
-        async def poll():
+        async def poll() -> None:
             world.values[0].append(b"late")
             world.values[5].append(b"late")
             polled_while_revoking.append(await first.poll(1_000))
@@ -373,8 +397,8 @@ def test_nothing_is_read_of_what_is_being_given_up(scripted, kind):
 
 
 @every_kind
-def test_a_commit_of_a_fenced_member_is_refused(scripted, kind):
-    async def body(world):
+def test_a_commit_of_a_fenced_member_is_refused(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> Any:
         cut, staying = await settled(world, kind)
         mine = cut.identity.member_id
         world.fault = lambda _, request: "lost" if getattr(request, "member_id", "") == mine else None
@@ -395,10 +419,12 @@ def test_a_commit_of_a_fenced_member_is_refused(scripted, kind):
 
 @every_kind
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "broken"])
-def test_a_commit_without_an_answer_is_not_sent_again(scripted, kind, fault):
+def test_a_commit_without_an_answer_is_not_sent_again(
+    scripted: ScriptedCluster, kind: Kind, fault: str
+) -> None:
     """It may still be carried out, perhaps after a later one."""
 
-    async def body(world):
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         world.fault = lambda _, request: fault if request.API_KEY == ApiKey.OFFSET_COMMIT else None
         with pytest.raises(CommitUnknownError):
@@ -412,8 +438,8 @@ def test_a_commit_without_an_answer_is_not_sent_again(scripted, kind, fault):
 
 
 @every_kind
-def test_a_commit_finds_a_coordinator_that_has_moved(scripted, kind):
-    async def body(world):
+def test_a_commit_finds_a_coordinator_that_has_moved(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         await member.commit({T0: OffsetAndMetadata(1)})
         world.move_coordinator(3)
@@ -423,10 +449,10 @@ def test_a_commit_finds_a_coordinator_that_has_moved(scripted, kind):
     in_world(scripted, body)
 
 
-def test_an_answer_that_comes_after_the_lease_extends_nothing():
+def test_an_answer_that_comes_after_the_lease_extends_nothing() -> None:
     """The coordinator may have removed the member, and let it in again, in between."""
 
-    async def main():
+    async def main() -> None:
         network = AsyncioNetwork()
         ownership = Ownership(network, Quiet(), 1_000)
         await network.sleep(5_000)
@@ -441,19 +467,19 @@ def test_an_answer_that_comes_after_the_lease_extends_nothing():
 
 
 class Quiet:
-    def assigned(self, partitions): ...
+    def assigned(self, partitions: Any) -> None: ...
 
-    async def revoked(self, partitions): ...
+    async def revoked(self, partitions: Any) -> None: ...
 
-    def lost(self, partitions): ...
+    def lost(self, partitions: Any) -> None: ...
 
-    def heartbeat(self, sent_ms, member_id, member_epoch): ...
+    def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None: ...
 
 
 @pytest.mark.parametrize(
     "settings",
     [{"assignor": "uniform"}, {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 3_000}],
 )
-def test_contradicting_settings_are_refused(settings):
+def test_contradicting_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"assignor|heartbeat"):
         GroupConfig("g", ("t",), "classic", **settings)

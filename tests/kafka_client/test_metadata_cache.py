@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_client.metadata import Broker, MetadataCache
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -11,45 +12,48 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykraft.runtime.address import Address
+from tests.narrowing import present
 
-FIRST_ID, SECOND_ID = b"1" * 16, b"2" * 16
+FIRST_ID, SECOND_ID = Uuid(b"1" * 16), Uuid(b"2" * 16)
 
 
-def answer(leader, epoch, topic_id=FIRST_ID, name="t", error=0):
+def answer(
+    leader: int, epoch: int, topic_id: Uuid = FIRST_ID, name: str = "t", error: int = 0
+) -> MetadataResponse:
     partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
     topic = MetadataResponseTopic(name=name, topic_id=topic_id, partitions=[partition], error_code=error)
     brokers = [MetadataResponseBroker(node_id=n, host="h", port=n) for n in (1, 2, 3)]
     return MetadataResponse(brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])
 
 
-def leader_of(cache):
-    partition = cache.partition("t", 0)
+def leader_of(cache: MetadataCache) -> tuple[int | None, int | None]:
+    partition = present(cache.partition("t", 0))
     return partition.leader_id, partition.leader_epoch
 
 
-def test_answer_with_an_older_epoch_does_not_move_the_leader_back():
+def test_answer_with_an_older_epoch_does_not_move_the_leader_back() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=1, epoch=4))
     assert leader_of(cache) == (2, 5)
 
 
-def test_answer_with_the_same_epoch_is_taken():
+def test_answer_with_the_same_epoch_is_taken() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=-1, epoch=5))
     cache.replay(answer(leader=2, epoch=5))
     assert leader_of(cache) == (2, 5)
 
 
-def test_recreated_topic_does_not_inherit_epochs():
+def test_recreated_topic_does_not_inherit_epochs() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=1, epoch=0, topic_id=SECOND_ID))
     assert leader_of(cache) == (1, 0)
-    assert cache.topic("t").topic_id == SECOND_ID
+    assert present(cache.topic("t")).topic_id == SECOND_ID
 
 
-def test_topic_in_error_is_forgotten_and_its_error_kept():
+def test_topic_in_error_is_forgotten_and_its_error_kept() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=2, epoch=5, error=3))
@@ -57,7 +61,7 @@ def test_topic_in_error_is_forgotten_and_its_error_kept():
     assert cache.errors == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_only_a_complete_answer_makes_topics_forgotten():
+def test_only_a_complete_answer_makes_topics_forgotten() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=2, epoch=5, name="other"))
@@ -66,7 +70,7 @@ def test_only_a_complete_answer_makes_topics_forgotten():
     assert cache.topic("t") is None
 
 
-def test_leader_hint_with_a_newer_epoch_is_taken_and_its_broker_learned():
+def test_leader_hint_with_a_newer_epoch_is_taken_and_its_broker_learned() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     assert cache.replay_leader("t", 0, 9, 6, [Broker(9, Address("new", 9))])
@@ -74,7 +78,7 @@ def test_leader_hint_with_a_newer_epoch_is_taken_and_its_broker_learned():
     assert cache.brokers[9].address == Address("new", 9)
 
 
-def test_stale_or_useless_leader_hint_is_ignored():
+def test_stale_or_useless_leader_hint_is_ignored() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     assert not cache.replay_leader("t", 0, 1, 5)

@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
+from pykraft.kafka_client.network import Future
 from pykraft.kafka_client.producer import Producer, ProducerConfig
+from pykraft.kafka_client.producer_batch import RecordMetadata
 from pykraft.kafka_client.producer_partition import NOT_WRITTEN
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykraft.kafka_protocol.record_codec import decode_batch
-from pykraft.kafka_protocol.records import assign_offset, read_header
-from tests.kafka_client.scripted import HOST
+from pykraft.kafka_protocol.record_codec import Record, decode_batch
+from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
+from tests.kafka_client.scripted import HOST, Answer, ScriptedCluster
 from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, run_virtual
+from tests.narrowing import present
+
+T = TypeVar("T")
 
 APPENDED = "appended"
 """Put before an answer in a plan: the records are appended first."""
@@ -40,25 +49,25 @@ class Leaders:
     A pair of APPENDED and one of these: the records are appended, and then that is the answer.
     """
 
-    def __init__(self, scripted) -> None:
+    def __init__(self, scripted: ScriptedCluster) -> None:
         self.scripted = scripted
-        self.plan = deque()
-        self.logs = defaultdict(list)
-        self.producers = defaultdict(ProducerState)
-        self.headers = []
+        self.plan: deque[Any] = deque()
+        self.logs: defaultdict[int, list[Record]] = defaultdict(list)
+        self.producers: defaultdict[int, ProducerState] = defaultdict(ProducerState)
+        self.headers: list[tuple[int, BatchHeader]] = []
         self.producer_ids = 0
         self.log_append_time_ms = -1
         self.hints = False
-        self.in_flight = []
+        self.in_flight: list[int] = []
         scripted.script(ApiKey.PRODUCE, self.produce)
         scripted.script(ApiKey.INIT_PRODUCER_ID, self.init_producer_id)
 
-    def init_producer_id(self, broker_id, request, version):
+    def init_producer_id(self, broker_id: int, request: InitProducerIdRequest, version: int) -> Answer:
         assert request.transactional_id is None
         self.producer_ids += 1
         return InitProducerIdResponse(producer_id=1000 + self.producer_ids, producer_epoch=0)
 
-    def produce(self, broker_id, request, version):
+    def produce(self, broker_id: int, request: ProduceRequest, version: int) -> Any:
         planned = self.plan.popleft() if self.plan else None
         appends = planned is None
         if isinstance(planned, tuple):
@@ -82,13 +91,13 @@ class Leaders:
             node_endpoints=nodes if self.hints else [],
         )
 
-    def results(self, broker_id, request):
+    def results(self, broker_id: int, request: ProduceRequest) -> list[list[PartitionProduceResponse]]:
         return [
-            [self.append(broker_id, p.index, bytearray(p.records)) for p in topic.partition_data]
+            [self.append(broker_id, p.index, bytearray(present(p.records))) for p in topic.partition_data]
             for topic in request.topic_data
         ]
 
-    def append(self, broker_id, index, data):
+    def append(self, broker_id: int, index: int, data: bytearray) -> PartitionProduceResponse:
         leader, epoch = self.scripted.leaders["t"][index]
         header = read_header(data)
         self.headers.append((index, header))
@@ -115,21 +124,27 @@ class Leaders:
             index=index, base_offset=base_offset, log_append_time_ms=self.log_append_time_ms
         )
 
-    def values(self, index=0):
-        return [record.value.decode() for record in self.logs[index]]
+    def values(self, index: int = 0) -> list[str]:
+        return [present(record.value).decode() for record in self.logs[index]]
 
 
 @pytest.fixture
-def leaders(scripted):
+def leaders(scripted: ScriptedCluster) -> Leaders:
     scripted.add_topic("t", {0: (1, 0), 1: (2, 0), 2: (1, 0)})
     return Leaders(scripted)
 
 
-def producing(scripted, body, *, client=None, **config):
+def producing(
+    scripted: ScriptedCluster,
+    body: Callable[[Producer], Awaitable[T]],
+    *,
+    client: dict[str, Any] | None = None,
+    **config: Any,
+) -> T:
     """Run ``body(producer)`` on a producer, and close it."""
 
-    async def main():
-        settings = {"request_timeout_ms": 1_000} | (client or {})
+    async def main() -> T:
+        settings: dict[str, Any] = {"request_timeout_ms": 1_000} | (client or {})
         addresses = tuple(broker.address for broker in scripted.brokers.values())
         producer = Producer(
             network_of(scripted), ClientConfig(addresses, **settings), ProducerConfig(**config)
@@ -142,34 +157,36 @@ def producing(scripted, body, *, client=None, **config):
     return run_virtual(main())
 
 
-def append(producer, values, partition=0):
+def append(producer: Producer, values: Sequence[str], partition: int = 0) -> list[Future[RecordMetadata]]:
     return [producer.append("t", partition, None, value.encode()) for value in values]
 
 
-def names(prefix, count):
+def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{n}" for n in range(count)]
 
 
-async def fates(futures):
+async def fates(futures: Sequence[Future[RecordMetadata]]) -> list[Any]:
     """What each record was: its offset, or the error."""
     told = await asyncio.gather(*futures, return_exceptions=True)
     return [one if isinstance(one, BaseException) else one.offset for one in told]
 
 
-async def one_a_batch(producer, values, partition=0):
+async def one_a_batch(
+    producer: Producer, values: Sequence[str], partition: int = 0
+) -> list[Future[RecordMetadata]]:
     """Records that become a batch and a request each, in order."""
-    futures = []
+    futures: list[Future[RecordMetadata]] = []
     for value in values:
         futures += append(producer, [value], partition)
         await producer.flush(0)  # closes the batch
     return futures
 
 
-ONE_A_BATCH = {"linger_ms": 0}
+ONE_A_BATCH: dict[str, Any] = {"linger_ms": 0}
 
 
-def test_a_record_is_told_where_it_is(scripted, leaders):
-    async def body(producer):
+def test_a_record_is_told_where_it_is(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         first = await producer.send("t", 0, b"k", b"v", [("h", b"x")], 77)
         second = await producer.send("t", 0, None, None, (), 78)
         return first, second
@@ -181,14 +198,18 @@ def test_a_record_is_told_where_it_is(scripted, leaders):
     assert leaders.logs[0][1][1:] == (78, None, None, ())
 
 
-def test_the_time_of_the_append_is_told_where_the_topic_has_it(scripted, leaders):
+def test_the_time_of_the_append_is_told_where_the_topic_has_it(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.log_append_time_ms = 5_000
     told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v", (), 77))
     assert told.timestamp_ms == 5_000
 
 
-def test_records_that_come_together_share_a_batch_and_a_request(scripted, leaders):
-    async def body(producer):
+def test_records_that_come_together_share_a_batch_and_a_request(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         return await fates(append(producer, names("a", 5)) + append(producer, names("b", 5), 2))
 
     assert producing(scripted, body, linger_ms=5) == [*range(5), *range(5)]
@@ -197,8 +218,8 @@ def test_records_that_come_together_share_a_batch_and_a_request(scripted, leader
     assert (leaders.values(0), leaders.values(2)) == (names("a", 5), names("b", 5))
 
 
-def test_a_full_batch_does_not_linger(scripted, leaders):
-    async def body(producer):
+def test_a_full_batch_does_not_linger(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         futures = append(producer, ["a" * 600, "b" * 600, "c" * 900, "d"])
         await asyncio.sleep(0.5)
         return [future.done() for future in futures], await fates(futures)
@@ -208,8 +229,8 @@ def test_a_full_batch_does_not_linger(scripted, leaders):
     assert told == [0, 1, 2, 3]
 
 
-def test_flush_does_not_linger_and_waits_for_everything(scripted, leaders):
-    async def body(producer):
+def test_flush_does_not_linger_and_waits_for_everything(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         futures = append(producer, names("a", 3)) + append(producer, names("b", 3), 1)
         assert await producer.flush(500)
         return [future.done() for future in futures]
@@ -217,10 +238,12 @@ def test_flush_does_not_linger_and_waits_for_everything(scripted, leaders):
     assert producing(scripted, body, linger_ms=60_000) == [True] * 6
 
 
-def test_flush_says_that_something_is_not_answered_in_time(scripted, leaders):
+def test_flush_says_that_something_is_not_answered_in_time(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         (future,) = append(producer, ["a"])
         flushed, done = await producer.flush(500), future.done()
         await future
@@ -229,10 +252,10 @@ def test_flush_says_that_something_is_not_answered_in_time(scripted, leaders):
     assert producing(scripted, body) == (False, False)
 
 
-def test_five_requests_are_in_flight_and_no_more(scripted, leaders):
+def test_five_requests_are_in_flight_and_no_more(scripted: ScriptedCluster, leaders: Leaders) -> None:
     leaders.plan += [SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         futures = await one_a_batch(producer, names("a", 8))
         await asyncio.sleep(0.5)
         return len(scripted.requests(ApiKey.PRODUCE)), await fates(futures)
@@ -240,30 +263,34 @@ def test_five_requests_are_in_flight_and_no_more(scripted, leaders):
     assert producing(scripted, body, **ONE_A_BATCH) == (5, list(range(8)))
 
 
-def test_lost_answers_do_not_write_twice_nor_out_of_order(scripted, leaders):
+def test_lost_answers_do_not_write_twice_nor_out_of_order(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [(APPENDED, None), (APPENDED, SILENCE), (APPENDED, SILENCE), SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
 
 
-def test_a_broken_connection_does_not_write_twice_nor_out_of_order(scripted, leaders):
+def test_a_broken_connection_does_not_write_twice_nor_out_of_order(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [None, (APPENDED, ConnectionResetError("gone"))]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
 
 
-def test_batches_behind_a_refused_one_keep_their_order(scripted, leaders):
+def test_batches_behind_a_refused_one_keep_their_order(scripted: ScriptedCluster, leaders: Leaders) -> None:
     leaders.plan += [ErrorCode.NOT_ENOUGH_REPLICAS]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
@@ -271,10 +298,12 @@ def test_batches_behind_a_refused_one_keep_their_order(scripted, leaders):
 
 
 @pytest.mark.parametrize("hints", [False, True])
-def test_a_moved_leader_is_followed_in_order(scripted, leaders, hints):
+def test_a_moved_leader_is_followed_in_order(
+    scripted: ScriptedCluster, leaders: Leaders, hints: bool
+) -> None:
     leaders.hints = hints
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         first = await fates(append(producer, ["a"]))
         scripted.leaders["t"][0] = (3, 1)
         return first + await fates(await one_a_batch(producer, names("b", 7)))
@@ -285,12 +314,14 @@ def test_a_moved_leader_is_followed_in_order(scripted, leaders, hints):
     assert len(scripted.requests(ApiKey.METADATA)) == (1 if hints else 2)
 
 
-def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(scripted, leaders):
+def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     """The new leader may know nothing of the producer, and would take any sequence."""
     leaders.producers[0] = ProducerState(complete=False)
     leaders.plan += [SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         first = append(producer, ["a"])
         await asyncio.sleep(0.1)
         scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
@@ -301,17 +332,21 @@ def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(scri
     assert leaders.values() == ["a", "b"]
 
 
-def test_a_duplicate_the_broker_no_longer_knows_is_written(scripted, leaders):
+def test_a_duplicate_the_broker_no_longer_knows_is_written(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [(APPENDED, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
     told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v"))
     assert told.offset is None
     assert leaders.values() == ["v"]
 
 
-def test_silence_until_the_delivery_timeout_leaves_it_open_whether_the_record_is_written(scripted, leaders):
+def test_silence_until_the_delivery_timeout_leaves_it_open_whether_the_record_is_written(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [(APPENDED, SILENCE)] + [SILENCE] * 10
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         with pytest.raises(MaybeWrittenError, match=r"t-0: not acknowledged within 3000 ms"):
             await producer.send("t", 0, None, b"v")
         return asyncio.get_running_loop().time()
@@ -319,8 +354,10 @@ def test_silence_until_the_delivery_timeout_leaves_it_open_whether_the_record_is
     assert producing(scripted, body, delivery_timeout_ms=3_000) == pytest.approx(3.0, abs=0.1)
 
 
-def test_a_record_without_a_leader_is_certainly_not_written(scripted, leaders):
-    async def body(producer):
+def test_a_record_without_a_leader_is_certainly_not_written(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await producer.send("t", 7, None, b"v")
         with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
@@ -329,8 +366,10 @@ def test_a_record_without_a_leader_is_certainly_not_written(scripted, leaders):
     producing(scripted, body, delivery_timeout_ms=3_000)
 
 
-def test_a_broker_that_cannot_be_reached_has_written_nothing(scripted, leaders):
-    async def body(producer):
+def test_a_broker_that_cannot_be_reached_has_written_nothing(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         await producer.send("t", 0, None, b"a")
         scripted.brokers[2].up = False
         with pytest.raises(NotWrittenError, match=r"cannot connect|no leader"):
@@ -348,10 +387,15 @@ def test_a_broker_that_cannot_be_reached_has_written_nothing(scripted, leaders):
         (ErrorCode.UNKNOWN_SERVER_ERROR, MaybeWrittenError),
     ],
 )
-def test_a_refusal_is_final_and_says_whether_the_record_may_be_there(scripted, leaders, code, error):
+def test_a_refusal_is_final_and_says_whether_the_record_may_be_there(
+    scripted: ScriptedCluster,
+    leaders: Leaders,
+    code: ErrorCode,
+    error: type[MaybeWrittenError | NotWrittenError],
+) -> None:
     leaders.plan += [code]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         with pytest.raises(error) as caught:
             await producer.send("t", 0, None, b"v")
         return caught.value.code, asyncio.get_running_loop().time()
@@ -369,10 +413,12 @@ def test_a_refusal_is_final_and_says_whether_the_record_may_be_there(scripted, l
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ],
 )
-def test_errors_that_also_answer_an_append_leave_it_open(scripted, leaders, code):
+def test_errors_that_also_answer_an_append_leave_it_open(
+    scripted: ScriptedCluster, leaders: Leaders, code: ErrorCode
+) -> None:
     leaders.plan += [(APPENDED, code)] + [code] * 30
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         with pytest.raises(MaybeWrittenError):
             await producer.send("t", 0, None, b"v")
 
@@ -380,10 +426,12 @@ def test_errors_that_also_answer_an_append_leave_it_open(scripted, leaders, code
     assert leaders.values() == ["v"]
 
 
-def test_a_record_refused_after_a_lost_answer_may_be_written(scripted, leaders):
+def test_a_record_refused_after_a_lost_answer_may_be_written(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [(APPENDED, SILENCE), ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         with pytest.raises(MaybeWrittenError) as caught:
             await producer.send("t", 0, None, b"v")
         return caught.value.code
@@ -391,10 +439,12 @@ def test_a_record_refused_after_a_lost_answer_may_be_written(scripted, leaders):
     assert producing(scripted, body) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_records_behind_one_that_is_refused_are_written_in_a_new_epoch(scripted, leaders):
+def test_records_behind_one_that_is_refused_are_written_in_a_new_epoch(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [None, ErrorCode.MESSAGE_TOO_LARGE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 8)))
 
     told = producing(scripted, body, **ONE_A_BATCH)
@@ -405,10 +455,12 @@ def test_records_behind_one_that_is_refused_are_written_in_a_new_epoch(scripted,
     assert leaders.producer_ids == 1
 
 
-def test_a_batch_that_was_given_up_does_not_stop_the_partition(scripted, leaders):
+def test_a_batch_that_was_given_up_does_not_stop_the_partition(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [None] + [SILENCE] * 3
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         first = await fates(append(producer, ["a"]))
         second = await fates(append(producer, ["b"]))
         third = await fates(append(producer, ["c"]))
@@ -422,8 +474,10 @@ def test_a_batch_that_was_given_up_does_not_stop_the_partition(scripted, leaders
     assert leaders.headers[-1][1].base_sequence == 0
 
 
-def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(scripted, leaders):
-    async def body(producer):
+def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         assert await fates([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
         leaders.plan += [ErrorCode.INVALID_RECORD]
         await fates(append(producer, ["c"]))
@@ -435,11 +489,13 @@ def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(scripted, l
     assert (last[2].producer_epoch, last[2].base_sequence) == (0, 1)
 
 
-def test_an_unknown_outcome_is_not_written_again_under_another_sequence(scripted, leaders):
+def test_an_unknown_outcome_is_not_written_again_under_another_sequence(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     """The first batch is given up, and nobody knows whether the second is in the log."""
     leaders.plan += [None, SILENCE, (APPENDED, SILENCE)] + [SILENCE] * 2
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         assert await fates(append(producer, ["a"])) == [0]
         futures = await one_a_batch(producer, ["b", "c"])
         told = await fates(futures)
@@ -450,20 +506,24 @@ def test_an_unknown_outcome_is_not_written_again_under_another_sequence(scripted
     assert leaders.values() == ["a", "d"]
 
 
-def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(scripted, leaders):
+def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [None, ErrorCode.UNKNOWN_PRODUCER_ID]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 6)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
     assert leaders.values() == names("a", 6)
 
 
-def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(scripted, leaders):
+def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [None, ErrorCode.INVALID_PRODUCER_EPOCH]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         return await fates(await one_a_batch(producer, names("a", 6)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
@@ -471,10 +531,12 @@ def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(scripted, leaders)
     assert leaders.producer_ids == 2
 
 
-def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(scripted, leaders):
+def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     """Acknowledged records are lost: the sender must hear of it; what follows is written again."""
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         assert await fates(append(producer, ["a"])) == [0]
         leaders.producers[0] = ProducerState()
         leaders.logs[0].clear()
@@ -487,10 +549,12 @@ def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_
     assert leaders.values() == ["c"]
 
 
-def test_without_idempotence_one_batch_of_a_partition_is_in_flight(scripted, leaders):
+def test_without_idempotence_one_batch_of_a_partition_is_in_flight(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         futures = await one_a_batch(producer, names("a", 4))
         await asyncio.sleep(0.5)
         sent = len(scripted.requests(ApiKey.PRODUCE))
@@ -503,8 +567,8 @@ def test_without_idempotence_one_batch_of_a_partition_is_in_flight(scripted, lea
     assert {header.producer_id for _, header in leaders.headers} == {-1}
 
 
-def test_acks_0_waits_for_no_answer(scripted, leaders):
-    async def body(producer):
+def test_acks_0_waits_for_no_answer(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         told = await fates(await one_a_batch(producer, names("a", 8)))
         await asyncio.sleep(0.1)
         return told
@@ -513,20 +577,22 @@ def test_acks_0_waits_for_no_answer(scripted, leaders):
     assert leaders.values() == names("a", 8)
 
 
-def test_a_producer_id_is_asked_for_until_there_is_one(scripted, leaders):
+def test_a_producer_id_is_asked_for_until_there_is_one(scripted: ScriptedCluster, leaders: Leaders) -> None:
     answers = deque([InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3)
     inner = leaders.init_producer_id
     scripted.script(ApiKey.INIT_PRODUCER_ID, lambda *call: answers.popleft() if answers else inner(*call))
     assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
 
 
-def test_a_producer_id_that_is_refused_fails_the_records_at_once(scripted, leaders):
+def test_a_producer_id_that_is_refused_fails_the_records_at_once(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     scripted.script(
         ApiKey.INIT_PRODUCER_ID,
         lambda *_: InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     )
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         with pytest.raises(NotWrittenError) as caught:
             await producer.send("t", 0, None, b"v")
         return caught.value.code, asyncio.get_running_loop().time()
@@ -536,8 +602,8 @@ def test_a_producer_id_that_is_refused_fails_the_records_at_once(scripted, leade
     assert at_s < 1
 
 
-def test_a_full_buffer_refuses_and_has_room_again_later(scripted, leaders):
-    async def body(producer):
+def test_a_full_buffer_refuses_and_has_room_again_later(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         futures = [producer.append("t", 0, None, b"x" * 400), producer.append("t", 0, None, b"y" * 400)]
         assert producer.is_full(400)
         with pytest.raises(NotWrittenError) as caught:
@@ -549,8 +615,10 @@ def test_a_full_buffer_refuses_and_has_room_again_later(scripted, leaders):
     assert producing(scripted, body, buffer_memory_bytes=1_000).retriable
 
 
-def test_a_record_too_large_for_a_request_is_refused_at_once(scripted, leaders):
-    async def body(producer):
+def test_a_record_too_large_for_a_request_is_refused_at_once(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         with pytest.raises(NotWrittenError) as caught:
             producer.append("t", 0, None, b"x" * 2_000)
         return caught.value.code
@@ -558,8 +626,8 @@ def test_a_record_too_large_for_a_request_is_refused_at_once(scripted, leaders):
     assert producing(scripted, body, max_request_size_bytes=2_000) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_requests_stay_below_their_greatest_size(scripted, leaders):
-    async def body(producer):
+def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         return await fates([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)])
 
     assert producing(scripted, body, max_request_size_bytes=1_500, batch_size_bytes=100) == [0, 0, 1, 1]
@@ -570,10 +638,12 @@ def test_requests_stay_below_their_greatest_size(scripted, leaders):
     assert max(sizes) < 1_500
 
 
-def test_close_gives_up_what_is_open_and_tells_what_may_be_written(scripted, leaders):
+def test_close_gives_up_what_is_open_and_tells_what_may_be_written(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     leaders.plan += [SILENCE]
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         sent = append(producer, ["a"])
         await asyncio.sleep(0.1)
         waiting = append(producer, ["b"], 1)
@@ -586,8 +656,8 @@ def test_close_gives_up_what_is_open_and_tells_what_may_be_written(scripted, lea
     assert [type(one) for one in told] == [MaybeWrittenError, NotWrittenError]
 
 
-def test_close_with_a_timeout_writes_what_is_open(scripted, leaders):
-    async def body(producer):
+def test_close_with_a_timeout_writes_what_is_open(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    async def body(producer: Producer) -> Any:
         futures = append(producer, ["a"])
         await producer.close(1_000)
         return await fates(futures)
@@ -595,8 +665,10 @@ def test_close_with_a_timeout_writes_what_is_open(scripted, leaders):
     assert producing(scripted, body, linger_ms=60_000) == [0]
 
 
-def test_a_sender_that_is_cancelled_does_not_harm_its_batch(scripted, leaders):
-    async def body(producer):
+def test_a_sender_that_is_cancelled_does_not_harm_its_batch(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
         lost = asyncio.ensure_future(producer.send("t", 0, None, b"a"))
         kept = asyncio.ensure_future(producer.send("t", 0, None, b"b"))
         await asyncio.sleep(0.001)
@@ -615,18 +687,20 @@ def test_a_sender_that_is_cancelled_does_not_harm_its_batch(scripted, leaders):
         {"max_in_flight_requests_per_connection": 0},
     ],
 )
-def test_contradicting_settings_are_refused(settings):
+def test_contradicting_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"acks|idempotence|flight"):
         ProducerConfig(**settings)
 
 
-def test_a_partition_is_found_by_name_where_topics_have_no_id(scripted, leaders):
-    scripted.topic_ids["t"] = bytes(16)
+def test_a_partition_is_found_by_name_where_topics_have_no_id(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    scripted.topic_ids["t"] = ZERO_UUID
     assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
     assert [version for _, version, _ in scripted.requests(ApiKey.PRODUCE)] == [12]
 
 
-def fault(rng):
+def fault(rng: random.Random) -> Any:
     """What becomes of one request."""
     answers = [
         None,
@@ -643,13 +717,13 @@ def fault(rng):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_goes_wrong_records_are_in_order_at_most_once_and_where_the_sender_was_told(
-    scripted, leaders, seed
-):
+    scripted: ScriptedCluster, leaders: Leaders, seed: int
+) -> None:
     rng = random.Random(seed)
     leaders.plan += [fault(rng) if rng.random() < 0.4 else None for _ in range(150)]
     leaders.hints = rng.random() < 0.5
 
-    async def body(producer):
+    async def body(producer: Producer) -> Any:
         sent = []
         for n in range(60):
             partition = rng.randrange(3)
@@ -659,7 +733,8 @@ def test_whatever_goes_wrong_records_are_in_order_at_most_once_and_where_the_sen
             if rng.random() < 0.05:
                 scripted.leaders["t"][partition] = (rng.randrange(1, 4), n + 1)
         await producer.flush()
-        return [(value, partition, future.exception() or await future) for value, partition, future in sent]
+        outcomes = await asyncio.gather(*(future for *_, future in sent), return_exceptions=True)
+        return [(*one[:2], outcome) for one, outcome in zip(sent, outcomes, strict=True)]
 
     told = producing(scripted, body, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3))
     for index in range(3):

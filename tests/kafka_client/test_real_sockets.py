@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,12 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.runtime.address import Address
+from tests.mock_cluster import MockCluster
 
 VALUES = [b"value-%d" % i for i in range(500)]
 
 
-async def read_all(cluster, topic, end):
+async def read_all(cluster: Cluster, topic: str, end: int) -> list[bytes | None]:
     fetcher = PartitionFetcher(cluster, topic, None, 0, 0, FetchConfig(max_partition_fetch_bytes=2000))
     values = []
     while fetcher.position < end:
@@ -32,7 +35,7 @@ async def read_all(cluster, topic, end):
     return values
 
 
-def test_blocking_client_reads_what_was_produced(mock_cluster):
+def test_blocking_client_reads_what_was_produced(mock_cluster: MockCluster) -> None:
     mock_cluster.produce("blocking", 0, VALUES)
     cluster = Cluster(
         BlockingNetwork(), ClientConfig(parse_bootstrap_servers(mock_cluster.bootstrap_servers))
@@ -43,10 +46,10 @@ def test_blocking_client_reads_what_was_produced(mock_cluster):
         cluster.close()
 
 
-def test_asyncio_client_reads_what_was_produced(mock_cluster):
+def test_asyncio_client_reads_what_was_produced(mock_cluster: MockCluster) -> None:
     mock_cluster.produce("asyncio", 0, VALUES)
 
-    async def main():
+    async def main() -> Any:
         cluster = Cluster(
             AsyncioNetwork(), ClientConfig(parse_bootstrap_servers(mock_cluster.bootstrap_servers))
         )
@@ -58,7 +61,7 @@ def test_asyncio_client_reads_what_was_produced(mock_cluster):
     assert asyncio.run(main()) == VALUES
 
 
-def test_admin_client_describes_the_mock_cluster(mock_cluster):
+def test_admin_client_describes_the_mock_cluster(mock_cluster: MockCluster) -> None:
     mock_cluster.produce("described", 1, VALUES[:10])
     with AdminClient(mock_cluster.bootstrap_servers, default_api_timeout_ms=20_000) as client:
         assert len(client.describe_cluster().brokers) == 3
@@ -70,8 +73,8 @@ def test_admin_client_describes_the_mock_cluster(mock_cluster):
         assert client.find_coordinator("some-group").id in {1, 2, 3}
 
 
-def test_admin_works_on_asyncio_too(mock_cluster):
-    async def main():
+def test_admin_works_on_asyncio_too(mock_cluster: MockCluster) -> None:
+    async def main() -> Any:
         admin = Admin(AsyncioNetwork(), ClientConfig(parse_bootstrap_servers(mock_cluster.bootstrap_servers)))
         try:
             return await admin.describe_cluster()
@@ -105,8 +108,8 @@ class RawServer:
         self._thread.join(5)
 
 
-def exchange_blocking(address, timeout_ms):
-    async def exchange():
+def exchange_blocking(address: Address, timeout_ms: int) -> bytes:
+    async def exchange() -> bytes:
         network = BlockingNetwork()
         channel = await network.connect(address, network.now_ms() + 5_000)
         try:
@@ -118,8 +121,8 @@ def exchange_blocking(address, timeout_ms):
     return run(exchange())
 
 
-def exchange_asyncio(address, timeout_ms):
-    async def exchange():
+def exchange_asyncio(address: Address, timeout_ms: int) -> bytes:
+    async def exchange() -> bytes:
         network = AsyncioNetwork()
         channel = await network.connect(address, network.now_ms() + 5_000)
         try:
@@ -131,6 +134,7 @@ def exchange_asyncio(address, timeout_ms):
     return asyncio.run(exchange())
 
 
+Exchange = Callable[[Address, int], bytes]
 both = pytest.mark.parametrize("exchange", [exchange_blocking, exchange_asyncio])
 
 
@@ -144,7 +148,7 @@ both = pytest.mark.parametrize("exchange", [exchange_blocking, exchange_asyncio]
     ],
     ids=["cut short", "too long", "negative length"],
 )
-def test_bad_frame_is_a_connection_error(exchange, answer, error):
+def test_bad_frame_is_a_connection_error(exchange: Exchange, answer: bytes, error: type[Exception]) -> None:
     server = RawServer(answer)
     try:
         with pytest.raises(error):
@@ -154,7 +158,7 @@ def test_bad_frame_is_a_connection_error(exchange, answer, error):
 
 
 @both
-def test_silent_peer_is_a_timeout(exchange):
+def test_silent_peer_is_a_timeout(exchange: Exchange) -> None:
     server = RawServer(b"")
     try:
         with pytest.raises(TimeoutError):
@@ -164,7 +168,7 @@ def test_silent_peer_is_a_timeout(exchange):
 
 
 @both
-def test_whole_frame_is_returned_without_its_length(exchange):
+def test_whole_frame_is_returned_without_its_length(exchange: Exchange) -> None:
     server = RawServer(b"\x00\x00\x00\x03abc")
     try:
         assert exchange(server.address, 5_000) == b"abc"
@@ -172,12 +176,12 @@ def test_whole_frame_is_returned_without_its_length(exchange):
         server.close()
 
 
-def test_background_work_that_fails_is_reported_at_once():
-    async def main():
-        reported = []
+def test_background_work_that_fails_is_reported_at_once() -> None:
+    async def main() -> list[str]:
+        reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 
-        async def fail():
+        async def fail() -> None:
             raise ValueError("a bug")
 
         network = AsyncioNetwork()

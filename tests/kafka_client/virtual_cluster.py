@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
@@ -21,6 +22,11 @@ SILENCE = Later(None)
 """The request is carried out, or not; no answer comes."""
 NO_ANSWER = Later(None, -1)
 """The request has no answer, as Produce with acks=0."""
+
+
+def _set(future: asyncio.Future[bytes], frame: bytes) -> None:
+    if not future.done():
+        future.set_result(frame)
 
 
 class VirtualNetwork(AsyncioNetwork):
@@ -87,9 +93,12 @@ class VirtualChannel:
         self._arrived.set()
         if inspect.isawaitable(told):
             task = asyncio.ensure_future(told)
-            task.add_done_callback(
-                lambda done: done.cancelled() or self._answer(place, done.result(), delay_ms)
-            )
+
+            def pass_on(done: asyncio.Future[Any]) -> None:
+                if not done.cancelled():
+                    self._answer(place, done.result(), delay_ms)
+
+            task.add_done_callback(pass_on)
         else:
             self._answer(place, told, delay_ms)
 
@@ -97,7 +106,7 @@ class VirtualChannel:
         if isinstance(told, Exception):
             self._later(delay_ms, lambda: self._break(told))
         elif told is not None:
-            self._later(delay_ms, lambda: place.done() or place.set_result(told))
+            self._later(delay_ms, partial(_set, place, told))
 
     def _break(self, error: Exception) -> None:
         self._broken = error

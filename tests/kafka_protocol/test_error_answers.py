@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.error_answers import error_answer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import create_topics as created
 from pykraft.kafka_protocol.messages import delete_topics as deleted
 from pykraft.kafka_protocol.messages import describe_configs as configs
@@ -16,7 +17,7 @@ from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, D
 
 CODE = ErrorCode.REQUEST_TIMED_OUT
 ERROR = KafkaError(CODE, "why")
-ID = b"0123456789abcdef"
+ID = Uuid(b"0123456789abcdef")
 
 
 def test_an_answer_with_an_error_of_its_own_says_it_there_and_nowhere_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
@@ -26,7 +27,7 @@ from pykraft.kafka_protocol.primitives import ProtocolError
 
 @pytest.mark.parametrize("client_id", ["", "client", "\u00e9", None])
 @pytest.mark.parametrize(("version", "kio_type"), [(8, KioHeaderV1), (9, KioHeaderV2)])
-def test_request_header_agrees_with_kio(client_id: str | None, version: int, kio_type: type) -> None:
+def test_request_header_agrees_with_kio(client_id: str | None, version: int, kio_type: Any) -> None:
     request = MetadataRequest(topics=None)
     frame = encode_request(request, version, 77, client_id)
     header, size = entity_reader(kio_type)(frame, 0)

@@ -195,4 +195,4 @@ def test_records_of_a_memoryview_are_not_copied() -> None:
     decoded = ProduceRequest.decode(frame, 9).topic_data[0].partition_data[0].records
     assert isinstance(decoded, memoryview)
     assert decoded.obj is frame.obj
-    assert decoded == b"batch bytes"
+    assert bytes(decoded) == b"batch bytes"

@@ -152,7 +152,7 @@ def test_message_survives_pickling() -> None:
 
 
 def test_elements_that_are_encoded_already_stand_where_the_codec_puts_them() -> None:
-    topics = [MetadataResponseTopic(name=name, topic_id=b"i" * 16) for name in ("a", "bc")]
+    topics = [MetadataResponseTopic(name=name, topic_id=Uuid(b"i" * 16)) for name in ("a", "bc")]
     for version in range(MetadataResponse.MIN_VERSION, MetadataResponse.MAX_VERSION + 1):
         plain = MetadataResponse(cluster_id="c", topics=topics)
         encoded = EncodedElements(MetadataResponse.encode_part(topic, version) for topic in topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,14 +16,14 @@ from pykraft.kafka_protocol.value_batches import decode_values, encode_values
 SIZES = (0, 1, 57, 58, 59, 60, 63, 64, 65, 8180, 8186, 8191, 8192, 20_000)
 
 
-def _plain(values, timestamp_ms=1_700_000_000_000):
+def _plain(values: Sequence[bytes], timestamp_ms: int = 1_700_000_000_000) -> bytes:
     inputs = [RecordInput(None, value, (), timestamp_ms) for value in values]
     return encode_batch(inputs, base_offset=77, leader_epoch=5)
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8191, 8192, 8200])
 @pytest.mark.parametrize("size", [0, 3, 60, 100])
-def test_many_values_are_encoded_and_decoded_as_by_the_record_codec(count, size):
+def test_many_values_are_encoded_and_decoded_as_by_the_record_codec(count: int, size: int) -> None:
     values = [bytes([number % 251]) * size for number in range(count)]
     batch = encode_values(values, base_offset=77, leader_epoch=5, timestamp_ms=1_700_000_000_000)
     assert batch == _plain(values)
@@ -31,7 +32,7 @@ def test_many_values_are_encoded_and_decoded_as_by_the_record_codec(count, size)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_values_of_every_length_of_a_length_are_the_same_too(size):
+def test_values_of_every_length_of_a_length_are_the_same_too(size: int) -> None:
     values = [b"a", b"x" * size, b""]
     batch = encode_values(values, base_offset=77, leader_epoch=5, timestamp_ms=1_700_000_000_000)
     assert batch == _plain(values)
@@ -48,14 +49,14 @@ def test_values_of_every_length_of_a_length_are_the_same_too(size):
     ],
 )
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-def test_other_batches_are_read_all_the_same(inputs, compression):
+def test_other_batches_are_read_all_the_same(inputs: list[RecordInput], compression: Compression) -> None:
     batch = encode_batch(inputs, compression=compression)
     expected = tuple(record.value or b"" for record in decode_batch(batch))
     assert decode_values(batch, read_header(batch)) == expected
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_damaged_batches_are_judged_as_by_the_record_codec(seed):
+def test_damaged_batches_are_judged_as_by_the_record_codec(seed: int) -> None:
     rng = random.Random(seed)
     values = [rng.randbytes(rng.choice((0, 1, 5, 70, 200))) for _ in range(rng.randrange(1, 90))]
     data = bytearray(encode_values(values, base_offset=0, leader_epoch=1, timestamp_ms=5))

@@ -217,7 +217,8 @@ def test_reads_at_the_end_of_the_previous_slice_do_not_search(memory: Any, fill:
 
     def counting(self: Any, position: int, length_bytes: int) -> bytes:
         reads.append(length_bytes)
-        return original(self, position, length_bytes)
+        chunk: bytes = original(self, position, length_bytes)
+        return chunk
 
     patch = pytest.MonkeyPatch()
     with patch.context() as context:
@@ -346,13 +347,13 @@ def test_deleted_log_leaves_no_directory_and_hurts_no_reader(place: Any, fill: A
 def test_headers_are_read_without_the_records(memory: Any, fill: Any) -> None:
     log = memory.open()
     fill(log, 10, value_bytes=100_000)
-    file = log.read(0, 1).file  # type: ignore[union-attr]
+    file = log.read(0, 1).file
     original = type(file).pread
     total = 0
 
     def counting(self: Any, position: int, length_bytes: int) -> bytes:
         nonlocal total
-        chunk = original(self, position, length_bytes)
+        chunk: bytes = original(self, position, length_bytes)
         total += len(chunk)
         return chunk
 

@@ -33,6 +33,7 @@ class Leader:
         )
         epoch = changes.get("broker_epoch", self.cluster.image.brokers[sender].epoch)
         request = AlterPartitionRequest(sender, epoch, (change,))
+        result: PartitionIsrResult
         (result,) = self.cluster.run(self.cluster.core.handle_alter_partition(request)).partitions
         return result
 

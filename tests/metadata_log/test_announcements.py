@@ -86,11 +86,12 @@ def test_last_holder_that_comes_back_after_a_crash_is_no_unclean_election(
     controller.register(2, incarnation=2, previous_broker_epoch=-1)
     told: list[str] = []
     append = controller.append
-    monkeypatch.setattr(
-        controller,
-        "append",
-        lambda records: (told.extend(it.text for it in announce(controller.image, records)), append(records)),
-    )
+
+    def announce_and_append(records: tuple[Record, ...]) -> None:
+        told.extend(it.text for it in announce(controller.image, records))
+        append(records)
+
+    monkeypatch.setattr(controller, "append", announce_and_append)
     controller.heartbeat(2)
     assert told == ["broker 2 is unfenced", "lonely-0 is led again by 2, the last that held all of it"]
 

@@ -21,6 +21,7 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
 
 NODE = 1
@@ -53,6 +54,16 @@ class LaggingQuorum:
         self.deposed_at_ms: int | None = None
         self.batches: list[tuple[int, CommittedBatch]] = []
         self.delivered = 0
+
+    @property
+    def voters(self) -> VoterSet:
+        raise AssertionError("nobody asks")
+
+    async def add_voter(self, voter: Voter, timeout_ms: int, *, ack_when_committed: bool = True) -> None:
+        raise AssertionError("nobody asks")
+
+    async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
+        raise AssertionError("nobody asks")
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         base = self.batches[-1][1].last_offset + 1 if self.batches else 0

@@ -31,6 +31,7 @@ from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.rpc import RpcAddress
+from tests.quorum.nodes import Recorder
 
 DIRECTORY = "/data/__cluster_metadata-0"
 
@@ -44,10 +45,11 @@ class NoTransport:
     async def close(self) -> None: ...
 
 
-class News:
+class News(Recorder):
     """The last listener: lets a test wait until the others have been told something."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.arrived = asyncio.Event()
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -32,6 +32,7 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader
+from pykraft.metadata_log.persistent import Map
 
 BROKERS = range(1, 6)
 NAMES = ("a", "b.c", "b_c", "d", "bad name")
@@ -225,11 +226,12 @@ def apply_delta(old: dict[str, Any], delta: MetadataDelta) -> dict[str, Any]:
         for index in sorted(indexes):
             partitions[index : index + 1] = [after.partitions[index]]
         new["topics"][topic_id] = type(after)(after.name, after.id, tuple(partitions))
-    for part, keys, source in (
+    parts: Sequence[tuple[str, Iterable[Any], Map[Any, Any]]] = (
         ("brokers", delta.changed_brokers, delta.new.brokers),
         ("configs", delta.changed_configs, delta.new.configs),
         ("features", delta.changed_features, delta.new.features),
-    ):
+    )
+    for part, keys, source in parts:
         for key in keys:
             if key in source:
                 new[part][key] = source[key]

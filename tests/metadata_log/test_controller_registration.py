@@ -105,7 +105,7 @@ def test_controller_registers_once_even_if_the_log_knows_its_levels_already(
     monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
 
     async def scenario(world: World) -> None:
-        attempts = []
+        attempts: list[int] = []
 
         async def register() -> None:
             attempts.append(len(attempts))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.message import Message
+
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
@@ -15,26 +17,14 @@ from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_R
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
-from pykraft.runtime.rpc import RpcHandler
 from tests.metadata_log.driver_world import NODE, World, run
+from tests.narrowing import present
+from tests.rpc_handlers import RpcHandlers
 
 
-class HandlerTable:
-    """The server's side of the port: calls a handler by its method name."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, RpcHandler] = {}
-
-    def register(self, method: str, handler: RpcHandler) -> None:
-        self.handlers[method] = handler
-
-    async def start(self) -> int:
-        return 0
-
-    async def stop(self, grace_ms: int) -> None: ...
-
-    def call(self, method: str, request: Any) -> Any:
-        return self.handlers[f"/pykraft.metadata_log.Controller/{method}"](request.SerializeToString())
+class ControllerHandlers(RpcHandlers):
+    async def call(self, method: str, request: Message) -> bytes:
+        return await self.handlers[f"/pykraft.metadata_log.Controller/{method}"](request.SerializeToString())
 
 
 def wire_registration(broker_id: int) -> pb.RegisterBrokerRequest:
@@ -53,7 +43,7 @@ def wire_registration(broker_id: int) -> pb.RegisterBrokerRequest:
 
 def test_every_call_travels_in_protobuf() -> None:
     async def scenario(world: World) -> None:
-        server = HandlerTable()
+        server = ControllerHandlers()
         controller_rpc.register(server, world.driver)
 
         async def call(method: str, request: Any, response: Any) -> Any:
@@ -87,7 +77,9 @@ def test_every_call_travels_in_protobuf() -> None:
         async def report(leader_epoch: int | None) -> pb.LostReplicaResult:
             lost = pb.LostReplica(topic_id=topic_id, index=1, leader_epoch=leader_epoch)
             told = pb.ReportLostReplicasRequest(broker_id=1, broker_epoch=epoch, partitions=[lost])
-            answer = await call("ReportLostReplicas", told, pb.ReportLostReplicasResponse)
+            answer: pb.ReportLostReplicasResponse = await call(
+                "ReportLostReplicas", told, pb.ReportLostReplicasResponse
+            )
             return answer.partitions[0]
 
         first, copy, second = await report(0), await report(0), await report(1)
@@ -107,7 +99,7 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
     count = MAX_PARTITIONS_PER_REQUEST
 
     async def scenario(world: World) -> None:
-        server = HandlerTable()
+        server = ControllerHandlers()
         controller_rpc.register(server, world.driver)
         epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
         for broker_id, epoch in epochs.items():
@@ -136,14 +128,14 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
         assert results[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refused = await leave_alone(*led[: count + 1])
         assert (refused.error_code, list(refused.topics)) == (ErrorCode.INVALID_REQUEST, [])
-        assert world.driver.image.topic("t").partitions[led[count]].isr == (1, 2)
+        assert present(world.driver.image.topic("t")).partitions[led[count]].isr == (1, 2)
 
     run(scenario)
 
 
 def test_errors_travel_as_codes_with_a_leader_hint() -> None:
     async def scenario(world: World) -> None:
-        server = HandlerTable()
+        server = ControllerHandlers()
         controller_rpc.register(server, world.standby)
         refused = pb.RegisterBrokerResponse.FromString(
             await server.call("RegisterBroker", wire_registration(1))

@@ -147,7 +147,7 @@ def test_start_from_a_snapshot_goes_on_behind_it() -> None:
 
 def test_fetched_snapshot_is_published_as_what_differs_from_before() -> None:
     gone, kept, back = (Uuid(letter * 16) for letter in (b"g", b"k", b"b"))
-    old = [
+    old: list[Record] = [
         *(TopicRecord("gone", gone), PartitionRecord(0, gone, (1,), (1,), 1)),
         *(TopicRecord("kept", kept), PartitionRecord(0, kept, (1,), (1,), 1)),
         *(
@@ -157,7 +157,7 @@ def test_fetched_snapshot_is_published_as_what_differs_from_before() -> None:
         ),
         *(ConfigRecord(2, "gone", "a", "1"), ConfigRecord(2, "kept", "a", "1"), FeatureLevelRecord("f", 1)),
     ]
-    later = [
+    later: list[Record] = [
         *(RemoveTopicRecord(gone), TopicRecord("gone", back), PartitionRecord(0, back, (3,), (3,), 3)),
         *(PartitionChangeRecord(1, ID, leader=-1), PartitionRecord(2, ID, (1,), (1,), 1)),
         *(ConfigRecord(4, "1", "b", "2"), FeatureLevelRecord("f", 0)),
@@ -212,7 +212,7 @@ def test_what_the_controller_appended_is_taken_from_it_and_the_rest_is_given_to_
     controller = Controller()
     loader = MetadataLoader([Recorder("only", calls)], controller)
     loader.handle_leader_change(LeaderAndEpoch(1, 1))
-    own = [TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)]
+    own: list[Record] = [TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)]
     folded = image_of(FeatureLevelRecord("f", 1))
     controller.made[1] = replay(folded, own, 1, 1)
     taken = controller.made[1][0]

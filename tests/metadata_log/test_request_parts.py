@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 from pykraft.metadata_log.controller.request_parts import PART_RECORDS, cut_request, join_answers
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import PartitionChangeRecord
+from tests.narrowing import as_type
 
 
 def create(*topics: tuple[str, int], **fields: Any) -> CreateTopicsRequest:
@@ -33,6 +34,10 @@ def create(*topics: tuple[str, int], **fields: Any) -> CreateTopicsRequest:
         ],
         **fields,
     )
+
+
+def cut_topics(request: CreateTopicsRequest) -> list[CreateTopicsRequest]:
+    return [as_type(part, CreateTopicsRequest) for part in cut_request(request, EMPTY_IMAGE)]
 
 
 def test_short_request_is_left_alone() -> None:
@@ -61,7 +66,7 @@ def test_one_long_topic_is_a_part_of_its_own() -> None:
     )
     request = create(("a", 1), ("b", 1))
     request.topics.insert(1, long)
-    assert [[topic.name for topic in part.topics] for part in cut_request(request, EMPTY_IMAGE)] == [
+    assert [[topic.name for topic in part.topics] for part in cut_topics(request)] == [
         ["a"],
         ["long"],
         ["b"],
@@ -70,9 +75,7 @@ def test_one_long_topic_is_a_part_of_its_own() -> None:
 
 def test_what_is_named_twice_stays_together() -> None:
     request = create(*((f"t{number % 300}", 30) for number in range(301)))
-    (together,) = [
-        part for part in cut_request(request, EMPTY_IMAGE) if any(t.name == "t0" for t in part.topics)
-    ]
+    (together,) = [part for part in cut_topics(request) if any(t.name == "t0" for t in part.topics)]
     assert [topic.name for topic in together.topics].count("t0") == 2
 
 

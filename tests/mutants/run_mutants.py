@@ -161,7 +161,7 @@ SUITES = {
     # What carries bytes: sockets, gRPC, real files, and the turns of the event loop that all share.
     "adapters": by_tests(
         "runtime",
-        "broker/test_adversarial_tcp.py",
+        "broker/test_failing_connections.py",
         "broker/test_tcp_listener.py",
         "broker/test_turn_budget.py",
         tried="not large_frames",

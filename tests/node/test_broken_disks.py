@@ -182,7 +182,7 @@ def snapshots(site: Site) -> list[Path]:
         create(site, *names)
         wait_until("the log is shortened", lambda: not (site.metadata / SEGMENT).exists(), PATIENCE_S)
 
-    assert asyncio.run(run_node(site, work, **overrides)) == []
+    assert asyncio.run(run_node(site, work, None, **overrides)) == []
     return sorted(path for path in site.metadata.glob("*.checkpoint") if path.name != BOOTSTRAP_CHECKPOINT)
 
 

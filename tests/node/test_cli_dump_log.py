@@ -57,7 +57,7 @@ def log_directory(tmp_path: Path) -> Path:
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
     change = control_record(ControlType.LEADER_CHANGE, control_records.leader_change(1, [KEY], [KEY]), 1000)
-    records = [
+    records: list[Record] = [
         TopicRecord("orders", TOPIC_ID),
         PartitionRecord(0, TOPIC_ID, (1, 2), (1, 2), 1),
         PartitionRecord(1, TOPIC_ID, (2, 1), (2, 1), 2),
@@ -257,7 +257,7 @@ def write_snapshot(directory: Path, end_offset: int, records: Sequence[Record]) 
 
 def test_shell_reads_a_snapshot_and_the_log_behind_it(run: Run, log_directory: Path) -> None:
     (log_directory / f"{0:020d}.log").unlink()
-    records = [TopicRecord("orders", TOPIC_ID), PartitionRecord(0, TOPIC_ID, (1, 2), (1, 2), 1),
+    records: list[Record] = [TopicRecord("orders", TOPIC_ID), PartitionRecord(0, TOPIC_ID, (1, 2), (1, 2), 1),
                PartitionRecord(1, TOPIC_ID, (2, 1), (2, 1), 2)]  # fmt: skip
     snapshot = write_snapshot(log_directory, 6, records)
     alone = run("metadata-shell", "--snapshot", snapshot, "cat", "/image/topics/byName/orders/1")

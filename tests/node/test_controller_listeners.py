@@ -17,6 +17,7 @@ from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_client.errors import ConnectionFailedError
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import create_topics, describe_configs, describe_quorum, update_features
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -57,7 +58,7 @@ class Controllers:
                 "log.dirs": str(directory / str(node_id)),
             } | dict(properties)
             config = load_server_config("\n".join(f"{key}={value}" for key, value in values.items()))
-            format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0)
+            format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0)
             self.nodes.append(Node(config, make_world(config, self.fatal.append)))
 
     async def connect(self, node_id: int) -> Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def prepare() -> Callable[..., DevCluster]:
         assert value is not None
         return value
 
-    def run(nodes: int, directory: str = "/d", **options: int) -> DevCluster:
+    def run(nodes: int, directory: str = "/d", **options: Any) -> DevCluster:
         return prepare_dev_cluster(disk, directory, nodes, new_uuid, 0, **options)
 
     return run

@@ -72,7 +72,7 @@ class Cluster:
         } | SMALL
         config = load_server_config("\n".join(f"{key}={value}" for key, value in properties.items()))
         format_directories(
-            OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0, ignore_formatted=True
+            OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0, ignore_formatted=True
         )
         return config
 

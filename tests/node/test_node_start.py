@@ -49,7 +49,7 @@ def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> 
     } | dict(overrides or {})
     config = load_server_config("\n".join(f"{key}={value}" for key, value in properties.items()))
     format_directories(
-        OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: os.urandom(16), 0, ignore_formatted=True
+        OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0, ignore_formatted=True
     )
     return config
 

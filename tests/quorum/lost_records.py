@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
@@ -9,13 +12,12 @@ from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.runtime.clock import SystemClock
-
-from .conftest import DIRECTORY
+from tests.quorum.nodes import DIRECTORY
 
 MARK = f"{DIRECTORY}/flushed-offset"
 
 
-def disk_with(epochs):
+def disk_with(epochs: Sequence[int]) -> MemoryDisk:
     """A voter's disk: a batch of two records for each epoch, all flushed and marked."""
     disk = MemoryDisk()
     format_log(disk, DIRECTORY, now_ms=0)
@@ -29,7 +31,7 @@ def disk_with(epochs):
     return disk
 
 
-def read_back(disk, **options):
+def read_back(disk: MemoryDisk, **options: Any) -> tuple[Log, QuorumStorage]:
     log = Log.open(disk, DIRECTORY, LogConfig(), now_ms=0)
     storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock(), **options)
     storage.recover()
@@ -38,13 +40,13 @@ def read_back(disk, **options):
     return log, storage
 
 
-def flush(log, storage):
+def flush(log: Log, storage: QuorumStorage) -> None:
     job = log.prepare_flush()
     storage.flush(job)
     log.complete_flush(job)
 
 
-def lose_everything_but(disk, *kept):
+def lose_everything_but(disk: MemoryDisk, *kept: str) -> None:
     for name in disk.list(DIRECTORY):
         if name not in kept:
             disk.remove(f"{DIRECTORY}/{name}")

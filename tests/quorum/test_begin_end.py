@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,19 +19,21 @@ from pykraft.quorum.core.messages import (
 )
 from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Resigned
 from pykraft.quorum.core.voters import ReplicaKey
+from tests.narrowing import as_type
+from tests.quorum.bench import CoreBench
 
 
-def _begin(b, **changed):
+def _begin(b: CoreBench, **changed: Any) -> BeginQuorumEpochRequest:
     return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, 5), **changed)
 
 
-def _end(b, successors, leader=2, epoch=5):
+def _end(b: CoreBench, successors: Sequence[int], leader: int = 2, epoch: int = 5) -> EndQuorumEpochRequest:
     keys = tuple(b.keys[i] for i in successors)
     return EndQuorumEpochRequest("c", b.keys[leader], b.state.local, epoch, keys)
 
 
-def test_announcement_makes_a_follower_and_is_durable_before_it_is_answered(bench):
-    b = bench()
+def test_announcement_makes_a_follower_and_is_durable_before_it_is_answered() -> None:
+    b = CoreBench()
     assert b.ask(_begin(b)).error is ErrorCode.NONE
     kinds = [type(e) for e in b.effects]
     assert kinds.index(PersistElectionState) < kinds.index(Reply)
@@ -38,9 +42,9 @@ def test_announcement_makes_a_follower_and_is_durable_before_it_is_answered(benc
     assert b.of(Send)[0].to == 2
 
 
-def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote(bench):
-    b = bench(election=ElectionState(5, None, ReplicaKey(3)))
-    b.ask(_begin(b))
+def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote() -> None:
+    b = CoreBench(election=ElectionState(5, None, ReplicaKey(3)))
+    b.send(_begin(b))
     assert b.state.election == ElectionState(5, 2, ReplicaKey(3))
 
 
@@ -55,15 +59,15 @@ def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote(bench):
         ({"leader": ReplicaKey(3)}, ErrorCode.INVALID_REQUEST),  # the epoch has another leader
     ],
 )
-def test_bad_announcements_are_refused_and_change_nothing(bench, changed, error):
-    b = bench(election=ElectionState(5, 2))
+def test_bad_announcements_are_refused_and_change_nothing(changed: dict[str, Any], error: ErrorCode) -> None:
+    b = CoreBench(election=ElectionState(5, 2))
     before = b.state.election
     assert b.ask(_begin(b, **changed)).error is error
     assert b.state.election == before
 
 
-def test_leader_repeats_its_announcement_until_it_is_acknowledged(bench):
-    b = bench()
+def test_leader_repeats_its_announcement_until_it_is_acknowledged() -> None:
+    b = CoreBench()
     b.lead()
     for _ in range(3):
         for correlation_id in list(b.state.in_flight):
@@ -72,8 +76,8 @@ def test_leader_repeats_its_announcement_until_it_is_acknowledged(bench):
         assert {e.to for e in b.of(Send)} == {2, 3}
 
 
-def test_acknowledged_announcement_is_repeated_only_to_voters_that_do_not_fetch(bench):
-    b = bench()
+def test_acknowledged_announcement_is_repeated_only_to_voters_that_do_not_fetch() -> None:
+    b = CoreBench()
     b.lead()
     for node_id in (2, 3):
         b.answer(BeginQuorumEpochResponse("c", b.keys[node_id], ErrorCode.NONE, 1, 1))
@@ -83,34 +87,34 @@ def test_acknowledged_announcement_is_repeated_only_to_voters_that_do_not_fetch(
     assert {e.to for e in b.of(Send)} == {3}
 
 
-def test_stale_leader_learns_of_the_newer_epoch_from_the_refusal(bench):
-    b = bench()
+def test_stale_leader_learns_of_the_newer_epoch_from_the_refusal() -> None:
+    b = CoreBench()
     b.lead()
     refusal = BeginQuorumEpochResponse("c", b.keys[2], ErrorCode.FENCED_LEADER_EPOCH, 9, 3)
     b.answer(refusal)
     assert isinstance(b.state.role, Follower) and b.state.epoch == 9 and b.state.role.leader_id == 3
 
 
-def test_first_successor_stands_at_once_and_the_next_later(bench):
-    first = bench(election=ElectionState(5, 2))
-    first.ask(_end(first, [1, 3]))
+def test_first_successor_stands_at_once_and_the_next_later() -> None:
+    first = CoreBench(election=ElectionState(5, 2))
+    first.send(_end(first, [1, 3]))
     assert isinstance(first.state.role, Candidate) and first.state.epoch == 6
-    second = bench(election=ElectionState(5, 2))
-    second.ask(_end(second, [3, 1]))
+    second = CoreBench(election=ElectionState(5, 2))
+    second.send(_end(second, [3, 1]))
     assert isinstance(second.state.role, Follower)
     assert second.state.role.fetch_deadline_ms == second.now_ms + 500
     second.step(TimerFired(), after_ms=500)
     assert isinstance(second.state.role, Candidate)
 
 
-def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told(bench):
-    b = bench()
+def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(3, 1, 1, high_watermark=1)
     b.step(ShutdownRequested())
     assert isinstance(b.state.role, Resigned)
     requests = [e.request for e in b.of(Send)]
-    assert requests[0].preferred_successors == (b.keys[3], b.keys[2])
+    assert as_type(requests[0], EndQuorumEpochRequest).preferred_successors == (b.keys[3], b.keys[2])
     assert not b.core.has_handed_over
     b.answer(EndQuorumEpochResponse("c", b.keys[3], ErrorCode.NONE, 1, None))
     b.step(RequestFailed(next(iter(b.state.in_flight))))
@@ -120,9 +124,10 @@ def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told(be
     assert b.core.next_deadline_ms is None
 
 
-def test_goodbye_of_one_that_does_not_lead_the_epoch_is_refused_and_ends_nothing(bench):
-    b = bench(election=ElectionState(5, 2))
-    deadline_ms = b.state.role.fetch_deadline_ms
+def test_goodbye_of_one_that_does_not_lead_the_epoch_is_refused_and_ends_nothing() -> None:
+    b = CoreBench(election=ElectionState(5, 2))
+    deadline_ms = b.role(Follower).fetch_deadline_ms
     answer = b.ask(_end(b, (1,), leader=3))
     assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, 2)
-    assert b.state.role.fetch_deadline_ms == deadline_ms and not b.state.role.epoch_has_ended
+    role = b.role(Follower)
+    assert role.fetch_deadline_ms == deadline_ms and not role.epoch_has_ended

@@ -34,8 +34,7 @@ from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.runtime.rpc import RpcAddress
-
-from .conftest import DIRECTORY, fetch_snapshot
+from tests.quorum.nodes import DIRECTORY, fetch_snapshot
 
 LOCAL = ReplicaKey(1, Uuid(bytes([1]) * 16))
 STEPS = 40
@@ -180,10 +179,10 @@ class Machine:
             values = tuple(
                 b"%d.%d.%d" % (epoch, base + i, rng.randrange(100)) for i in range(rng.randrange(1, 4))
             )
-            batch = encode_proposal(values, base, epoch, 1_700_000_000_000 + base)
+            encoded = encode_proposal(values, base, epoch, 1_700_000_000_000 + base)
             batches.append(Batch(base, base + len(values), epoch, values))
-            data, base = data + batch, base + len(values)
-            headers.append(read_header(batch))
+            data, base = data + encoded, base + len(values)
+            headers.append(read_header(encoded))
         for batch in batches:
             self._appending(batch)
         spans = tuple(BatchSpan(batch.base_offset, batch.end_offset, batch.epoch) for batch in batches)
@@ -383,12 +382,12 @@ def count_operations(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_state_after_a_crash_at_any_disk_operation_is_that_before(seed):
+def test_state_after_a_crash_at_any_disk_operation_is_that_before(seed: int) -> None:
     for operation in range(5, count_operations(seed)):
         crash_at(seed, operation, power_loss=True)
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_what_a_killed_process_left_behind_is_read_back_and_then_durable(seed):
+def test_what_a_killed_process_left_behind_is_read_back_and_then_durable(seed: int) -> None:
     for operation in range(5, count_operations(seed)):
         crash_at(seed, operation, power_loss=False)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from pykraft.quorum.delivery import Delivery
-from pykraft.quorum.listener import LeaderAndEpoch
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
+from tests.quorum.nodes import Recorder
 
 
-class _Listener:
-    def __init__(self):
-        self.heard = []
+class _Listener(Recorder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[int | LeaderAndEpoch] = []
 
-    def handle_commit(self, batches):
+    def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         self.heard += [batch.base_offset for batch in batches]
 
-    def handle_leader_change(self, leader):
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.heard.append(leader)
 
 
 class _NoLog:
-    def iter_batches(self, start_offset, end_offset=None):
+    def iter_batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[Any]:
         return iter(())
 
 
-def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first():
+def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first() -> None:
     listener = _Listener()
     delivery = Delivery(_NoLog())
     first, lost, again = LeaderAndEpoch(1, 5), LeaderAndEpoch(None, 6), LeaderAndEpoch(1, 7)
@@ -39,7 +44,7 @@ def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first()
     assert listener.heard == [first, lost, again]
 
 
-def test_leadership_that_ended_before_it_was_committed_is_never_announced():
+def test_leadership_that_ended_before_it_was_committed_is_never_announced() -> None:
     listener = _Listener()
     delivery = Delivery(_NoLog())
     delivery.leader_changed(LeaderAndEpoch(None, 1), None)

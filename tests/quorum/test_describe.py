@@ -7,10 +7,12 @@ from pykraft.quorum.core.events import Proposed, TimerFired
 from pykraft.quorum.core.roles import OBSERVER_SESSION_MS, Leader
 from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.describe import describe_quorum
+from pykraft.quorum.listener import QuorumDescription
+from tests.quorum.bench import CoreBench
 
 
-def _lead_static(bench):
-    b = bench(static=True)
+def _lead_static() -> CoreBench:
+    b = CoreBench(static=True)
     b.stand()
     b.answer(b.vote_for(2))
     b.flush()
@@ -18,12 +20,12 @@ def _lead_static(bench):
     return b
 
 
-def _described(b, wall_minus_monotonic_ms=0):
+def _described(b: CoreBench, wall_minus_monotonic_ms: int = 0) -> QuorumDescription:
     return describe_quorum(b.state, wall_minus_monotonic_ms, b.now_ms + wall_minus_monotonic_ms)
 
 
-def test_voter_given_by_id_alone_is_described_with_the_directory_it_fetches_from(bench):
-    b = _lead_static(bench)
+def test_voter_given_by_id_alone_is_described_with_the_directory_it_fetches_from() -> None:
+    b = _lead_static()
     assert [voter.key for voter in _described(b).voters][1:] == [ReplicaKey(2), ReplicaKey(3)]
     b.fetch(2, 1, 1)
     b.fetch(3, 1, 1, replica=ReplicaKey(3, ZERO_UUID))
@@ -32,8 +34,8 @@ def test_voter_given_by_id_alone_is_described_with_the_directory_it_fetches_from
     assert _described(b).voters[1].key == b.keys[2]
 
 
-def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held(bench):
-    b = _lead_static(bench)
+def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held() -> None:
+    b = _lead_static()
     b.fetch(2, 1, 1)
     b.step(Proposed(1, 3, "x"))
     b.fetch(2, 4, 1)  # held by 2 alone: our own disk has not flushed it yet
@@ -45,8 +47,8 @@ def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held(
     assert b.state.high_watermark == 4
 
 
-def test_observers_that_fell_silent_are_forgotten(bench):
-    b = bench()
+def test_observers_that_fell_silent_are_forgotten() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(4, 1, 1)
     assert len(_described(b).observers) == 1
@@ -56,4 +58,4 @@ def test_observers_that_fell_silent_are_forgotten(bench):
     assert isinstance(b.state.role, Leader)
     assert _described(b).observers == ()
     b.fetch(5, 1, 1)
-    assert list(b.state.role.observers) == [b.keys[5]]
+    assert list(b.role(Leader).observers) == [b.keys[5]]

@@ -8,11 +8,15 @@ import random
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.quorum.core.effects import Effect
+from pykraft.quorum.core.events import Event
+from pykraft.quorum.core.raft_core import RaftCore
 from pykraft.quorum.driver import LeaderAndEpoch
+from tests.quorum.nodes import Cluster, run_quorum
 
 
-def test_three_voters_elect_one_leader_and_commit_everywhere(run_quorum):
-    async def scenario(cluster):
+def test_three_voters_elect_one_leader_and_commit_everywhere() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a", b"b")
         await cluster.commit(b"c")
         for replica in cluster.replicas:
@@ -22,8 +26,8 @@ def test_three_voters_elect_one_leader_and_commit_everywhere(run_quorum):
     run_quorum(scenario)
 
 
-def test_a_single_voter_leads_at_once(run_quorum):
-    async def scenario(cluster):
+def test_a_single_voter_leads_at_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
         assert cluster.nodes[0].leader == LeaderAndEpoch(1, 1)
         await cluster.commit(b"a")
         assert cluster.replicas[0].listener.leaders[-1] == LeaderAndEpoch(1, 1)
@@ -31,13 +35,13 @@ def test_a_single_voter_leads_at_once(run_quorum):
     run_quorum(scenario, voters=1)
 
 
-def test_leader_is_told_of_its_leadership_only_after_everything_before_it(run_quorum):
-    async def scenario(cluster):
+def test_leader_is_told_of_its_leadership_only_after_everything_before_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         first = await cluster.leader()
         await first.stop()
         second = await cluster.leader()
-        node = second.node
+        node = second.live
         leadership = LeaderAndEpoch(second.key.id, node.leader.epoch)
         await cluster.until(lambda: leadership in second.listener.leaders)
         change = next(b for b in second.listener.batches if b.epoch == leadership.epoch)
@@ -46,27 +50,27 @@ def test_leader_is_told_of_its_leadership_only_after_everything_before_it(run_qu
     run_quorum(scenario)
 
 
-def test_proposals_are_refused_where_nobody_leads(run_quorum):
-    async def scenario(cluster):
+def test_proposals_are_refused_where_nobody_leads() -> None:
+    async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         follower = next(r for r in cluster.replicas if r is not leader)
         with pytest.raises(KafkaError) as refused:
-            follower.node.propose(follower.node.leader.epoch, [b"x"])
+            follower.live.propose(follower.live.leader.epoch, [b"x"])
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
         with pytest.raises(KafkaError):
-            leader.node.propose(leader.node.leader.epoch + 1, [b"x"])
+            leader.live.propose(leader.live.leader.epoch + 1, [b"x"])
 
     run_quorum(scenario)
 
 
-def test_when_the_leader_stops_gracefully_another_takes_over_without_a_timeout(run_quorum):
-    async def scenario(cluster):
+def test_when_the_leader_stops_gracefully_another_takes_over_without_a_timeout() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         first = await cluster.leader()
-        epoch = first.node.leader.epoch
+        epoch = first.live.leader.epoch
         await first.stop()
         second = await cluster.leader()
-        assert second is not first and second.node.leader.epoch > epoch
+        assert second is not first and second.live.leader.epoch > epoch
         await cluster.commit(b"b")
         await first.start()
         await cluster.commit(b"c")
@@ -75,8 +79,8 @@ def test_when_the_leader_stops_gracefully_another_takes_over_without_a_timeout(r
     run_quorum(scenario)
 
 
-def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed(run_quorum):
-    async def scenario(cluster):
+def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed() -> None:
+    async def scenario(cluster: Cluster) -> None:
         rng = random.Random(7)
         expected = []
         for turn in range(6):
@@ -93,8 +97,8 @@ def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed(run_qu
     run_quorum(scenario)
 
 
-def test_a_power_loss_on_all_replicas_at_once_loses_nothing_that_was_committed(run_quorum):
-    async def scenario(cluster):
+def test_a_power_loss_on_all_replicas_at_once_loses_nothing_that_was_committed() -> None:
+    async def scenario(cluster: Cluster) -> None:
         rng = random.Random(3)
         await cluster.commit(*[b"%d" % i for i in range(50)])
         for replica in cluster.replicas:
@@ -108,8 +112,8 @@ def test_a_power_loss_on_all_replicas_at_once_loses_nothing_that_was_committed(r
     run_quorum(scenario)
 
 
-def test_an_observer_finds_the_leader_and_catches_up(run_quorum):
-    async def scenario(cluster):
+def test_an_observer_finds_the_leader_and_catches_up() -> None:
+    async def scenario(cluster: Cluster) -> None:
         observer = cluster.replicas[-1]
         await observer.stop()
         await cluster.commit(b"a")
@@ -117,11 +121,11 @@ def test_an_observer_finds_the_leader_and_catches_up(run_quorum):
         await cluster.commit(b"b")
         assert observer.listener.values == [b"a", b"b"]
         leader = await cluster.leader()
-        description = leader.node.describe(1_000_000_000_000)
+        description = leader.live.describe(1_000_000_000_000)
         assert [p.key for p in description.observers] == [observer.key]
         assert {p.key.id for p in description.voters} == {1, 2, 3}
         assert description.leader_id == leader.key.id
-        assert all(p.log_end_offset == leader.node.log_end_offset for p in description.voters)
+        assert all(p.log_end_offset == leader.live.log_end_offset for p in description.voters)
         await leader.stop()
         await cluster.commit(b"c")
         assert observer.listener.values == [b"a", b"b", b"c"]
@@ -129,8 +133,8 @@ def test_an_observer_finds_the_leader_and_catches_up(run_quorum):
     run_quorum(scenario, observers=1)
 
 
-def test_a_long_log_is_delivered_in_slices(run_quorum):
-    async def scenario(cluster):
+def test_a_long_log_is_delivered_in_slices() -> None:
+    async def scenario(cluster: Cluster) -> None:
         for batch in range(40):
             await cluster.commit(*[b"%d" % i for i in range(batch * 100, batch * 100 + 100)])
         follower = next(r for r in cluster.replicas if r is not cluster.leading())
@@ -143,13 +147,13 @@ def test_a_long_log_is_delivered_in_slices(run_quorum):
     run_quorum(scenario)
 
 
-def test_many_proposals_share_flushes(run_quorum):
-    async def scenario(cluster):
+def test_many_proposals_share_flushes() -> None:
+    async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         await cluster.commit(b"first")
         before = sum(call.operation == "flush" for call in leader.memory_disk.calls)
-        epoch = leader.node.leader.epoch
-        offsets = [leader.node.propose(epoch, [b"%d" % i]) for i in range(200)]
+        epoch = leader.live.leader.epoch
+        offsets = [leader.live.propose(epoch, [b"%d" % i]) for i in range(200)]
         assert offsets == list(range(offsets[0], offsets[0] + 200))
         await cluster.until(lambda: leader.listener.next_offset > offsets[-1])
         assert sum(call.operation == "flush" for call in leader.memory_disk.calls) - before < 40
@@ -157,28 +161,21 @@ def test_many_proposals_share_flushes(run_quorum):
     run_quorum(scenario)
 
 
-def test_idle_quorum_does_not_spin(run_quorum):
+def test_idle_quorum_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two fetches nothing is due: the work of an idle second is bounded by its long polls."""
 
-    async def scenario(cluster):
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         steps = 0
-        for node in cluster.nodes:
-            core = node._core
+        step = RaftCore.step
 
-            class Counting:
-                state = core.state
+        def count(core: RaftCore, event: Event, now_ms: int) -> list[Effect]:
+            nonlocal steps
+            steps += 1
+            return step(core, event, now_ms)
 
-                def __getattr__(self, name, core=core):
-                    return getattr(core, name)
-
-                def step(self, event, now_ms, core=core):
-                    nonlocal steps
-                    steps += 1
-                    return core.step(event, now_ms)
-
-            node._core = Counting()
-        await asyncio.sleep(0.6)  # 15 long polls of 40 ms by each of two followers
+        monkeypatch.setattr(RaftCore, "step", count)
+        await asyncio.sleep(0.6)  # virtual: 15 long polls of 40 ms by each of two followers
         assert steps < 3 * 15 * 6
 
     run_quorum(scenario)

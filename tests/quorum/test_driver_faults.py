@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from pykraft.kafka_protocol.errors import KafkaError
+from tests.narrowing import present
+from tests.quorum.nodes import Cluster, Replica, run_quorum
 
 
-def _check_prefixes(cluster, heard):
+def _check_prefixes(cluster: Cluster, heard: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     """What listeners have ever been told, in every life of every replica, are prefixes of one sequence."""
     longest = max(heard, key=len)
     for values in heard:
@@ -18,20 +21,20 @@ def _check_prefixes(cluster, heard):
     return longest
 
 
-def test_a_leader_that_was_cut_off_truncates_what_it_could_not_commit(run_quorum):
-    async def scenario(cluster):
+def test_a_leader_that_was_cut_off_truncates_what_it_could_not_commit() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"before")
         old = await cluster.leader()
         cluster.rpc.down.add(old.address)
-        epoch = old.node.leader.epoch
-        old.node.propose(epoch, [b"lost 1", b"lost 2"])
-        old.node.propose(epoch, [b"lost 3"])
+        epoch = old.live.leader.epoch
+        old.live.propose(epoch, [b"lost 1", b"lost 2"])
+        old.live.propose(epoch, [b"lost 3"])
         others = [r for r in cluster.replicas if r is not old]
         await cluster.until(
-            lambda: any(r.node.leader.leader_id == r.key.id and r.node.leader.epoch > epoch for r in others)
+            lambda: any(r.live.leader.leader_id == r.key.id and r.live.leader.epoch > epoch for r in others)
         )
-        new = next(r for r in others if r.node.leader.leader_id == r.key.id)
-        new.node.propose(new.node.leader.epoch, [b"kept"])
+        new = next(r for r in others if r.live.leader.leader_id == r.key.id)
+        new.live.propose(new.live.leader.epoch, [b"kept"])
         await cluster.until(lambda: all(b"kept" in r.listener.values for r in others))
         cluster.rpc.down.clear()
         await cluster.commit(b"after")
@@ -41,35 +44,35 @@ def test_a_leader_that_was_cut_off_truncates_what_it_could_not_commit(run_quorum
     run_quorum(scenario)
 
 
-def test_a_leader_that_is_cut_off_resigns(run_quorum):
-    async def scenario(cluster):
+def test_a_leader_that_is_cut_off_resigns() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         old = await cluster.leader()
-        epoch = old.node.leader.epoch
+        epoch = old.live.leader.epoch
         cluster.rpc.down.add(old.address)
-        await cluster.until(lambda: old.node.leader.leader_id is None)
+        await cluster.until(lambda: old.live.leader.leader_id is None)
         with pytest.raises(KafkaError):
-            old.node.propose(epoch, [b"x"])
+            old.live.propose(epoch, [b"x"])
 
     run_quorum(scenario)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_random_crashes_and_cuts_on_real_logs_lose_nothing(run_quorum, seed):
-    async def scenario(cluster):
+def test_random_crashes_and_cuts_on_real_logs_lose_nothing(seed: int) -> None:
+    async def scenario(cluster: Cluster) -> None:
         rng = random.Random(seed)
         heard = []
         acknowledged = []
         number = 0
 
-        async def propose_and_note(replica):
+        async def propose_and_note(replica: Replica) -> None:
             nonlocal number
             number += 1
             value = b"%d" % number
             listener, node = replica.listener, replica.node
             try:
-                offset = node.propose(node.leader.epoch, [value] * rng.randrange(1, 4))
+                offset = present(node).propose(present(node).leader.epoch, [value] * rng.randrange(1, 4))
             except KafkaError:
                 return
             try:
@@ -83,7 +86,7 @@ def test_random_crashes_and_cuts_on_real_logs_lose_nothing(run_quorum, seed):
 
         for _ in range(60):
             live = [r for r in cluster.replicas if r.node is not None]
-            leaders = [r for r in live if r.node.leader.leader_id == r.key.id]
+            leaders = [r for r in live if r.live.leader.leader_id == r.key.id]
             if leaders:
                 await propose_and_note(rng.choice(leaders))
             else:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
+from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.memory import DiskCall
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
+from pykraft.quorum.core.messages import VoteRequest, VoteResponse
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from pykraft.runtime.rpc import RpcAddress, RpcFailure
 from tests.log_store.spy import SpyDisk
+from tests.narrowing import as_type
+from tests.quorum.nodes import Cluster, Replica, run_quorum
 
 DIRECTORY = "/data/__cluster_metadata-0"
 VOTE = rpc.METHODS[m.VoteRequest]
@@ -23,29 +28,30 @@ FETCH = rpc.METHODS[m.FetchRequest]
 class Timeline:
     """The appends to one replica's log and the flushes of it, in order."""
 
-    def __init__(self, replica):
-        self.events = []
-        spy = SpyDisk(replica.memory_disk)
-        spy.calls = self
-        replica.disk = spy
+    def __init__(self, replica: Replica) -> None:
+        replica.disk = spy = SpyDisk(replica.memory_disk)
+        self._calls = spy.calls
 
-    def append(self, call: DiskCall) -> None:
-        if call.path.endswith(".log"):
-            self.events.append(call.operation)
+    @property
+    def events(self) -> list[str]:
+        return [call.operation for call in self._calls if call.path.endswith(".log")]
 
 
-def test_vote_file_is_durable_before_the_vote_is_answered(run_quorum):
-    async def scenario(cluster):
+def test_vote_file_is_durable_before_the_vote_is_answered() -> None:
+    async def scenario(cluster: Cluster) -> None:
         granted = []
 
-        def watch(replica):
+        def watch(replica: Replica) -> None:
             inner = cluster.rpc.handlers[replica.address][VOTE]
 
-            async def handler(payload):
+            async def handler(payload: bytes) -> bytes:
                 answer = await inner(payload)
                 response = rpc.decode_response(VOTE, answer)
-                if response.vote_granted and not response.pre_vote:
-                    candidate = rpc.decode_request(VOTE, payload).candidate
+                if (
+                    as_type(response, VoteResponse).vote_granted
+                    and not as_type(response, VoteResponse).pre_vote
+                ):
+                    candidate = as_type(rpc.decode_request(VOTE, payload), VoteRequest).candidate
                     on_disk = QuorumStateStore(replica.memory_disk, DIRECTORY).read()
                     granted.append((on_disk.epoch, on_disk.voted) == (response.epoch, candidate))
                 return answer
@@ -62,8 +68,8 @@ def test_vote_file_is_durable_before_the_vote_is_answered(run_quorum):
     run_quorum(scenario)
 
 
-def test_follower_flushes_its_log_before_a_fetch_acknowledges(run_quorum):
-    async def scenario(cluster):
+def test_follower_flushes_its_log_before_a_fetch_acknowledges(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         follower = next(r for r in cluster.replicas if r is not leader)
         await follower.stop()
@@ -73,14 +79,21 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(run_quorum):
         send = cluster.rpc.send
         acknowledged = []
 
-        def watching(to, method, payload, deadline_ms, on_reply, sender):
+        def watching(
+            to: RpcAddress,
+            method: str,
+            payload: bytes,
+            deadline_ms: int,
+            on_reply: Callable[[bytes | RpcFailure], None],
+            sender: RpcAddress | None,
+        ) -> None:
             if method == FETCH:
-                request = rpc.decode_request(method, payload)
+                request = as_type(rpc.decode_request(method, payload), m.FetchRequest)
                 if request.replica == follower.key:
                     acknowledged.append((len(timeline.events), request.fetch_offset))
             send(to, method, payload, deadline_ms, on_reply, sender)
 
-        cluster.rpc.send = watching
+        monkeypatch.setattr(cluster.rpc, "send", watching)
         for i in range(20):
             await cluster.commit(b"%d" % i)
         appends = flushes = 0
@@ -100,15 +113,15 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(run_quorum):
     run_quorum(scenario)
 
 
-def test_leader_does_not_count_its_own_records_before_they_are_flushed(run_quorum):
-    async def scenario(cluster):
+def test_leader_does_not_count_its_own_records_before_they_are_flushed() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         await cluster.commit(b"a")
         await replica.stop()
         timeline = Timeline(replica)
         await replica.start()
         await cluster.commit(b"b")
-        node = replica.node
+        node = replica.live
         high_watermark = node.high_watermark
         appended_at = len(timeline.events)
         node.propose(node.leader.epoch, [b"c"])
@@ -120,15 +133,15 @@ def test_leader_does_not_count_its_own_records_before_they_are_flushed(run_quoru
     run_quorum(scenario, voters=1)
 
 
-def test_flush_vouches_for_nothing_that_was_appended_while_it_ran(run_quorum, monkeypatch):
-    async def scenario(cluster):
+def test_flush_vouches_for_nothing_that_was_appended_while_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
-        node = cluster.replicas[0].node
+        node = cluster.replicas[0].live
         end = node.high_watermark
         flushed = []
         flush = node._storage.flush
 
-        def spy(job):
+        def spy(job: FlushJob) -> None:
             flushed.append((job.end_offset, node.high_watermark))
             flush(job)
 
@@ -141,11 +154,11 @@ def test_flush_vouches_for_nothing_that_was_appended_while_it_ran(run_quorum, mo
     run_quorum(scenario, voters=1)
 
 
-def test_a_failed_flush_halts_the_replica_and_is_reported_once(run_quorum):
-    async def scenario(cluster):
+def test_a_failed_flush_halts_the_replica_and_is_reported_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         leader.memory_disk.inject("flush", errno.EIO, path_part=".log")
-        leader.node.propose(leader.node.leader.epoch, [b"lost?"])
+        leader.live.propose(leader.live.leader.epoch, [b"lost?"])
         fatal, leader.fatal = leader.fatal, []
         await cluster.until(lambda: fatal)
         assert isinstance(fatal[0], OSError) and len(fatal) == 1
@@ -156,8 +169,8 @@ def test_a_failed_flush_halts_the_replica_and_is_reported_once(run_quorum):
     run_quorum(scenario)
 
 
-def test_a_vote_that_cannot_be_written_is_not_answered(run_quorum):
-    async def scenario(cluster):
+def test_a_vote_that_cannot_be_written_is_not_answered() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         victim = next(r for r in cluster.replicas if r is not cluster.leading())
         victim.memory_disk.inject("write_atomic", errno.ENOSPC, path_part="quorum-state")
@@ -175,15 +188,15 @@ def test_a_vote_that_cannot_be_written_is_not_answered(run_quorum):
             )
         fatal, victim.fatal = victim.fatal, []
         answer = await cluster.rpc.handlers[victim.address][VOTE](rpc.encode_request(request))
-        assert not rpc.decode_response(VOTE, answer).vote_granted
+        assert not as_type(rpc.decode_response(VOTE, answer), VoteResponse).vote_granted
         assert isinstance(fatal[0], OSError)
 
     run_quorum(scenario)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 60, b'{"leaderId":1', b'{"data_version":9}'])
-def test_a_corrupt_quorum_state_refuses_to_start_and_names_the_file(run_quorum, content):
-    async def scenario(cluster):
+def test_a_corrupt_quorum_state_refuses_to_start_and_names_the_file(content: bytes) -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         await replica.stop()
         replica.memory_disk.write_atomic("/data/__cluster_metadata-0/quorum-state", content)
@@ -195,8 +208,8 @@ def test_a_corrupt_quorum_state_refuses_to_start_and_names_the_file(run_quorum, 
     run_quorum(scenario, voters=1)
 
 
-def test_a_lost_quorum_state_beside_a_log_refuses_to_start(run_quorum):
-    async def scenario(cluster):
+def test_a_lost_quorum_state_beside_a_log_refuses_to_start() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = cluster.replicas[0]
         await replica.stop()
@@ -209,8 +222,8 @@ def test_a_lost_quorum_state_beside_a_log_refuses_to_start(run_quorum):
     run_quorum(scenario, voters=1)
 
 
-def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where(run_quorum):
-    async def scenario(cluster):
+def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where() -> None:
+    async def scenario(cluster: Cluster) -> None:
         for i in range(20):
             await cluster.commit(b"value %d" % i)
         replica = cluster.replicas[0]
@@ -224,14 +237,14 @@ def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where(run_quorum)
     run_quorum(scenario, voters=1)
 
 
-def test_a_torn_tail_is_cut_and_fetched_again(run_quorum):
-    async def scenario(cluster):
+def test_a_torn_tail_is_cut_and_fetched_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
         rng = random.Random(11)
         for i in range(10):
             await cluster.commit(b"%d" % i)
         follower = next(r for r in cluster.replicas if r is not cluster.leading())
         leader = await cluster.leader()
-        leader.node.propose(leader.node.leader.epoch, [b"last"] * 3)
+        leader.live.propose(leader.live.leader.epoch, [b"last"] * 3)
         await follower.crash(rng)
         await follower.start()
         await cluster.commit(b"end")
@@ -240,13 +253,13 @@ def test_a_torn_tail_is_cut_and_fetched_again(run_quorum):
     run_quorum(scenario)
 
 
-def test_restart_reads_back_epoch_leader_and_vote(run_quorum):
-    async def scenario(cluster):
+def test_restart_reads_back_epoch_leader_and_vote() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         leader = await cluster.leader()
         for replica in cluster.replicas:
             state = QuorumStateStore(replica.memory_disk, DIRECTORY).read()
-            assert state.epoch == leader.node.leader.epoch
+            assert state.epoch == leader.live.leader.epoch
             assert state.leader_id == leader.key.id
 
     run_quorum(scenario)
@@ -261,25 +274,23 @@ class _Killed(BaseException):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_vote_that_a_killed_process_left_without_flushing_the_directory_counts_only_once_durable(
-    run_quorum, seed
-):
+    seed: int,
+) -> None:
     """Killed between rename and flush, the vote reads back; the replica acts on it, so it must stay."""
 
-    async def scenario(cluster):
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = cluster.replicas[0]
         await replica.stop()
         store = QuorumStateStore(replica.memory_disk, DIRECTORY)
         vote = ElectionState(store.read().epoch + 1, None, cluster.replicas[1].key)
-        flush_dir = replica.memory_disk.flush_dir
 
-        def killed(path):
+        def killed(path: str) -> None:
             raise _Killed
 
-        replica.memory_disk.flush_dir = killed
-        with pytest.raises(_Killed):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(_Killed):
+            patch.setattr(replica.memory_disk, "flush_dir", killed)
             store.write(vote)
-        replica.memory_disk.flush_dir = flush_dir
         for other in cluster.replicas[1:]:
             cluster.rpc.down.add(other.address)
         node = await replica.start()

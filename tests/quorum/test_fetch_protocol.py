@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,15 +31,19 @@ from pykraft.quorum.core.roles import (
     Unattached,
 )
 from pykraft.quorum.core.voters import ReplicaKey
+from tests.narrowing import as_type, present
+from tests.quorum.bench import CoreBench
 
 
-def _follower(bench, **options):
-    b = bench(election=ElectionState(5, 2), **options)
+def _follower(**options: Any) -> CoreBench:
+    b = CoreBench(election=ElectionState(5, 2), **options)
     assert isinstance(b.state.role, Follower)
     return b
 
 
-def _records(b, *spans, high_watermark=0, **changed):
+def _records(
+    b: CoreBench, *spans: tuple[int, int, int], high_watermark: int = 0, **changed: Any
+) -> FetchResponse:
     batches = tuple(BatchSpan(*span) for span in spans)
     answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, high_watermark, None, batches, "bytes")
     return replace(answer, **changed)
@@ -57,34 +62,38 @@ def _records(b, *spans, high_watermark=0, **changed):
         ({"last_fetched_epoch": 2}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_fetches_are_refused(bench, changed, error):
-    b = bench()
+def test_bad_fetches_are_refused(changed: dict[str, Any], error: ErrorCode) -> None:
+    b = CoreBench()
     b.lead()
     answer = b.fetch(2, 0, 0, **changed)
-    assert answer.error is error and answer.epoch == 1 and answer.leader_id == 1
-    assert b.state.role.progress[2].end_offset == 0
+    assert present(answer).error is error and present(answer).epoch == 1 and present(answer).leader_id == 1
+    assert b.role(Leader).progress[2].end_offset == 0
 
 
-def test_leader_that_is_asked_in_a_later_epoch_goes_even_if_only_an_observer_knows_of_that(bench):
+def test_leader_that_is_asked_in_a_later_epoch_goes_even_if_only_an_observer_knows_of_that() -> None:
     """It would never follow this leader; and nobody else may be left who tells of the epoch."""
-    b = bench(voters=3)
+    b = CoreBench(voters=3)
     b.lead()
     answer = b.fetch(4, 0, 0, epoch=3)
-    assert (answer.error, answer.epoch, answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, None)
+    assert (present(answer).error, present(answer).epoch, present(answer).leader_id) == (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        3,
+        None,
+    )
     assert isinstance(b.state.role, Unattached) and b.state.epoch == 3
     b.stand()
     b.answer(b.vote_for(2))
     assert isinstance(b.state.role, Leader) and b.state.epoch == 4
 
 
-def test_replica_that_does_not_lead_says_so_and_names_the_leader(bench):
-    b = _follower(bench)
+def test_replica_that_does_not_lead_says_so_and_names_the_leader() -> None:
+    b = _follower()
     answer = b.fetch(3, 0, 0)
-    assert answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.leader_id == 2
+    assert present(answer).error is ErrorCode.NOT_LEADER_OR_FOLLOWER and present(answer).leader_id == 2
 
 
-def test_high_watermark_is_what_a_majority_has_flushed(bench):
-    b = bench(voters=5)
+def test_high_watermark_is_what_a_majority_has_flushed() -> None:
+    b = CoreBench(voters=5)
     b.stand()
     b.answer(b.vote_for(2))
     b.answer(b.vote_for(3))
@@ -98,8 +107,8 @@ def test_high_watermark_is_what_a_majority_has_flushed(bench):
     assert b.state.high_watermark == 5
 
 
-def test_leaders_own_unflushed_records_do_not_count(bench):
-    b = bench()
+def test_leaders_own_unflushed_records_do_not_count() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1)
     assert b.state.high_watermark == 1
@@ -110,8 +119,8 @@ def test_leaders_own_unflushed_records_do_not_count(bench):
     assert b.state.high_watermark == 3
 
 
-def test_two_followers_commit_without_the_leaders_disk(bench):
-    b = bench()
+def test_two_followers_commit_without_the_leaders_disk() -> None:
+    b = CoreBench()
     b.lead()
     b.step(Proposed(1, 2, "x"))
     b.fetch(2, 3, 1)
@@ -119,8 +128,8 @@ def test_two_followers_commit_without_the_leaders_disk(bench):
     assert b.state.log.flushed_offset == 1 and b.state.high_watermark == 3
 
 
-def test_records_of_an_earlier_epoch_commit_only_with_one_of_our_own(bench):
-    b = bench(election=ElectionState(1, 1), epoch_starts=[(1, 0)], end_offset=6)
+def test_records_of_an_earlier_epoch_commit_only_with_one_of_our_own() -> None:
+    b = CoreBench(election=ElectionState(1, 1), epoch_starts=[(1, 0)], end_offset=6)
     b.lead()
     assert b.state.epoch == 2
     b.fetch(2, 6, 1)
@@ -129,17 +138,17 @@ def test_records_of_an_earlier_epoch_commit_only_with_one_of_our_own(bench):
     assert b.state.high_watermark == 7
 
 
-def test_observer_does_not_count_and_neither_does_a_voters_other_disk(bench):
-    b = bench()
+def test_observer_does_not_count_and_neither_does_a_voters_other_disk() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(4, 1, 1)
     b.fetch(2, 1, 1, replica=ReplicaKey(2, b.keys[8].directory_id))
     assert b.state.high_watermark == 0
-    assert len(b.state.role.observers) == 2
+    assert len(b.role(Leader).observers) == 2
 
 
-def test_voter_given_by_id_alone_counts_with_any_directory(bench):
-    b = bench(static=True)
+def test_voter_given_by_id_alone_counts_with_any_directory() -> None:
+    b = CoreBench(static=True)
     b.stand()
     b.answer(b.vote_for(2))
     b.flush()
@@ -147,8 +156,8 @@ def test_voter_given_by_id_alone_counts_with_any_directory(bench):
     assert b.state.high_watermark == 1
 
 
-def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of_its_own(bench):
-    b = bench(static=True)
+def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of_its_own() -> None:
+    b = CoreBench(static=True)
     b.stand()
     b.answer(b.vote_for(2))
     b.flush()
@@ -164,14 +173,14 @@ def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of
     assert b.state.high_watermark == 4
 
 
-def test_late_fetch_does_not_take_progress_back(bench):
-    b = bench()
+def test_late_fetch_does_not_take_progress_back() -> None:
+    b = CoreBench()
     b.lead()
     b.step(Proposed(1, 3, "x"))
     b.flush()
     b.fetch(2, 4, 1)
     b.fetch(2, 1, 1)
-    assert b.state.role.progress[2].end_offset == 4 and b.state.high_watermark == 4
+    assert b.role(Leader).progress[2].end_offset == 4 and b.state.high_watermark == 4
 
 
 @pytest.mark.parametrize(
@@ -185,17 +194,19 @@ def test_late_fetch_does_not_take_progress_back(bench):
         (0, 0, None),
     ],
 )
-def test_fetch_that_does_not_match_is_told_where_it_diverges(bench, offset, last_epoch, diverging):
-    b = bench(election=ElectionState(4, 1), epoch_starts=[(2, 0), (4, 5)], end_offset=8)
+def test_fetch_that_does_not_match_is_told_where_it_diverges(
+    offset: int, last_epoch: int, diverging: DivergingEpoch | None
+) -> None:
+    b = CoreBench(election=ElectionState(4, 1), epoch_starts=[(2, 0), (4, 5)], end_offset=8)
     b.lead()
     answer = b.fetch(2, offset, last_epoch)
-    assert answer.diverging == diverging
+    assert present(answer).diverging == diverging
     if diverging is not None:
-        assert b.state.role.progress[2].end_offset == 0
+        assert b.role(Leader).progress[2].end_offset == 0
 
 
-def test_fetch_waits_for_records_and_is_answered_by_a_proposal(bench):
-    b = bench()
+def test_fetch_waits_for_records_and_is_answered_by_a_proposal() -> None:
+    b = CoreBench()
     b.lead()
     assert b.fetch(2, 1, 1, high_watermark=1) is None
     b.step(Proposed(1, 2, "x"))
@@ -205,39 +216,41 @@ def test_fetch_waits_for_records_and_is_answered_by_a_proposal(bench):
     assert kinds.index("AppendProposal") < kinds.index("ReplyWithRecords")
 
 
-def test_waiting_fetch_is_answered_by_a_commit_it_can_use(bench):
-    b = bench()
+def test_waiting_fetch_is_answered_by_a_commit_it_can_use() -> None:
+    b = CoreBench()
     b.lead()
     assert b.fetch(3, 1, 1, high_watermark=1) is None
     b.step(Proposed(1, 1, "x"))
     assert b.fetch(3, 2, 1, high_watermark=1) is None
     b.fetch(2, 2, 1, high_watermark=1)
     assert b.state.high_watermark == 2
-    assert len(b.of(Reply)) == 2 and {e.response.high_watermark for e in b.of(Reply)} == {2}
+    assert len(b.of(Reply)) == 2 and {
+        as_type(e.response, FetchResponse).high_watermark for e in b.of(Reply)
+    } == {2}
 
 
-def test_waiting_fetch_ends_after_its_time(bench):
-    b = bench()
+def test_waiting_fetch_ends_after_its_time() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1, high_watermark=1, max_wait_ms=300)
-    assert b.core.next_deadline_ms <= b.now_ms + 300
+    assert present(b.core.next_deadline_ms) <= b.now_ms + 300
     b.step(TimerFired(), after_ms=299)
     assert b.of(Reply) == []
     b.step(TimerFired(), after_ms=1)
     assert len(b.of(Reply)) == 1 and b.of(Reply)[0].response.error is ErrorCode.NONE
 
 
-def test_new_fetch_of_a_replica_releases_its_earlier_one(bench):
-    b = bench()
+def test_new_fetch_of_a_replica_releases_its_earlier_one() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1, high_watermark=1)
     b.fetch(2, 1, 1, high_watermark=1)
     assert [e.token for e in b.of(Reply)] == [b.token - 1]
-    assert len(b.state.role.parked) == 1
+    assert len(b.role(Leader).parked) == 1
 
 
-def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_fetches(bench):
-    b = bench()
+def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_fetches() -> None:
+    b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1, high_watermark=1)
     b.fetch(4, 1, 1, high_watermark=1)
@@ -253,29 +266,32 @@ def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_f
 # --- the follower ----------------------------------------------------------------------------------------
 
 
-def test_follower_fetches_from_its_flushed_end_and_waits_for_the_flush(bench):
-    b = _follower(bench)
+def test_follower_fetches_from_its_flushed_end_and_waits_for_the_flush() -> None:
+    b = _follower()
     (send,) = b.of(Send)
-    assert send.to == 2 and send.request.fetch_offset == 0
+    assert send.to == 2 and as_type(send.request, FetchRequest).fetch_offset == 0
     b.answer(_records(b, (0, 3, 4), (3, 5, 5), high_watermark=5))
     assert [type(e) for e in b.effects] == [AppendFetched, FlushLog]
     assert b.state.high_watermark == 0
     b.flush()
     (send,) = b.of(Send)
-    assert (send.request.fetch_offset, send.request.last_fetched_epoch) == (5, 5)
+    assert (
+        as_type(send.request, FetchRequest).fetch_offset,
+        as_type(send.request, FetchRequest).last_fetched_epoch,
+    ) == (5, 5)
     assert b.of(AdvanceHighWatermark) == [AdvanceHighWatermark(5)]
-    assert send.request.high_watermark == 5
+    assert as_type(send.request, FetchRequest).high_watermark == 5
 
 
-def test_follower_commits_no_further_than_its_own_flushed_log(bench):
-    b = _follower(bench)
+def test_follower_commits_no_further_than_its_own_flushed_log() -> None:
+    b = _follower()
     b.answer(_records(b, (0, 3, 5), high_watermark=100))
     b.flush()
     assert b.state.high_watermark == 3
 
 
-def test_partial_flush_commits_only_what_it_covers(bench):
-    b = _follower(bench)
+def test_partial_flush_commits_only_what_it_covers() -> None:
+    b = _follower()
     b.answer(_records(b, (0, 3, 5), (3, 6, 5), high_watermark=6))
     b.step(LogFlushed(3, 0))
     assert b.state.high_watermark == 3 and b.of(Send) == []
@@ -294,25 +310,28 @@ def test_partial_flush_commits_only_what_it_covers(bench):
         [(0, 0, 5)],
     ],
 )
-def test_records_that_do_not_continue_the_log_are_not_used(bench, spans):
-    b = _follower(bench)
+def test_records_that_do_not_continue_the_log_are_not_used(spans: list[tuple[int, int, int]]) -> None:
+    b = _follower()
     b.answer(_records(b, *spans))
     assert b.of(AppendFetched) == [] and b.state.log.end_offset == 0
 
 
-def test_diverging_follower_truncates_and_asks_again(bench):
-    b = _follower(bench, epoch_starts=[(1, 0), (3, 4), (4, 6)], end_offset=9)
+def test_diverging_follower_truncates_and_asks_again() -> None:
+    b = _follower(epoch_starts=[(1, 0), (3, 4), (4, 6)], end_offset=9)
     b.answer(_records(b, diverging=DivergingEpoch(3, 5)))
     kinds = [type(e) for e in b.effects]
     assert kinds == [TruncateTo, Send]
     assert b.of(TruncateTo) == [TruncateTo(5)]
-    assert (b.of(Send)[0].request.fetch_offset, b.of(Send)[0].request.last_fetched_epoch) == (5, 3)
+    assert (
+        as_type(b.of(Send)[0].request, FetchRequest).fetch_offset,
+        as_type(b.of(Send)[0].request, FetchRequest).last_fetched_epoch,
+    ) == (5, 3)
     b.answer(_records(b, diverging=DivergingEpoch(2, 4)))
     assert b.of(TruncateTo) == [TruncateTo(4)]
 
 
-def test_truncation_below_the_high_watermark_is_refused_and_told(bench):
-    b = _follower(bench)
+def test_truncation_below_the_high_watermark_is_refused_and_told() -> None:
+    b = _follower()
     b.answer(_records(b, (0, 3, 5), high_watermark=3))
     b.flush()
     b.answer(_records(b, diverging=DivergingEpoch(0, 0)))
@@ -320,8 +339,8 @@ def test_truncation_below_the_high_watermark_is_refused_and_told(bench):
     assert "offsets below 3 are committed" in b.of(PeerDisbelieved)[0].reason
 
 
-def test_answer_to_an_older_fetch_is_ignored(bench):
-    b = _follower(bench)
+def test_answer_to_an_older_fetch_is_ignored() -> None:
+    b = _follower()
     first = next(iter(b.state.in_flight))
     b.step(RequestFailed(first))
     b.step(TimerFired(), after_ms=20)
@@ -330,8 +349,8 @@ def test_answer_to_an_older_fetch_is_ignored(bench):
     assert b.of(AppendFetched) == []
 
 
-def test_answer_from_a_replica_that_is_not_the_leader_is_not_used(bench):
-    b = bench(node_id=4, election=ElectionState(5, 2))
+def test_answer_from_a_replica_that_is_not_the_leader_is_not_used() -> None:
+    b = CoreBench(node_id=4, election=ElectionState(5, 2))
     b.step(TimerFired(), after_ms=5_000)
     b.step(RequestFailed(next(iter(b.state.in_flight))))
     while not b.of(Send) or b.of(Send)[0].to == 2:
@@ -343,8 +362,8 @@ def test_answer_from_a_replica_that_is_not_the_leader_is_not_used(bench):
     assert b.of(AppendFetched) == []
 
 
-def test_follower_that_hears_nothing_good_stands_for_election(bench):
-    b = _follower(bench)
+def test_follower_that_hears_nothing_good_stands_for_election() -> None:
+    b = _follower()
     answer = FetchResponse("c", b.keys[2], ErrorCode.NOT_LEADER_OR_FOLLOWER, 5, None)
     for _ in range(5):
         b.answer(answer)
@@ -356,8 +375,8 @@ def test_follower_that_hears_nothing_good_stands_for_election(bench):
     assert isinstance(b.state.role, Candidate) and b.state.epoch == 6
 
 
-def test_observer_asks_around_until_it_finds_the_leader(bench):
-    b = bench(node_id=4)
+def test_observer_asks_around_until_it_finds_the_leader() -> None:
+    b = CoreBench(node_id=4)
     assert isinstance(b.state.role, Unattached)
     (send,) = b.of(Send)
     assert isinstance(send.request, FetchRequest) and send.request.epoch == 0
@@ -369,15 +388,15 @@ def test_observer_asks_around_until_it_finds_the_leader(bench):
     assert not isinstance(b.state.role, Candidate)
 
 
-def test_fetches_are_held_for_less_than_the_timeouts_that_would_give_up_on_them():
+def test_fetches_are_held_for_less_than_the_timeouts_that_would_give_up_on_them() -> None:
     assert QuorumConfig().fetch_wait_ms == 500
     assert QuorumConfig(fetch_timeout_ms=300).fetch_wait_ms == 100
     assert QuorumConfig(request_timeout_ms=150).fetch_wait_ms == 50
 
 
-def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress(bench):
+def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress() -> None:
     """What it matches ends before our epoch begins, so it could commit nothing; but it is no news either."""
-    b = bench()
+    b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1)
     b.step(TimerFired(), after_ms=10_000)  # resigns
@@ -386,11 +405,11 @@ def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress(bench):
     role = b.state.role
     assert isinstance(role, Leader) and b.state.epoch == 2
     b.now_ms += 1
-    assert b.fetch(2, 1, 1, epoch=1).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert b.fetch_at_once(2, 1, 1, epoch=1).error is ErrorCode.FENCED_LEADER_EPOCH
     assert role.progress[2].end_offset == 0 and role.progress[2].last_fetch_ms == role.elected_at_ms
 
 
-def test_one_lost_message_does_not_cost_an_election():
+def test_one_lost_message_does_not_cost_an_election() -> None:
     for config in (
         QuorumConfig(),
         QuorumConfig(request_timeout_ms=30_000),
@@ -401,10 +420,10 @@ def test_one_lost_message_does_not_cost_an_election():
         assert config.begin_request_timeout_ms + 5 * config.retry_backoff_ms < config.election_timeout_ms
 
 
-def test_fetches_and_announcements_carry_the_shorter_deadlines(bench):
-    b = bench(election=ElectionState(4, 2, None))
+def test_fetches_and_announcements_carry_the_shorter_deadlines() -> None:
+    b = CoreBench(election=ElectionState(4, 2, None))
     assert [send.timeout_ms for send in b.of(Send)] == [b.state.config.fetch_request_timeout_ms]
-    b = bench()
+    b = CoreBench()
     b.stand()
     b.answer(b.vote_for(2))
     assert {send.timeout_ms for send in b.of(Send)} == {b.state.config.begin_request_timeout_ms}

@@ -24,7 +24,7 @@ VOTERS = VoterSet(
 )
 
 
-def test_quorum_state_is_kafkas_json():
+def test_quorum_state_is_kafkas_json() -> None:
     data = state_store.encode_quorum_state(ElectionState(7, 3, ReplicaKey(3, DIRECTORY_ID)))
     assert json.loads(data) == {
         "leaderId": 3,
@@ -45,7 +45,7 @@ def test_quorum_state_is_kafkas_json():
         ElectionState(4, 1, ReplicaKey(2)),
     ],
 )
-def test_quorum_state_reads_back_as_written(state):
+def test_quorum_state_reads_back_as_written(state: ElectionState) -> None:
     disk = MemoryDisk()
     disk.make_dirs("/d")
     store = state_store.QuorumStateStore(disk, "/d")
@@ -54,7 +54,7 @@ def test_quorum_state_reads_back_as_written(state):
     assert store.read() == state
 
 
-def test_quorum_state_of_version_0_is_read():
+def test_quorum_state_of_version_0_is_read() -> None:
     data = (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
         b'"currentVoters":[],"data_version":0}'
@@ -62,7 +62,7 @@ def test_quorum_state_of_version_0_is_read():
     assert state_store.decode_quorum_state(data) == ElectionState(2, 1)
 
 
-def test_bootstrap_checkpoint_reads_back_and_says_who_votes():
+def test_bootstrap_checkpoint_reads_back_and_says_who_votes() -> None:
     disk = MemoryDisk()
     bootstrap.write_bootstrap_voters(disk, "/d/__cluster_metadata-0", VOTERS, 1_700_000_000_000)
     assert disk.list("/d/__cluster_metadata-0") == ["00000000000000000000-0000000000.checkpoint"]
@@ -71,7 +71,7 @@ def test_bootstrap_checkpoint_reads_back_and_says_who_votes():
     assert bootstrap.read_bootstrap_voters(disk, "/elsewhere") is None
 
 
-def test_bootstrap_checkpoint_holds_the_four_control_records_in_order():
+def test_bootstrap_checkpoint_holds_the_four_control_records_in_order() -> None:
     data = bootstrap.encode_bootstrap(VOTERS, 1_700_000_000_000)
     headers = outline_batches(data)
     assert [h.is_control for h in headers] == [True, True] and [h.base_offset for h in headers] == [0, 3]
@@ -81,7 +81,7 @@ def test_bootstrap_checkpoint_holds_the_four_control_records_in_order():
     assert records[3].value == bytes.fromhex("0000 00")
 
 
-def test_voters_record_is_pinned():
+def test_voters_record_is_pinned() -> None:
     voters = VoterSet([Voter(ReplicaKey(1, Uuid(bytes(range(16)))), RpcAddress("h", 9093))])
     assert control_records.voters_record(voters) == bytes.fromhex(
         "0000"  # version
@@ -92,7 +92,7 @@ def test_voters_record_is_pinned():
     )
 
 
-def test_leader_change_record_is_pinned():
+def test_leader_change_record_is_pinned() -> None:
     key = ReplicaKey(1, Uuid(bytes(range(16))))
     assert control_records.leader_change(1, [key], [key]) == bytes.fromhex(
         "0000 00000001"  # version, leader
@@ -102,7 +102,7 @@ def test_leader_change_record_is_pinned():
     )
 
 
-def test_snapshot_frames_are_pinned():
+def test_snapshot_frames_are_pinned() -> None:
     header = control_records.snapshot_header(77)
     assert header == bytes.fromhex("0000 000000000000004d 00")
     assert control_records.parse_snapshot_header(header) == 77
@@ -117,7 +117,7 @@ def test_snapshot_frames_are_pinned():
             control_records.control_type(key)
 
 
-def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file():
+def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file() -> None:
     whole = bootstrap.encode_bootstrap(VOTERS, 0)
     first = outline_batches(whole)[0].size_bytes
     flipped = bytearray(whole)
@@ -130,26 +130,26 @@ def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file():
             bootstrap.read_bootstrap_voters(disk, "/d")
 
 
-def test_every_cut_of_a_voters_record_is_a_value_error():
+def test_every_cut_of_a_voters_record_is_a_value_error() -> None:
     whole = control_records.voters_record(VOTERS)
     for length in range(len(whole) - 2):
         with pytest.raises(ValueError):
             control_records.parse_voters_record(whole[:length])
 
 
-def test_two_voters_with_one_id_are_refused():
+def test_two_voters_with_one_id_are_refused() -> None:
     voter = Voter(ReplicaKey(1), RpcAddress("h", 1))
     with pytest.raises(ValueError, match="twice"):
         VoterSet([voter, voter])
 
 
-def test_voters_record_without_voters_is_refused():
+def test_voters_record_without_voters_is_refused() -> None:
     with pytest.raises(ValueError, match="without voters"):
         control_records.parse_voters_record(control_records.voters_record(VoterSet([])))
 
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**30])
-def test_quorum_state_in_an_epoch_that_no_election_can_follow_is_refused_in_plain_words(epoch):
+def test_quorum_state_in_an_epoch_that_no_election_can_follow_is_refused_in_plain_words(epoch: int) -> None:
     disk = MemoryDisk()
     disk.make_dirs("/d")
     disk.write_atomic("/d/quorum-state", state_store.encode_quorum_state(ElectionState(epoch)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
@@ -16,6 +18,8 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import RpcAddress
+from tests.narrowing import present
+from tests.quorum.nodes import Recorder
 
 CONFIG = QuorumConfig(
     election_timeout_ms=300,
@@ -26,28 +30,21 @@ CONFIG = QuorumConfig(
 )
 
 
-class Recorder:
-    def __init__(self):
-        self.values = []
-
-    def handle_commit(self, batches):
-        for batch in batches:
-            self.values += batch.values
-
-    def handle_leader_change(self, leader):
-        pass
-
-
 class Process:
     """One node with its own server, transport and directory."""
 
-    def __init__(self, key, address, voters, directory):
+    def __init__(self, key: ReplicaKey, address: RpcAddress, voters: VoterSet, directory: Path) -> None:
         self.key, self.address, self.voters = key, address, voters
         self.directory = f"{directory}/{key.id}/__cluster_metadata-0"
         format_log(OsDisk(), self.directory, now_ms=0)
-        self.node = None
+        self.node: QuorumNode | None = None
 
-    async def start(self):
+    @property
+    def live(self) -> QuorumNode:
+        assert self.node is not None
+        return self.node
+
+    async def start(self) -> None:
         clock, disk = SystemClock(), OsDisk()
         self.listener = Recorder()
         self.log = Log.open(disk, self.directory, LogConfig(), now_ms=clock.wall_ms())
@@ -65,41 +62,41 @@ class Process:
         )
         self.server = GrpcServer()
         if self.voters.is_voter(self.key):
-            self.node.register(self.server)
+            self.live.register(self.server)
         await self.server.bind(self.address.host, self.address.port)
         await self.server.start()
-        await self.node.start([self.listener])
+        await self.live.start([self.listener])
 
-    async def stop(self):
-        await self.node.stop()
+    async def stop(self) -> None:
+        await self.live.stop()
         await self.server.stop(0)
         await self.transport.close()
         self.log.close()
         self.node = None
 
 
-async def _until(condition):
+async def _until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 
 
-def _leader(processes):
+def _leader(processes: Sequence[Process]) -> Process | None:
     live = [p for p in processes if p.node is not None]
-    known = {p.node.leader for p in live}
+    known = {p.live.leader for p in live}
     leader_id = known.pop().leader_id if len(known) == 1 else None
     return next((p for p in live if p.key.id == leader_id), None)
 
 
-async def _commit(processes, value):
+async def _commit(processes: Sequence[Process], value: bytes) -> None:
     await _until(lambda: _leader(processes))
-    node = _leader(processes).node
+    node = present(_leader(processes)).live
     node.propose(node.leader.epoch, [value])
     await _until(lambda: all(value in p.listener.values for p in processes if p.node is not None))
 
 
-def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path):
-    async def main():
+def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path: Path) -> None:
+    async def main() -> None:
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in (1, 2, 3, 4)]
         addresses = [RpcAddress("127.0.0.1", port) for port in free_ports(4)]
         voters = VoterSet([Voter(k, a) for k, a in zip(keys[:3], addresses, strict=False)])
@@ -109,10 +106,10 @@ def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path):
         try:
             await _commit(processes, b"one")
             first = _leader(processes)
-            assert processes[3].node.leader_address() == first.address
-            await first.stop()
+            assert processes[3].live.leader_address() == present(first).address
+            await present(first).stop()
             await _commit(processes, b"two")
-            await first.start()
+            await present(first).start()
             await _commit(processes, b"three")
             for process in processes:
                 assert process.listener.values == [b"one", b"two", b"three"]

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.config import QuorumConfig
-from pykraft.quorum.core.effects import Send
+from pykraft.quorum.core.effects import Effect, Send
 from pykraft.quorum.core.events import RequestFailed, ResponseReceived, TimerFired
 from pykraft.quorum.core.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
-from pykraft.quorum.core.roles import ElectionState, Follower, Prospective
+from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Prospective
 from pykraft.runtime.rpc import RpcAddress
+from tests.narrowing import as_type, present
+from tests.quorum.bench import CoreBench
 
 ELSEWHERE = RpcAddress("test", 77)
 SERVER = RpcAddress("test", 88)
 
 
-def _prospective(bench, leader_id=2, **options):
+def _prospective(leader_id: int | None = 2, **options: Any) -> CoreBench:
     """1 misses its leader of epoch 5, and asks."""
-    b = bench(election=ElectionState(5, leader_id), **options)
+    b = CoreBench(election=ElectionState(5, leader_id), **options)
     b.ask_first()
     assert isinstance(b.state.role, Prospective)
     return b
 
 
-def _nobody_answers(b):
+def _nobody_answers(b: CoreBench) -> list[Send]:
     """Every open question fails; the questions that this makes it ask."""
     asked = []
     for correlation_id in list(b.state.in_flight):
@@ -31,19 +35,27 @@ def _nobody_answers(b):
     return asked
 
 
-def _answer(b, send, node_id, error=ErrorCode.FENCED_LEADER_EPOCH, epoch=5, leader_id=2, address=ELSEWHERE):
+def _answer(
+    b: CoreBench,
+    send: Send,
+    node_id: int,
+    error: ErrorCode = ErrorCode.FENCED_LEADER_EPOCH,
+    epoch: int = 5,
+    leader_id: int | None = 2,
+    address: RpcAddress | None = ELSEWHERE,
+) -> list[Effect]:
     response = FetchResponse("c", b.keys[node_id], error, epoch, leader_id, leader_address=address)
     return b.step(ResponseReceived(send.correlation_id, response))
 
 
-def _refuse(b, leader_id=2, address=ELSEWHERE):
+def _refuse(b: CoreBench, leader_id: int | None = 2, address: RpcAddress | None = ELSEWHERE) -> list[Send]:
     """3 hears a leader, 2 is out of reach."""
     b.answer(b.vote_for(3, granted=False, leader_id=leader_id, leader_address=address))
     return _nobody_answers(b)
 
 
-def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followed_at_its_own_word(bench):
-    b = _prospective(bench)
+def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followed_at_its_own_word() -> None:
+    b = _prospective()
     (question,) = _refuse(b)
     assert (question.to, question.address) == (2, ELSEWHERE) and isinstance(b.state.role, Prospective)
     _answer(b, question, 2)
@@ -51,39 +63,40 @@ def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followe
     assert b.state.epoch == 5
 
 
-def test_leader_that_the_set_does_not_hold_is_not_followed_at_the_word_of_others(bench):
+def test_leader_that_the_set_does_not_hold_is_not_followed_at_the_word_of_others() -> None:
     """It would fetch, and so keep a leader in office that it cannot hear: nobody could be elected."""
-    b = _prospective(bench, leader_id=4)
+    b = _prospective(leader_id=4)
     for _ in range(20):
         questions = _refuse(b, leader_id=4)
         assert isinstance(b.state.role, Prospective)
         assert {send.address for send in questions} <= {ELSEWHERE}
+        assert not any(as_type(send.request, FetchRequest).epoch for send in questions)
         b.step(TimerFired(), after_ms=2_500)
-    assert not any(request.epoch for request in (send.request for send in questions))
 
 
-def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office(bench):
-    (question,) = _refuse(_prospective(bench))
-    leader = bench(node_id=1)
+def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office() -> None:
+    (question,) = _refuse(_prospective())
+    asked = as_type(question.request, FetchRequest)
+    leader = CoreBench(node_id=1)
     leader.lead()
-    before = leader.state.role.progress[3].last_fetch_ms
+    before = leader.role(Leader).progress[3].last_fetch_ms
     leader.now_ms += 500
-    answer = leader.fetch(3, question.request.fetch_offset, 0, epoch=question.request.epoch)
-    assert (answer.error, answer.leader_id) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
-    assert leader.state.role.progress[3].last_fetch_ms == before
+    answer = leader.fetch(3, asked.fetch_offset, 0, epoch=asked.epoch)
+    assert (present(answer).error, present(answer).leader_id) == (ErrorCode.FENCED_LEADER_EPOCH, 1)
+    assert leader.role(Leader).progress[3].last_fetch_ms == before
 
 
-def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers(bench):
+def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers() -> None:
     """It was removed while it was away, and the others were replaced one by one."""
-    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(RpcAddress("test", 3), SERVER)))
+    b = _prospective(config=QuorumConfig(bootstrap_servers=(RpcAddress("test", 3), SERVER)))
     (question,) = _nobody_answers(b)
     assert question.to < 0 and question.address == SERVER
     _answer(b, question, 7, epoch=9, leader_id=8)
     assert isinstance(b.state.role, Follower) and (b.state.epoch, b.state.leader_address) == (9, ELSEWHERE)
 
 
-def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch(bench):
-    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(SERVER,)))
+def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch() -> None:
+    b = _prospective(config=QuorumConfig(bootstrap_servers=(SERVER,)))
     for _ in range(5):
         (question,) = _nobody_answers(b)
         b.step(RequestFailed(question.correlation_id))
@@ -92,15 +105,15 @@ def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch(bench):
     assert b.state.role.refused <= {2, 3}
 
 
-def test_nobody_is_asked_while_the_poll_may_be_won(bench):
-    b = _prospective(bench, config=QuorumConfig(bootstrap_servers=(SERVER,)))
+def test_nobody_is_asked_while_the_poll_may_be_won() -> None:
+    b = _prospective(config=QuorumConfig(bootstrap_servers=(SERVER,)))
     b.answer(b.vote_for(3, granted=False, leader_id=2, leader_address=ELSEWHERE))
     assert b.of(Send) == []
 
 
-def test_leader_that_said_where_it_moved_is_asked_there_after_each_lost_poll(bench):
-    b = bench(election=ElectionState(5, 2))
-    b.ask(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
+def test_leader_that_said_where_it_moved_is_asked_there_after_each_lost_poll() -> None:
+    b = CoreBench(election=ElectionState(5, 2))
+    b.send(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
     b.ask_first()
     for _ in range(3):
         (question,) = _nobody_answers(b)

@@ -11,8 +11,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["append", "next epoch", "truncate", 
 
 
 @given(STEPS)
-def test_outline_agrees_with_a_list_of_epochs(steps):
-    shape, epochs, epoch, flushed = LogShape(), [], 1, 0
+def test_outline_agrees_with_a_list_of_epochs(steps: list[tuple[int, int]]) -> None:
+    epochs: list[int] = []
+    shape, epoch, flushed = LogShape(), 1, 0
     for action, number in steps:
         match action:
             case "append":
@@ -36,7 +37,7 @@ def test_outline_agrees_with_a_list_of_epochs(steps):
             assert shape.end_offset_for_epoch(asked) == expected
 
 
-def test_flush_that_overlapped_a_truncation_is_void():
+def test_flush_that_overlapped_a_truncation_is_void() -> None:
     shape = LogShape()
     shape.append(10, 1)
     generation = shape.generation

@@ -20,11 +20,10 @@ from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import encode_proposal
 from tests.quorum.lost_records import MARK, disk_with, flush, lose_everything_but, read_back
+from tests.quorum.nodes import DIRECTORY, fetch_snapshot
 
-from .conftest import DIRECTORY, fetch_snapshot
 
-
-def test_every_flipped_bit_of_the_last_batch_is_noticed():
+def test_every_flipped_bit_of_the_last_batch_is_noticed() -> None:
     segment = f"{DIRECTORY}/{0:020}.log"
     for epochs in ([5], [5, 5], [3, 7]):
         size = len(disk_with(epochs).read(segment))
@@ -37,7 +36,7 @@ def test_every_flipped_bit_of_the_last_batch_is_noticed():
             assert log.log_end_offset == 2 * (len(epochs) - 1) and storage.losses == 1
 
 
-def test_flipped_bits_before_the_last_batch_are_noticed_or_refuse_the_start():
+def test_flipped_bits_before_the_last_batch_are_noticed_or_refuse_the_start() -> None:
     segment = f"{DIRECTORY}/{0:020}.log"
     size = len(disk_with([5, 5, 5]).read(segment))
     refused = 0
@@ -53,7 +52,7 @@ def test_flipped_bits_before_the_last_batch_are_noticed_or_refuse_the_start():
     assert refused > 0
 
 
-def test_cut_file_and_missing_segment_are_noticed():
+def test_cut_file_and_missing_segment_are_noticed() -> None:
     segment = f"{DIRECTORY}/{0:020}.log"
     size = len(disk_with([5, 5]).read(segment))
     for kept in range(size):
@@ -65,7 +64,7 @@ def test_cut_file_and_missing_segment_are_noticed():
     assert read_back(disk)[1].recovery == Recovery(4)
 
 
-def test_power_loss_in_the_middle_of_a_write_is_no_loss():
+def test_power_loss_in_the_middle_of_a_write_is_no_loss() -> None:
     for seed in range(100):
         disk, rng = disk_with([5, 5]), random.Random(seed)
         log, storage = read_back(disk)
@@ -75,7 +74,7 @@ def test_power_loss_in_the_middle_of_a_write_is_no_loss():
         assert storage.recovery is None and log.log_end_offset == 4
 
 
-def test_what_nobody_counts_on_is_not_kept():
+def test_what_nobody_counts_on_is_not_kept() -> None:
     disk = disk_with([5])
     log, storage = read_back(disk)
     storage._append(encode_proposal([b"three"], 2, 5, 0), 2, 3)
@@ -83,7 +82,7 @@ def test_what_nobody_counts_on_is_not_kept():
     assert read_back(disk)[0].log_end_offset == 2
 
 
-def test_recovery_outlives_restarts_and_second_losses():
+def test_recovery_outlives_restarts_and_second_losses() -> None:
     disk = disk_with([5, 5, 5])
     disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
     for _ in range(3):
@@ -100,13 +99,13 @@ def test_recovery_outlives_restarts_and_second_losses():
     assert read_back(disk)[1].losses == 2
 
 
-def test_damaged_mark_is_a_loss_of_unknown_length():
+def test_damaged_mark_is_a_loss_of_unknown_length() -> None:
     disk = disk_with([5])
     disk.flip_bit(MARK, len(disk.read(MARK)) - 10)
     assert read_back(disk)[1].recovery == Recovery(None)
 
 
-def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of():
+def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of() -> None:
     disk = disk_with([5, 5])
     for _ in range(3):
         disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
@@ -122,7 +121,7 @@ def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of():
     assert read_back(disk)[1].losses == storage.losses
 
 
-def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it():
+def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it() -> None:
     disk = disk_with([3, 7])
     disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
     for election in (None, ElectionState(3)):
@@ -135,7 +134,7 @@ def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it()
     assert read_back(disk)[1].recovery == Recovery(4)
 
 
-def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more():
+def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more() -> None:
     """An empty answer ends a recovery."""
     segment, header_bytes = f"{DIRECTORY}/{0:020}.log", 12  # base offset and length
     for byte, bit in itertools.product(range(header_bytes), range(8)):
@@ -151,7 +150,7 @@ def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more():
             assert storage.with_records(ReplyWithRecords(1, response, 4, 5, 1 << 20)).payload, (byte, bit)
 
 
-def test_log_without_a_mark_is_taken_as_it_is():
+def test_log_without_a_mark_is_taken_as_it_is() -> None:
     """It was written before there were marks; or an operator has decided to go on."""
     disk = disk_with([5, 5])
     disk.remove(MARK)
@@ -161,7 +160,7 @@ def test_log_without_a_mark_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("kept", [(), ("quorum-state",), (f"{0:020}.log", "quorum-state")])
-def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept):
+def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept: tuple[str, ...]) -> None:
     """A voter that began anew would elect a leader without what it had acknowledged, or vote twice."""
     disk = disk_with([5, 5])
     lose_everything_but(disk, *kept)
@@ -172,7 +171,7 @@ def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept):
             read_back(disk)
 
 
-def test_lost_snapshot_that_was_fetched_is_noticed():
+def test_lost_snapshot_that_was_fetched_is_noticed() -> None:
     disk = disk_with([5])
     log, storage = read_back(disk)
     snapshot_id = SnapshotId(9, 7)
@@ -192,7 +191,7 @@ def test_lost_snapshot_that_was_fetched_is_noticed():
     assert read_back(disk)[1].recovery == Recovery(9)
 
 
-def test_observer_whose_log_is_gone_fetches_it_again():
+def test_observer_whose_log_is_gone_fetches_it_again() -> None:
     disk = disk_with([5, 5])
     lose_everything_but(disk)
     log, storage = read_back(disk, keeps_mark=False)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum import calls, rpc
 from pykraft.quorum.calls import Calls
 from pykraft.quorum.core.effects import PeerDisbelieved, PersistElectionState, TruncateTo
-from pykraft.quorum.core.events import RequestAbandoned, TimerFired
+from pykraft.quorum.core.events import Event, RequestAbandoned, TimerFired
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import (
     AddRaftVoterRequest,
@@ -31,51 +32,56 @@ from pykraft.quorum.core.reconfig import MAX_WAIT_MS, MAX_WAITING
 from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Prospective, Unattached
 from pykraft.quorum.core.state import MOST_AHEAD
 from pykraft.quorum.core.voters import ReplicaKey, Voter
-from pykraft.runtime.rpc import RpcAddress, RpcHandler
+from pykraft.quorum.pb import quorum_pb2 as pb
+from pykraft.runtime.grpc_rpc import GrpcTransport
+from pykraft.runtime.rpc import RpcAddress
+from tests.narrowing import as_type
+from tests.quorum.bench import CoreBench
+from tests.rpc_handlers import RpcHandlers
 
 EPOCH = 5
 INT32_MAX = 2**31 - 1
 
 
-def vote(b, epoch, **changed):
+def vote(b: CoreBench, epoch: int, **changed: Any) -> VoteRequest:
     request = VoteRequest("c", b.keys[2], b.state.local, epoch, 0, 0)
     return replace(request, **changed)
 
 
-def begin(b, epoch, **changed):
+def begin(b: CoreBench, epoch: int, **changed: Any) -> BeginQuorumEpochRequest:
     return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, epoch), **changed)
 
 
-def end(b, epoch, **changed):
+def end(b: CoreBench, epoch: int, **changed: Any) -> EndQuorumEpochRequest:
     return replace(EndQuorumEpochRequest("c", b.keys[2], b.state.local, epoch, ()), **changed)
 
 
-def fetch(b, epoch, **changed):
+def fetch(b: CoreBench, epoch: int, **changed: Any) -> FetchRequest:
     return replace(FetchRequest("c", b.keys[2], epoch, 0, 0, 0, 500, 1 << 20), **changed)
 
 
-def fetch_snapshot(b, epoch, **changed):
+def fetch_snapshot(b: CoreBench, epoch: int, **changed: Any) -> FetchSnapshotRequest:
     return replace(FetchSnapshotRequest("c", b.keys[2], epoch, SnapshotId(1, 1), 0, 1), **changed)
 
 
 REQUESTS: list[Callable[..., Request]] = [vote, begin, end, fetch, fetch_snapshot]
 
 
-def follower(bench):
-    b = bench(election=ElectionState(EPOCH, 2))
+def follower() -> CoreBench:
+    b = CoreBench(election=ElectionState(EPOCH, 2))
     assert isinstance(b.state.role, Follower)
     return b
 
 
-def leader(bench):
-    b = bench(election=ElectionState(EPOCH - 1))
+def leader() -> CoreBench:
+    b = CoreBench(election=ElectionState(EPOCH - 1))
     b.lead()
     assert b.state.epoch == EPOCH
     return b
 
 
-def prospective(bench):
-    b = bench(election=ElectionState(EPOCH))
+def prospective() -> CoreBench:
+    b = CoreBench(election=ElectionState(EPOCH))
     b.ask_first()
     assert isinstance(b.state.role, Prospective)
     return b
@@ -84,7 +90,7 @@ def prospective(bench):
 ROLES = [follower, leader, prospective]
 
 
-def assert_refused(b, request, error=ErrorCode.INVALID_REQUEST):
+def assert_refused(b: CoreBench, request: Request, error: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
     before, role = b.state.election, type(b.state.role)
     answer = b.ask(request)
     assert answer is not None and answer.error is error
@@ -98,16 +104,16 @@ def assert_refused(b, request, error=ErrorCode.INVALID_REQUEST):
     "epoch", [INT32_MAX, INT32_MAX - 1, MAX_EPOCH + 1, MAX_EPOCH, EPOCH + MOST_AHEAD + 20_000]
 )
 def test_epoch_too_far_ahead_is_refused_by_every_call_in_every_role_and_never_written(
-    bench, role, request_of, epoch
-):
-    b = role(bench)
+    role: Callable[[], CoreBench], request_of: Callable[[CoreBench, int], Request], epoch: int
+) -> None:
+    b = role()
     assert_refused(b, request_of(b, epoch))
     assert b.of(PeerDisbelieved)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_pre_vote_in_an_epoch_too_far_ahead_is_refused(bench, role):
-    b = role(bench)
+def test_pre_vote_in_an_epoch_too_far_ahead_is_refused(role: Callable[[], CoreBench]) -> None:
+    b = role()
     assert_refused(b, vote(b, INT32_MAX, pre_vote=True))
 
 
@@ -126,17 +132,19 @@ def test_pre_vote_in_an_epoch_too_far_ahead_is_refused(bench, role):
         lambda b: fetch_snapshot(b, EPOCH, position=-(2**63)),
     ],
 )
-def test_offsets_and_ids_that_cannot_be_are_refused(bench, role, change):
-    b = role(bench)
+def test_offsets_and_ids_that_cannot_be_are_refused(
+    role: Callable[[], CoreBench], change: Callable[[CoreBench], Request]
+) -> None:
+    b = role()
     assert_refused(b, change(b))
 
 
-def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost(bench):
-    b = prospective(bench)
+def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost() -> None:
+    b = prospective()
     b.answer(b.vote_for(2, granted=False, epoch=INT32_MAX, leader_id=3))
     assert b.state.election == ElectionState(EPOCH)
     assert b.of(PersistElectionState) == [] and b.of(PeerDisbelieved)
-    assert 2 in b.state.role.retry_at_ms, "it is asked again"
+    assert 2 in b.role(Prospective).retry_at_ms, "it is asked again"
 
 
 @pytest.mark.parametrize(
@@ -150,8 +158,10 @@ def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost(bench):
         {"snapshot_id": SnapshotId(2**63 - 1, 5)},
     ],
 )
-def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_repeated(bench, changed):
-    b = follower(bench)
+def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_repeated(
+    changed: dict[str, Any],
+) -> None:
+    b = follower()
     answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, EPOCH, 2)
     b.answer(replace(answer, **changed))
     assert b.state.election == ElectionState(EPOCH, 2) and b.state.download is None
@@ -163,15 +173,15 @@ def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_
 # --- nobody honest is shut out ---------------------------------------------------------------------------
 
 
-def test_replica_that_was_away_for_very_long_follows_at_once(bench):
-    b = bench(election=ElectionState(EPOCH))
+def test_replica_that_was_away_for_very_long_follows_at_once() -> None:
+    b = CoreBench(election=ElectionState(EPOCH))
     assert b.ask(vote(b, EPOCH + MOST_AHEAD)).vote_granted
     assert b.state.epoch == EPOCH + MOST_AHEAD
 
 
-def test_replica_without_a_leader_believes_more_the_longer_it_waits(bench):
+def test_replica_without_a_leader_believes_more_the_longer_it_waits() -> None:
     """It was away for more epochs than are believed at once, and takes part again by itself."""
-    b = bench(election=ElectionState(EPOCH))
+    b = CoreBench(election=ElectionState(EPOCH))
     far = EPOCH + 3 * MOST_AHEAD
     assert_refused(b, vote(b, far))
     b.step(TimerFired(), after_ms=2 * MOST_AHEAD)
@@ -179,8 +189,8 @@ def test_replica_without_a_leader_believes_more_the_longer_it_waits(bench):
     assert b.ask(vote(b, far)).vote_granted
 
 
-def test_replica_with_a_leader_saves_nothing_up(bench):
-    b = leader(bench)
+def test_replica_with_a_leader_saves_nothing_up() -> None:
+    b = leader()
     for _ in range(3000):
         b.step(TimerFired(), after_ms=1000)
         for node_id in (2, 3):
@@ -189,26 +199,26 @@ def test_replica_with_a_leader_saves_nothing_up(bench):
     assert_refused(b, vote(b, EPOCH + MOST_AHEAD + 2000))
 
 
-def test_stranger_that_leads_on_step_by_step_gets_a_thousand_epochs_a_second(bench):
-    b = bench(election=ElectionState(EPOCH))
+def test_stranger_that_leads_on_step_by_step_gets_a_thousand_epochs_a_second() -> None:
+    b = CoreBench(election=ElectionState(EPOCH))
     for _ in range(10_000):
-        b.ask(vote(b, b.state.epoch + MOST_AHEAD))
-        b.ask(vote(b, b.state.epoch + 1000))
+        b.send(vote(b, b.state.epoch + MOST_AHEAD))
+        b.send(vote(b, b.state.epoch + 1000))
         b.step(TimerFired(), after_ms=1)
     candidacies = 10_000
     assert b.state.epoch <= EPOCH + MOST_AHEAD + 10_000 + candidacies
 
 
-def test_peers_in_our_own_epoch_are_believed_even_if_nothing_is_left_for_others(bench):
-    b = leader(bench)
+def test_peers_in_our_own_epoch_are_believed_even_if_nothing_is_left_for_others() -> None:
+    b = leader()
     b.state.epoch_allowance.left = -3
     answer = b.fetch(2, 1, EPOCH)
     assert answer is None or answer.error is ErrorCode.NONE
     assert b.of(PeerDisbelieved) == []
 
 
-def test_nobody_stands_behind_the_last_epoch(bench):
-    b = bench(election=ElectionState(MAX_EPOCH))
+def test_nobody_stands_behind_the_last_epoch() -> None:
+    b = CoreBench(election=ElectionState(MAX_EPOCH))
     b.ask_first()
     with pytest.raises(EpochsExhaustedError, match=f"epoch {MAX_EPOCH} is the last one"):
         b.answer(b.vote_for(2))
@@ -218,41 +228,41 @@ def test_nobody_stands_behind_the_last_epoch(bench):
 # --- places are freed ------------------------------------------------------------------------------------
 
 
-def add_voter(b, node_id=4, timeout_ms=1000):
+def add_voter(b: CoreBench, node_id: int = 4, timeout_ms: int = 1000) -> AddRaftVoterRequest:
     return AddRaftVoterRequest("c", Voter(b.keys[node_id], RpcAddress("test", node_id)), timeout_ms)
 
 
-def test_change_of_the_voters_does_not_wait_for_days(bench):
-    b = leader(bench)
-    assert b.ask(add_voter(b, timeout_ms=INT32_MAX)) is None
-    assert b.state.role.changes[0].deadline_ms <= b.now_ms + MAX_WAIT_MS
+def test_change_of_the_voters_does_not_wait_for_days() -> None:
+    b = leader()
+    assert b.send(add_voter(b, timeout_ms=INT32_MAX)) is None
+    assert as_type(b.state.role, Leader).changes[0].deadline_ms <= b.now_ms + MAX_WAIT_MS
 
 
-def test_places_of_callers_that_hung_up_are_free(bench):
-    b = leader(bench)
+def test_places_of_callers_that_hung_up_are_free() -> None:
+    b = leader()
     tokens = []
     for _ in range(MAX_WAITING):
-        assert b.ask(add_voter(b)) is None
+        assert b.send(add_voter(b)) is None
         tokens.append(b.token)
     assert b.ask(add_voter(b)).error is ErrorCode.REQUEST_TIMED_OUT, "too many wait"
     for token in tokens:
         b.step(RequestAbandoned(token))
-    assert b.state.role.changes == []
-    assert b.ask(add_voter(b)) is None
+    assert as_type(b.state.role, Leader).changes == []
+    assert b.send(add_voter(b)) is None
 
 
-def test_fetch_whose_caller_hung_up_is_not_kept(bench):
-    b = leader(bench)
+def test_fetch_whose_caller_hung_up_is_not_kept() -> None:
+    b = leader()
     assert b.fetch(2, 1, EPOCH, high_watermark=1) is None
     b.step(RequestAbandoned(b.token))
-    assert b.state.role.parked == {}
+    assert b.role(Leader).parked == {}
 
 
-def test_replica_that_leads_no_more_lets_calls_go(bench):
-    b = leader(bench)
-    b.ask(add_voter(b))
+def test_replica_that_leads_no_more_lets_calls_go() -> None:
+    b = leader()
+    b.send(add_voter(b))
     token = b.token
-    b.ask(vote(b, EPOCH + 1))
+    b.send(vote(b, EPOCH + 1))
     assert isinstance(b.state.role, Unattached)
     b.step(RequestAbandoned(token))
 
@@ -260,26 +270,11 @@ def test_replica_that_leads_no_more_lets_calls_go(bench):
 # --- on the wire -----------------------------------------------------------------------------------------
 
 
-class Table:
-    """The server's side of the port."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, RpcHandler] = {}
-
-    def register(self, method: str, handler: RpcHandler) -> None:
-        self.handlers[method] = handler
-
-    async def start(self) -> int:
-        return 0
-
-    async def stop(self, grace_ms: int) -> None: ...
-
-
-def test_caller_that_hangs_up_leaves_nothing_behind():
-    async def scenario():
-        events = []
-        table = Table()
-        asked = Calls("c", ReplicaKey(1), None, events.append)
+def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        events: list[Event] = []
+        table = RpcHandlers()
+        asked = Calls("c", ReplicaKey(1), GrpcTransport(), events.append)
         asked.register(table)
         asked.open()
         method = rpc.METHODS[FetchRequest]
@@ -297,10 +292,11 @@ def test_caller_that_hangs_up_leaves_nothing_behind():
     asyncio.run(scenario())
 
 
-def test_request_that_is_too_large_is_refused_unread(caplog):
-    async def scenario():
-        table, events = Table(), []
-        asked = Calls("c", ReplicaKey(1), None, events.append)
+def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        events: list[Event] = []
+        table = RpcHandlers()
+        asked = Calls("c", ReplicaKey(1), GrpcTransport(), events.append)
         asked.register(table)
         asked.open()
         method = rpc.METHODS[EndQuorumEpochRequest]
@@ -319,8 +315,8 @@ def test_request_that_is_too_large_is_refused_unread(caplog):
 @pytest.mark.parametrize(
     "address", [("h", 0), ("h", -1), ("h", 65_536), ("h", INT32_MAX), ("\0", 1), ("h" * 256, 1), ("ä", 1)]
 )
-def test_address_that_is_none_makes_a_malformed_request(address):
-    message = rpc.pb.BeginQuorumEpochRequest(cluster_id="c", epoch=1)
+def test_address_that_is_none_makes_a_malformed_request(address: Any) -> None:
+    message = pb.BeginQuorumEpochRequest(cluster_id="c", epoch=1)
     message.leader_address.host, message.leader_address.port = address
     with pytest.raises(ValueError, match="an address"):
         rpc.decode_request(rpc.METHODS[BeginQuorumEpochRequest], message.SerializeToString())

@@ -9,29 +9,31 @@ import pytest
 
 from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from tests.narrowing import present
 from tests.quorum.lost_records import MARK
+from tests.quorum.nodes import DIRECTORY, Cluster, Replica, run_quorum
 
-from .conftest import DIRECTORY
 
-
-async def stop_and_damage(replica):
+async def stop_and_damage(replica: Replica) -> None:
     await replica.stop()
     disk = replica.memory_disk
     segment = f"{DIRECTORY}/{0:020}.log"
     disk.flip_bit(segment, len(disk.read(segment)) - 1)
 
 
-def test_damaged_voter_says_so_fetches_what_it_lost_and_takes_part_again(run_quorum, caplog):
-    async def scenario(cluster):
+def test_damaged_voter_says_so_fetches_what_it_lost_and_takes_part_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         leader = await cluster.leader()
         replica = next(r for r in cluster.replicas if r is not leader)
         await stop_and_damage(replica)
         await replica.start()
-        assert replica.node._core.state.recovery is not None
+        assert present(replica.live._core).state.recovery is not None
         assert "CRC does not match" in caplog.text and "neither votes nor counts" in caplog.text
         assert MARK in caplog.text, "the way out"
-        await cluster.until(lambda: replica.node._core.state.recovery is None)
+        await cluster.until(lambda: present(replica.live._core).state.recovery is None)
         assert "taking part from now on" in caplog.text
         await leader.stop()
         await cluster.commit(b"b")
@@ -39,10 +41,10 @@ def test_damaged_voter_says_so_fetches_what_it_lost_and_takes_part_again(run_quo
     run_quorum(scenario)
 
 
-def test_nobody_is_elected_by_whom_has_forgotten(run_quorum):
+def test_nobody_is_elected_by_whom_has_forgotten() -> None:
     """A record is on a leader and a follower; the leader is gone, the follower's disk has lost the record."""
 
-    async def scenario(cluster):
+    async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         first, second = (r for r in cluster.replicas if r is not leader)
         await second.stop()
@@ -53,7 +55,7 @@ def test_nobody_is_elected_by_whom_has_forgotten(run_quorum):
         await second.start()
         loop_time = cluster.now_s() + 5
         await cluster.until(lambda: cluster.now_s() > loop_time)
-        assert first.node.leader.leader_id is None and second.node.leader.leader_id is None
+        assert first.live.leader.leader_id is None and second.live.leader.leader_id is None
         await leader.start()
         await cluster.commit(b"b")
         assert all(b"a" in replica.listener.values for replica in cluster.replicas)
@@ -61,17 +63,17 @@ def test_nobody_is_elected_by_whom_has_forgotten(run_quorum):
     run_quorum(scenario)
 
 
-def test_cluster_that_loses_power_everywhere_elects_again(run_quorum):
-    async def scenario(cluster):
+def test_cluster_that_loses_power_everywhere_elects_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
         rng = random.Random(7)
         for number in range(12):
             leader = await cluster.leader()
-            leader.node.propose(leader.node.leader.epoch, [b"in flight %d" % number] * 3)
+            leader.live.propose(leader.live.leader.epoch, [b"in flight %d" % number] * 3)
             for replica in cluster.replicas:
                 await replica.crash(rng)
             for replica in cluster.replicas[: 2 + number % 2]:
                 await replica.start()
-                assert replica.node._core.state.recovery is None
+                assert present(replica.live._core).state.recovery is None
             await cluster.commit(b"%d" % number)
             for replica in cluster.replicas:
                 if replica.node is None:
@@ -80,8 +82,8 @@ def test_cluster_that_loses_power_everywhere_elects_again(run_quorum):
     run_quorum(scenario)
 
 
-def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decides(run_quorum):
-    async def scenario(cluster):
+def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decides() -> None:
+    async def scenario(cluster: Cluster) -> None:
         (replica,) = cluster.replicas
         await cluster.commit(b"a")
         await stop_and_damage(replica)
@@ -97,17 +99,19 @@ def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decide
     run_quorum(scenario, voters=1)
 
 
-def test_voter_that_lost_the_record_of_the_others_fetches_it_from_them(run_quorum, caplog):
+def test_voter_that_lost_the_record_of_the_others_fetches_it_from_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """What is left of its log says that it is alone: were it to go on alone, there would be two leaders."""
 
-    async def scenario(cluster):
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         leader = await cluster.leader()
         first = next(r for r in cluster.replicas if r is not leader)
         await first.stop()
         first.memory_disk.open(f"{DIRECTORY}/{0:020}.log").truncate(0)
         everybody = cluster.voters
-        cluster.voters = VoterSet([everybody.get(first.key.id)])  # as it was formatted
+        cluster.voters = VoterSet([present(everybody.get(first.key.id))])  # as it was formatted
         state = QuorumStateStore(first.memory_disk, DIRECTORY)
         known = state.read()
         state.write(replace(known, leader_id=None, voted=None))
@@ -116,8 +120,8 @@ def test_voter_that_lost_the_record_of_the_others_fetches_it_from_them(run_quoru
         first.log.close()
         state.write(known)
         await first.start()
-        await cluster.until(lambda: first.node._core.state.recovery is None)
+        await cluster.until(lambda: present(first.live._core).state.recovery is None)
         await cluster.commit(b"b")
-        assert first.listener.values == [b"a", b"b"] and first.node.voters.ids == everybody.ids
+        assert first.listener.values == [b"a", b"b"] and first.live.voters.ids == everybody.ids
 
     run_quorum(scenario)

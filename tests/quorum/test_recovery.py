@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,20 +32,22 @@ from pykraft.quorum.core.messages import (
 from pykraft.quorum.core.recovery import Recovery
 from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Unattached
 from pykraft.quorum.core.voters import ReplicaKey
+from tests.narrowing import as_type
+from tests.quorum.bench import CoreBench
 
 
-def recovering(bench, end_offset=5, **changed):
+def recovering(end_offset: int | None = 5, **changed: Any) -> CoreBench:
     """Node 1, whose log ends at 3 in epoch 5, and was flushed up to ``end_offset``."""
-    given = {"election": ElectionState(5, 2), "epoch_starts": [(4, 0)], "end_offset": 3}
-    return bench(recovery=Recovery(end_offset), losses=1, **(given | changed))
+    given: dict[str, Any] = {"election": ElectionState(5, 2), "epoch_starts": [(4, 0)], "end_offset": 3}
+    return CoreBench(recovery=Recovery(end_offset), losses=1, **(given | changed))
 
 
-def vote_request(b, **changed):
+def vote_request(b: CoreBench, **changed: Any) -> VoteRequest:
     request = VoteRequest("c", b.keys[3], b.state.local, 6, 5, 100, False)
     return replace(request, **changed)
 
 
-def fetched(b, *ends, epoch=5, leader=2):
+def fetched(b: CoreBench, *ends: int, epoch: int = 5, leader: int = 2) -> FetchResponse:
     """The leader's answer with batches that go on from our log's end."""
     spans, base = [], b.state.log.end_offset
     for end in ends:
@@ -57,22 +60,22 @@ def fetched(b, *ends, epoch=5, leader=2):
 
 
 @pytest.mark.parametrize("pre_vote", [False, True])
-def test_recovering_voter_grants_neither_vote_nor_pre_vote(bench, pre_vote):
-    b = recovering(bench, election=ElectionState(5))
+def test_recovering_voter_grants_neither_vote_nor_pre_vote(pre_vote: bool) -> None:
+    b = recovering(election=ElectionState(5))
     assert b.ask(vote_request(b, pre_vote=pre_vote)).vote_granted is False
-    intact = bench(election=ElectionState(5), epoch_starts=[(4, 0)], end_offset=3)
+    intact = CoreBench(election=ElectionState(5), epoch_starts=[(4, 0)], end_offset=3)
     assert intact.ask(vote_request(intact, pre_vote=pre_vote)).vote_granted is True
 
 
-def test_recovering_voter_learns_of_the_epoch_that_it_does_not_vote_in(bench):
-    b = recovering(bench)
+def test_recovering_voter_learns_of_the_epoch_that_it_does_not_vote_in() -> None:
+    b = recovering()
     assert b.ask(vote_request(b, epoch=9)).vote_granted is False
     assert b.state.election == ElectionState(9)
 
 
 @pytest.mark.parametrize("election", [ElectionState(5), ElectionState(5, 2), ElectionState(5, 1)])
-def test_recovering_voter_never_stands_and_asks_around(bench, election):
-    b = recovering(bench, election=election)
+def test_recovering_voter_never_stands_and_asks_around(election: ElectionState) -> None:
+    b = recovering(election=election)
     asked = set()
     for _ in range(30):
         for effect in b.of(Send):
@@ -84,15 +87,15 @@ def test_recovering_voter_never_stands_and_asks_around(bench, election):
     assert asked == {2, 3}
 
 
-def test_recovering_voter_does_not_succeed_a_leader_that_says_goodbye(bench):
-    b = recovering(bench)
-    b.ask(EndQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, (b.keys[1], b.keys[3])))
+def test_recovering_voter_does_not_succeed_a_leader_that_says_goodbye() -> None:
+    b = recovering()
+    b.send(EndQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, (b.keys[1], b.keys[3])))
     b.step(TimerFired(), after_ms=10_000)
     assert not [effect for effect in b.of(Send) if isinstance(effect.request, VoteRequest)]
 
 
-def test_recovering_voter_that_knows_itself_alone_does_not_elect_itself(bench):
-    b = recovering(bench, voters=1, election=ElectionState(5))
+def test_recovering_voter_that_knows_itself_alone_does_not_elect_itself() -> None:
+    b = recovering(voters=1, election=ElectionState(5))
     b.step(TimerFired(), after_ms=10_000)
     assert isinstance(b.state.role, Unattached)
 
@@ -100,29 +103,35 @@ def test_recovering_voter_that_knows_itself_alone_does_not_elect_itself(bench):
 # --- how it ends -----------------------------------------------------------------------------------------
 
 
-def test_recovery_ends_when_all_that_had_been_flushed_is_flushed_again(bench):
-    b = recovering(bench)
+def test_recovery_ends_when_all_that_had_been_flushed_is_flushed_again() -> None:
+    b = recovering()
     b.answer(fetched(b, 4))
     b.flush()
-    assert b.of(EndRecovery) == [] and b.of(Send)[0].request.is_recovering
+    assert b.of(EndRecovery) == [] and as_type(b.of(Send)[0].request, FetchRequest).is_recovering
     b.answer(fetched(b, 5, 6))
     assert b.of(EndRecovery) == [], "not flushed"
     b.step(LogFlushed(6, b.state.log.generation))
     assert [type(effect) for effect in b.effects] == [EndRecovery, Send]
     assert b.of(EndRecovery) == [EndRecovery(6)]
     request = b.of(Send)[0].request
-    assert (request.is_recovering, request.losses, request.fetch_offset) == (False, 1, 6)
+    assert (
+        as_type(request, FetchRequest).is_recovering,
+        as_type(request, FetchRequest).losses,
+        as_type(request, FetchRequest).fetch_offset,
+    ) == (False, 1, 6)
 
 
-def test_recovery_ends_when_the_leader_has_nothing_more(bench):
-    b = recovering(bench, end_offset=None)
+def test_recovery_ends_when_the_leader_has_nothing_more() -> None:
+    b = recovering(end_offset=None)
     b.answer(fetched(b, 4))
     b.flush()
     assert b.state.recovery is not None
     b.answer(fetched(b))
     assert b.of(EndRecovery) == [EndRecovery(4)]
     b.ask_first()
-    assert {effect.request.pre_vote for effect in b.of(Send)} == {True}, "it stands again"
+    assert {as_type(effect.request, VoteRequest).pre_vote for effect in b.of(Send)} == {True}, (
+        "it stands again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,8 +143,8 @@ def test_recovery_ends_when_the_leader_has_nothing_more(bench):
         {"snapshot_id": SnapshotId(9, 5)},
     ],
 )
-def test_only_the_leader_says_that_there_is_nothing_more(bench, changed):
-    b = recovering(bench)
+def test_only_the_leader_says_that_there_is_nothing_more(changed: dict[str, Any]) -> None:
+    b = recovering()
     if "replica" in changed:
         changed = {"replica": b.keys[changed["replica"]]}
     (asked,) = b.of(Send)
@@ -143,9 +152,9 @@ def test_only_the_leader_says_that_there_is_nothing_more(bench, changed):
     assert b.state.recovery is not None
 
 
-def test_recovery_ends_with_a_snapshot_that_reaches_so_far(bench):
+def test_recovery_ends_with_a_snapshot_that_reaches_so_far() -> None:
     for end_offset, ends in ((4, False), (5, True)):
-        b = recovering(bench)
+        b = recovering()
         snapshot_id = SnapshotId(end_offset, 5)
         b.answer(replace(fetched(b), snapshot_id=snapshot_id))
         b.answer(
@@ -157,8 +166,8 @@ def test_recovery_ends_with_a_snapshot_that_reaches_so_far(bench):
         assert (b.of(EndRecovery) != []) is ends
 
 
-def test_answers_leave_only_after_the_end_of_the_recovery_is_durable(bench):
-    b = recovering(bench, election=ElectionState(5, 2))
+def test_answers_leave_only_after_the_end_of_the_recovery_is_durable() -> None:
+    b = recovering(election=ElectionState(5, 2))
     b.answer(fetched(b))
     kinds = [type(effect) for effect in b.effects]
     assert kinds.index(EndRecovery) < kinds.index(Send) and Reply not in kinds
@@ -167,17 +176,17 @@ def test_answers_leave_only_after_the_end_of_the_recovery_is_durable(bench):
 # --- what its leader makes of it -------------------------------------------------------------------------
 
 
-def leader_of_three(bench):
-    b = bench(voters=3)
+def leader_of_three() -> CoreBench:
+    b = CoreBench(voters=3)
     b.lead()
     return b
 
 
-def test_leader_counts_nothing_for_a_recovering_voter_and_takes_back_what_it_counted(bench):
-    b = leader_of_three(bench)
+def test_leader_counts_nothing_for_a_recovering_voter_and_takes_back_what_it_counted() -> None:
+    b = leader_of_three()
     b.fetch(2, 1, 1)
     assert b.state.high_watermark == 1
-    progress = b.state.role.progress[2]
+    progress = b.role(Leader).progress[2]
     assert progress.end_offset == 1
     b.fetch(2, 1, 1, is_recovering=True, losses=1)
     assert progress.end_offset == 0 and progress.last_fetch_ms == b.now_ms
@@ -187,18 +196,18 @@ def test_leader_counts_nothing_for_a_recovering_voter_and_takes_back_what_it_cou
     assert progress.end_offset == 1 and b.state.high_watermark == 1
 
 
-def test_word_of_a_loss_that_was_not_the_voters_own_holds_nothing_up_for_ever(bench):
-    b = leader_of_three(bench)
+def test_word_of_a_loss_that_was_not_the_voters_own_holds_nothing_up_for_ever() -> None:
+    b = leader_of_three()
     b.fetch(2, 1, 1, is_recovering=True, losses=(1 << 31) - 1)
     for _ in range(70):
         b.fetch(2, 1, 1)
         b.step(TimerFired(), after_ms=1000)
-    assert b.state.role.progress[2].end_offset == 1 and b.state.high_watermark == 1
+    assert b.role(Leader).progress[2].end_offset == 1 and b.state.high_watermark == 1
 
 
-def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before(bench):
+def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before() -> None:
     """The checker knows of losses by node id: a stranger that has lost something was never counted."""
-    b = leader_of_three(bench)
+    b = leader_of_three()
     b.fetch(2, 1, 1, losses=1)
     history = History()
     history.lost_batches[2], history.losses[2] = [], 1
@@ -210,23 +219,23 @@ def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before(ben
         RecoveringIsNotCounted().after_step(view, history)
 
 
-def test_leader_commits_nothing_on_the_word_of_a_recovering_voter(bench):
-    b = leader_of_three(bench)
+def test_leader_commits_nothing_on_the_word_of_a_recovering_voter() -> None:
+    b = leader_of_three()
     b.fetch(2, 1, 1, is_recovering=True, losses=1)
     assert b.state.high_watermark == 0
     b.fetch(3, 1, 1)
     assert b.state.high_watermark == 1
 
 
-def test_fetches_of_a_recovering_voter_keep_its_leader_in_office(bench):
-    b = leader_of_three(bench)
+def test_fetches_of_a_recovering_voter_keep_its_leader_in_office() -> None:
+    b = leader_of_three()
     for _ in range(10):
         b.fetch(2, 1, 1, is_recovering=True, losses=1)
         b.step(TimerFired(), after_ms=1000)
     assert isinstance(b.state.role, Leader)
 
 
-def test_recovering_without_a_loss_is_refused(bench):
-    b = leader_of_three(bench)
-    assert b.fetch(2, 1, 1, is_recovering=True).error is ErrorCode.INVALID_REQUEST
-    assert b.fetch(2, 1, 1, losses=-1).error is ErrorCode.INVALID_REQUEST
+def test_recovering_without_a_loss_is_refused() -> None:
+    b = leader_of_three()
+    assert b.fetch_at_once(2, 1, 1, is_recovering=True).error is ErrorCode.INVALID_REQUEST
+    assert b.fetch_at_once(2, 1, 1, losses=-1).error is ErrorCode.INVALID_REQUEST

@@ -7,16 +7,18 @@ import pytest
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.state_store import QuorumStateError
+from tests.quorum.bench import CoreBench
+from tests.quorum.nodes import Cluster, run_quorum
 
 
-def test_lone_voter_on_another_disk_refuses_to_start_and_names_both(bench):
-    b = bench(voters=1)
+def test_lone_voter_on_another_disk_refuses_to_start_and_names_both() -> None:
+    b = CoreBench(voters=1)
     with pytest.raises(ValueError, match=str(b.keys[1])):
-        bench(voters=1, local=ReplicaKey(1, b.keys[8].directory_id))
+        CoreBench(voters=1, local=ReplicaKey(1, b.keys[8].directory_id))
 
 
-def test_lone_voter_whose_disk_was_replaced_is_refused_with_both_keys(run_quorum):
-    async def scenario(cluster):
+def test_lone_voter_whose_disk_was_replaced_is_refused_with_both_keys() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         voter = replica.key
         await replica.stop()

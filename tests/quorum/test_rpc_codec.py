@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,9 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.quorum.rpc import FetchedRecords
+from tests.narrowing import as_type
+from tests.quorum.nodes import Cluster, run_quorum
 
 keys = st.builds(
     ReplicaKey,
@@ -44,19 +49,19 @@ METHOD_OF_RESPONSE = {
 
 
 @given(requests)
-def test_requests_survive_the_wire(request):
+def test_requests_survive_the_wire(request: m.Request) -> None:
     method = rpc.METHODS[type(request)]
     assert rpc.decode_request(method, rpc.encode_request(request)) == request
 
 
 @given(responses)
-def test_responses_survive_the_wire(response):
+def test_responses_survive_the_wire(response: m.Response) -> None:
     method = METHOD_OF_RESPONSE[type(response)]
     assert rpc.decode_response(method, rpc.encode_response(response)) == response
 
 
 @given(st.sampled_from(sorted(rpc.METHODS.values())), st.binary(max_size=200))
-def test_garbage_is_a_value_error_or_a_message(method, data):
+def test_garbage_is_a_value_error_or_a_message(method: str, data: bytes) -> None:
     for decode in (rpc.decode_request, rpc.decode_response):
         try:
             decode(method, data)
@@ -64,40 +69,43 @@ def test_garbage_is_a_value_error_or_a_message(method, data):
             continue
 
 
-def _batch(base_offset, epoch, count):
+def _batch(base_offset: int, epoch: int, count: int) -> bytes:
     values = [RecordInput(None, b"v%d" % i, (), 1) for i in range(count)]
     return encode_batch(values, base_offset=base_offset, leader_epoch=epoch)
 
 
-def _fetch_response(records):
+def _fetch_response(records: bytes) -> m.FetchResponse:
     return m.FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 3, 1, 2, payload=records)
 
 
-def test_records_are_outlined_for_the_core():
+def test_records_are_outlined_for_the_core() -> None:
     data = _batch(5, 2, 3) + _batch(8, 3, 1)
-    decoded = rpc.decode_response(rpc.METHODS[m.FetchRequest], rpc.encode_response(_fetch_response(data)))
+    answer = rpc.decode_response(rpc.METHODS[m.FetchRequest], rpc.encode_response(_fetch_response(data)))
+    decoded = as_type(answer, m.FetchResponse)
     assert decoded.batches == (m.BatchSpan(5, 8, 2), m.BatchSpan(8, 9, 3))
-    assert decoded.payload.data == data
+    assert as_type(decoded.payload, FetchedRecords).data == data
 
 
 @pytest.mark.parametrize(
     "damage", [lambda d: d[:-1], lambda d: d + b"x", lambda d: d[:70] + b"\xff" + d[71:]]
 )
-def test_damaged_records_are_refused_as_a_whole(damage):
+def test_damaged_records_are_refused_as_a_whole(damage: Callable[[bytes], bytes]) -> None:
     data = damage(_batch(5, 2, 3))
     with pytest.raises(ValueError):
         rpc.decode_response(rpc.METHODS[m.FetchRequest], rpc.encode_response(_fetch_response(data)))
 
 
-def test_directory_id_of_a_wrong_length_is_refused():
+def test_directory_id_of_a_wrong_length_is_refused() -> None:
     request = rpc.encode_request(m.BeginQuorumEpochRequest("c", ReplicaKey(1), ReplicaKey(2), 3))
     with pytest.raises(ValueError, match="3 bytes"):
         rpc.decode_request(rpc.METHODS[m.BeginQuorumEpochRequest], request + b"\x12\x07\x08\x01\x12\x03abc")
 
 
 @pytest.mark.parametrize("method", sorted(rpc.METHODS.values()))
-def test_node_answers_garbage_with_invalid_request_and_lives(run_quorum, method, caplog):
-    async def scenario(cluster):
+def test_node_answers_garbage_with_invalid_request_and_lives(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         answer = await cluster.rpc.handlers[replica.address][method](b"\xff\xff\xff")
         assert rpc.decode_response(method, answer).error is ErrorCode.INVALID_REQUEST

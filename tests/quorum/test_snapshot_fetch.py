@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,17 +37,20 @@ from pykraft.quorum.core.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    Request,
 )
-from pykraft.quorum.core.roles import ElectionState, Follower
+from pykraft.quorum.core.roles import ElectionState, Follower, Leader
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
+from tests.narrowing import as_type, present
+from tests.quorum.bench import CoreBench
 
 ID = SnapshotId(40, 3)
 
 
-def _leader(bench):
+def _leader() -> CoreBench:
     """Leads epoch 1 with ten batches; its log starts at offset 6."""
-    b = bench()
+    b = CoreBench()
     b.lead()
     for _ in range(9):
         b.step(Proposed(1, 1, b""))
@@ -58,19 +62,21 @@ def _leader(bench):
     return b
 
 
-def _follower(bench):
+def _follower() -> CoreBench:
     """Follows 2 in epoch 5 with records 0 to 9 of epoch 2, and is told that snapshot 40-3 stands for the
     rest."""
-    b = bench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
+    b = CoreBench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
     b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, 50, snapshot_id=ID))
     return b
 
 
-def _asked(b):
+def _asked(b: CoreBench) -> Request:
     return b.of(Send)[-1].request
 
 
-def _piece(b, position, data, size_bytes=10, checksum=77, **changed):
+def _piece(
+    b: CoreBench, position: int, data: bytes, size_bytes: int = 10, checksum: int = 77, **changed: Any
+) -> FetchSnapshotResponse:
     response = FetchSnapshotResponse(
         "c", b.keys[2], ErrorCode.NONE, b.state.epoch, 2, ID, position, size_bytes, checksum, data
     )
@@ -85,12 +91,12 @@ def _piece(b, position, data, size_bytes=10, checksum=77, **changed):
     [(0, 0, True), (5, 1, True), (6, 1, False), (10, 1, False)],
 )
 def test_replica_whose_log_ends_before_the_leaders_begins_is_sent_to_the_snapshot(
-    bench, offset, epoch, is_sent
-):
-    b = _leader(bench)
+    offset: int, epoch: int, is_sent: bool
+) -> None:
+    b = _leader()
     answer = b.fetch(3, offset, epoch)
     assert (answer is not None and answer.snapshot_id == SnapshotId(6, 1)) is is_sent
-    assert b.state.role.progress[3].end_offset == (0 if is_sent else offset)
+    assert b.role(Leader).progress[3].end_offset == (0 if is_sent else offset)
 
 
 @pytest.mark.parametrize(
@@ -105,28 +111,33 @@ def test_replica_whose_log_ends_before_the_leaders_begins_is_sent_to_the_snapsho
         (23, 7, "records"),
     ],
 )
-def test_place_where_logs_part_is_known_only_behind_the_start(bench, offset, epoch, answer):
-    b = bench()
+def test_place_where_logs_part_is_known_only_behind_the_start(offset: int, epoch: int, answer: str) -> None:
+    b = CoreBench()
     log = LogShape(30, [(5, 20), (7, 22)], SnapshotId(20, 5))
     b.state.log, b.state.snapshot = log, SnapshotId(20, 5)
     b.state.election = ElectionState(8)
     b.stand()
     b.answer(b.vote_for(2))
     response = b.fetch(3, offset, epoch)
-    got = "diverging" if response.diverging else "snapshot" if response.snapshot_id else "records"
+    got = (
+        "diverging"
+        if present(response).diverging
+        else "snapshot"
+        if present(response).snapshot_id
+        else "records"
+    )
     assert got == answer
 
 
-def test_piece_is_served_within_both_limits_and_counts_as_contact(bench):
-    b = _leader(bench)
+def test_piece_is_served_within_both_limits_and_counts_as_contact() -> None:
+    b = _leader()
     b.now_ms += 100
     request = FetchSnapshotRequest("c", b.keys[3], 1, SnapshotId(6, 1), 5, 1 << 30)
-    answer = b.ask(request)
-    assert answer is None
+    assert b.send(request) is None
     (reply,) = b.of(ReplyWithSnapshot)
     assert (reply.max_bytes, reply.response.position) == (1 << 20, 5)
-    assert b.state.role.progress[3].last_fetch_ms == b.now_ms
-    b.ask(replace(request, max_bytes=7))
+    assert b.role(Leader).progress[3].last_fetch_ms == b.now_ms
+    b.send(replace(request, max_bytes=7))
     assert b.of(ReplyWithSnapshot)[0].max_bytes == 7
 
 
@@ -142,21 +153,21 @@ def test_piece_is_served_within_both_limits_and_counts_as_contact(bench):
         ({"snapshot_id": BEGINNING}, ErrorCode.SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_bad_snapshot_fetches_are_refused(bench, changed, error):
-    b = _leader(bench)
+def test_bad_snapshot_fetches_are_refused(changed: dict[str, Any], error: ErrorCode) -> None:
+    b = _leader()
     request = FetchSnapshotRequest("c", b.keys[3], 1, SnapshotId(6, 1), 0, 100)
     assert b.ask(replace(request, **changed)).error is error
     assert b.of(ReplyWithSnapshot) == []
 
 
-def test_only_the_leader_serves_snapshots(bench):
-    b = bench(election=ElectionState(5, 2))
+def test_only_the_leader_serves_snapshots() -> None:
+    b = CoreBench(election=ElectionState(5, 2))
     request = FetchSnapshotRequest("c", b.keys[3], 5, ID, 0, 100)
     assert b.ask(request).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_log_is_not_cut_where_nothing_stands_for_it(bench):
-    b = bench()
+def test_log_is_not_cut_where_nothing_stands_for_it() -> None:
+    b = CoreBench()
     b.lead()
     with pytest.raises(AssertionError, match="nothing stands for the log"):
         b.step(RetentionReached(SnapshotId(1, 1)))
@@ -165,12 +176,12 @@ def test_log_is_not_cut_where_nothing_stands_for_it(bench):
 # --- at the follower -------------------------------------------------------------------------------------
 
 
-def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed(bench):
-    b = _follower(bench)
+def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed() -> None:
+    b = _follower()
     assert _asked(b) == FetchSnapshotRequest("c", b.keys[1], 5, ID, 0, 1 << 20)
     b.answer(_piece(b, 0, b"0123"))
     assert b.of(AppendSnapshotChunk) == [AppendSnapshotChunk(ID, 0, b"0123")]
-    assert _asked(b).position == 4
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 4
     b.answer(_piece(b, 4, b"456789"))
     (check,) = b.of(CheckSnapshot)
     assert check == CheckSnapshot(ID, check.attempt, 77)
@@ -185,8 +196,8 @@ def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed(be
     assert (request.fetch_offset, request.last_fetched_epoch) == (40, 3)
 
 
-def test_voters_of_an_installed_snapshot_are_the_voters(bench):
-    b = _follower(bench)
+def test_voters_of_an_installed_snapshot_are_the_voters() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
     added = Voter(ReplicaKey(9, Uuid(bytes([9]) * 16)), RpcAddress("test", 9))
@@ -194,104 +205,106 @@ def test_voters_of_an_installed_snapshot_are_the_voters(bench):
     assert b.state.voters.ids == (*b.voters.ids, 9)
 
 
-def test_lost_answer_costs_one_piece(bench):
-    b = _follower(bench)
+def test_lost_answer_costs_one_piece() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
-    b.step(RequestFailed(b.state.role.fetch_correlation))
+    b.step(RequestFailed(present(b.role(Follower).fetch_correlation)))
     b.step(TimerFired(), after_ms=20)
-    assert _asked(b).position == 4
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 4
 
 
-def test_repeated_piece_is_not_put_in_twice(bench):
-    b = _follower(bench)
+def test_repeated_piece_is_not_put_in_twice() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     b.answer(_piece(b, 0, b"0123"))
     assert b.of(AppendSnapshotChunk) == []
     b.step(TimerFired(), after_ms=20)
-    assert _asked(b).position == 4
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 4
 
 
-def _new_leader(b, epoch=6, leader=3):
-    b.ask(BeginQuorumEpochRequest("c", b.keys[leader], b.state.local, epoch))
+def _new_leader(b: CoreBench, epoch: int = 6, leader: int = 3) -> None:
+    b.send(BeginQuorumEpochRequest("c", b.keys[leader], b.state.local, epoch))
     response = FetchResponse("c", b.keys[leader], ErrorCode.NONE, epoch, leader, snapshot_id=ID)
     b.answer(response)
 
 
-def test_new_leader_with_the_same_file_goes_on_where_the_old_one_stopped(bench):
-    b = _follower(bench)
+def test_new_leader_with_the_same_file_goes_on_where_the_old_one_stopped() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     _new_leader(b)
-    assert _asked(b).position == 4
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 4
     b.answer(_piece(b, 4, b"45", replica=b.keys[3], leader_id=3))
     assert b.of(AppendSnapshotChunk) == [AppendSnapshotChunk(ID, 4, b"45")]
 
 
 @pytest.mark.parametrize("other", [{"checksum": 78}, {"size_bytes": 11}])
-def test_new_leader_with_another_file_of_that_id_begins_anew(bench, other):
-    b = _follower(bench)
+def test_new_leader_with_another_file_of_that_id_begins_anew(other: dict[str, Any]) -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     _new_leader(b)
     b.answer(_piece(b, 4, b"45", replica=b.keys[3], leader_id=3, **other))
     assert b.of(AppendSnapshotChunk) == []
     b.step(TimerFired(), after_ms=20)
-    assert _asked(b).position == 0
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 0
 
 
-def test_new_leader_that_still_has_the_records_is_asked_for_those(bench):
-    b = _follower(bench)
+def test_new_leader_that_still_has_the_records_is_asked_for_those() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
-    b.ask(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
-    assert isinstance(_asked(b), FetchRequest) and _asked(b).fetch_offset == 10
+    b.send(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
+    assert as_type(_asked(b), FetchRequest).fetch_offset == 10
 
 
 @pytest.mark.parametrize("error", [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE])
-def test_snapshot_that_is_gone_is_asked_about_by_a_plain_fetch(bench, error):
-    b = _follower(bench)
+def test_snapshot_that_is_gone_is_asked_about_by_a_plain_fetch(error: ErrorCode) -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     b.answer(_piece(b, 4, b"", error=error))
     b.step(TimerFired(), after_ms=20)
     assert isinstance(_asked(b), FetchRequest) and b.state.download is None
 
 
-def test_damaged_snapshot_is_fetched_anew(bench):
-    b = _follower(bench)
+def test_damaged_snapshot_is_fetched_anew() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
     b.step(SnapshotChecked(check.attempt, False))
     assert b.of(InstallSnapshot) == []
     b.step(TimerFired(), after_ms=1_000)
-    assert _asked(b).position == 0
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 0
 
 
-def test_leader_hears_from_a_follower_that_is_checking_and_the_follower_from_it(bench):
-    b = _follower(bench)
+def test_leader_hears_from_a_follower_that_is_checking_and_the_follower_from_it() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     for _ in range(20):
         b.step(TimerFired(), after_ms=b.state.config.fetch_wait_ms)
-        assert _asked(b).position == 10
+        assert as_type(_asked(b), FetchSnapshotRequest).position == 10
         b.answer(_piece(b, 10, b""))
         assert b.of(CheckSnapshot) == []
     assert isinstance(b.state.role, Follower)
 
 
-def test_snapshot_that_was_checked_under_a_former_leader_is_not_installed_over_what_the_new_one_sent(bench):
-    b = _follower(bench)
+def test_snapshot_that_was_checked_under_a_former_leader_is_not_installed_over_what_the_new_one_sent() -> (
+    None
+):
+    b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
-    b.ask(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
+    b.send(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
     b.step(SnapshotChecked(check.attempt, True))
     assert b.of(InstallSnapshot) == [] and b.state.log.end_offset == 10
     response = FetchResponse("c", b.keys[3], ErrorCode.NONE, 6, 3, snapshot_id=ID)
     b.answer(response)
-    assert _asked(b).position == 10  # nothing is fetched twice
+    assert as_type(_asked(b), FetchSnapshotRequest).position == 10  # nothing is fetched twice
     b.answer(_piece(b, 10, b"", replica=b.keys[3], leader_id=3))
     (check,) = b.of(CheckSnapshot)
     b.step(SnapshotChecked(check.attempt, True))
     assert b.of(InstallSnapshot) == [InstallSnapshot(ID)]
 
 
-def test_check_of_an_earlier_attempt_says_nothing(bench):
-    b = _follower(bench)
+def test_check_of_an_earlier_attempt_says_nothing() -> None:
+    b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (first,) = b.of(CheckSnapshot)
     b.step(TimerFired(), after_ms=b.state.config.fetch_wait_ms)
@@ -303,25 +316,25 @@ def test_check_of_an_earlier_attempt_says_nothing(bench):
 
 
 @pytest.mark.parametrize("snapshot_id", [SnapshotId(4, 2), SnapshotId(40, 6), SnapshotId(40, 0)])
-def test_snapshot_that_no_true_leader_names_is_not_fetched(bench, snapshot_id):
-    b = bench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
+def test_snapshot_that_no_true_leader_names_is_not_fetched(snapshot_id: SnapshotId) -> None:
+    b = CoreBench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
     b.state.high_watermark = 4
     b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, snapshot_id=snapshot_id))
     assert b.state.download is None and b.of(Send) == []
 
 
-def test_late_piece_of_another_role_is_ignored(bench):
-    b = _follower(bench)
-    correlation_id = b.state.role.fetch_correlation
+def test_late_piece_of_another_role_is_ignored() -> None:
+    b = _follower()
+    correlation_id = b.role(Follower).fetch_correlation
     b.ask_first()
-    b.step(ResponseReceived(correlation_id, _piece(b, 0, b"0123")))
+    b.step(ResponseReceived(present(correlation_id), _piece(b, 0, b"0123")))
     assert b.of(AppendSnapshotChunk) == []
 
 
 # --- the outline of a log that starts at a snapshot ------------------------------------------------------
 
 
-def test_log_behind_a_snapshot_knows_epochs_from_its_start_on():
+def test_log_behind_a_snapshot_knows_epochs_from_its_start_on() -> None:
     log = LogShape(50, [(3, 40), (6, 45)], ID)
     assert (log.last_epoch, log.start_offset) == (6, 40)
     assert [log.end_offset_for_epoch(epoch) for epoch in (2, 3, 5, 6, 9)] == [
@@ -336,7 +349,7 @@ def test_log_behind_a_snapshot_knows_epochs_from_its_start_on():
     assert (empty.last_epoch, empty.end_offset_for_epoch(7), empty.epoch_of(39)) == (3, (3, 40), 3)
 
 
-def test_start_moves_with_the_epoch_in_force_there():
+def test_start_moves_with_the_epoch_in_force_there() -> None:
     log = LogShape(50, [(1, 0), (3, 20), (6, 45)])
     log.advance_start(ID)
     assert (log.start, log.epoch_starts, log.generation) == (ID, ((3, 40), (6, 45)), 0)
@@ -346,7 +359,7 @@ def test_start_moves_with_the_epoch_in_force_there():
     assert log.end_offset_for_epoch(6) == (6, 50) and log.end_offset_for_epoch(8) == (8, 51)
 
 
-def test_log_is_never_truncated_below_its_start():
+def test_log_is_never_truncated_below_its_start() -> None:
     log = LogShape(50, [(3, 40)], ID)
     log.truncate(40)
     assert log.last_epoch == 3 and log.end_offset == 40
@@ -358,8 +371,8 @@ def test_log_is_never_truncated_below_its_start():
 # --- on the wire -----------------------------------------------------------------------------------------
 
 
-def test_snapshot_messages_survive_the_wire(bench):
-    b = bench()
+def test_snapshot_messages_survive_the_wire() -> None:
+    b = CoreBench()
     request = FetchSnapshotRequest("c", b.keys[3], 5, ID, 1 << 40, 1 << 20)
     method = rpc.METHODS[FetchSnapshotRequest]
     assert rpc.decode_request(method, rpc.encode_request(request)) == request
@@ -374,8 +387,8 @@ def test_snapshot_messages_survive_the_wire(bench):
     assert rpc.decode_response(fetch, rpc.encode_response(answer)) == answer
 
 
-def test_refusal_is_answered_at_once(bench):
-    b = _leader(bench)
+def test_refusal_is_answered_at_once() -> None:
+    b = _leader()
     request = FetchSnapshotRequest("c", b.keys[3], 9, ID, 0, 100)
-    b.ask(request)
+    b.send(request)
     assert len(b.of(Reply)) == 1

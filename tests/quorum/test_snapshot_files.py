@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -23,6 +24,7 @@ from pykraft.quorum.snapshots import (
     snapshot_name,
 )
 from pykraft.runtime.rpc import RpcAddress
+from tests.narrowing import present
 
 DIRECTORY = "/data/__cluster_metadata-0"
 ID = SnapshotId(500, 7)
@@ -30,13 +32,19 @@ VOTERS = VoterSet([Voter(ReplicaKey(1, Uuid(b"\1" * 16)), RpcAddress("host", 909
 VALUES = [b"value %d" % number for number in range(2 * BATCH_RECORDS + 17)]
 
 
-def _disk():
+def _disk() -> MemoryDisk:
     disk = MemoryDisk()
     disk.make_dirs(DIRECTORY)
     return disk
 
 
-def _write(disk, snapshot_id=ID, values=VALUES, voters=VOTERS, piece=97):
+def _write(
+    disk: MemoryDisk,
+    snapshot_id: SnapshotId = ID,
+    values: Sequence[bytes] = VALUES,
+    voters: VoterSet | None = VOTERS,
+    piece: int = 97,
+) -> SnapshotStore:
     store = SnapshotStore(disk, DIRECTORY)
     store.open()
     writer = store.writer(snapshot_id, 1_700_000_000_000, voters)
@@ -48,11 +56,11 @@ def _write(disk, snapshot_id=ID, values=VALUES, voters=VOTERS, piece=97):
     return store
 
 
-def _path(snapshot_id=ID):
+def _path(snapshot_id: SnapshotId = ID) -> str:
     return f"{DIRECTORY}/{snapshot_name(snapshot_id)}"
 
 
-def test_file_is_named_and_framed_as_kafkas():
+def test_file_is_named_and_framed_as_kafkas() -> None:
     disk = _disk()
     _write(disk)
     assert disk.list(DIRECTORY) == ["00000000000000000500-0000000007.checkpoint"]
@@ -67,21 +75,21 @@ def test_file_is_named_and_framed_as_kafkas():
     assert [control_records.control_type(r.key) for r in batches[-1][1]] == [ControlType.SNAPSHOT_FOOTER]
 
 
-def test_values_time_and_voters_read_back():
+def test_values_time_and_voters_read_back() -> None:
     reader = _write(_disk()).reader(ID)
     assert [value for values in reader for value in values] == VALUES
     assert (reader.last_contained_log_time_ms, reader.voters) == (1_700_000_000_000, VOTERS)
     assert max(len(values) for values in reader) == BATCH_RECORDS
 
 
-def test_voters_of_the_configuration_are_not_in_it():
+def test_voters_of_the_configuration_are_not_in_it() -> None:
     disk = _disk()
     assert _write(disk, voters=None).reader(ID).voters is None
     header = next(iter_headers(disk.read(_path())))[1]
     assert header.record_count == 1
 
 
-def test_equal_values_make_equal_files_however_they_come_in():
+def test_equal_values_make_equal_files_however_they_come_in() -> None:
     one, other = _disk(), _disk()
     _write(one, piece=1)
     store = _write(other, piece=1999)
@@ -91,18 +99,18 @@ def test_equal_values_make_equal_files_however_they_come_in():
     assert reopened.infos() == store.infos()
 
 
-def test_snapshot_of_nothing_is_whole():
+def test_snapshot_of_nothing_is_whole() -> None:
     store = _write(_disk(), values=[])
     assert list(store.reader(ID)) == []
     assert store.reader(ID).verify() == store.info(ID)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_flipped_bit_is_noticed_with_file_and_position(seed):
+def test_any_flipped_bit_is_noticed_with_file_and_position(seed: int) -> None:
     rng = random.Random(seed)
     disk = _disk()
     store = _write(disk)
-    size = store.info(ID).size_bytes
+    size = present(store.info(ID)).size_bytes
     at = rng.randrange(size)
     # outside of a batch's CRC stand its base offset, its length, its epoch and its magic byte
     starts = [(p, h.size_bytes) for p, h in iter_headers(disk.read(_path()))]
@@ -117,7 +125,7 @@ def test_any_flipped_bit_is_noticed_with_file_and_position(seed):
 
 
 @pytest.mark.parametrize("keep", ["nothing", "the head", "no footer", "half a batch"])
-def test_cut_file_is_noticed(keep):
+def test_cut_file_is_noticed(keep: str) -> None:
     disk = _disk()
     _write(disk)
     starts = [position for position, _ in iter_headers(disk.read(_path()))]
@@ -130,7 +138,7 @@ def test_cut_file_is_noticed(keep):
         SnapshotStore(disk, DIRECTORY).open()
 
 
-def test_bytes_behind_the_footer_are_noticed():
+def test_bytes_behind_the_footer_are_noticed() -> None:
     disk = _disk()
     _write(disk)
     disk.open(_path()).append(b"\0")
@@ -138,7 +146,7 @@ def test_bytes_behind_the_footer_are_noticed():
         SnapshotStore(disk, DIRECTORY).open()
 
 
-def test_damaged_older_snapshot_is_removed_and_named():
+def test_damaged_older_snapshot_is_removed_and_named() -> None:
     disk = _disk()
     older = SnapshotId(100, 3)
     _write(disk, older)
@@ -150,7 +158,7 @@ def test_damaged_older_snapshot_is_removed_and_named():
     assert store.ids() == (ID,) and not disk.exists(_path(older))
 
 
-def test_what_was_begun_is_removed_at_start_and_the_bootstrap_checkpoint_is_no_snapshot():
+def test_what_was_begun_is_removed_at_start_and_the_bootstrap_checkpoint_is_no_snapshot() -> None:
     disk = _disk()
     store = _write(disk)
     store.writer(SnapshotId(900, 8), 0, None).append([b"x"])
@@ -168,7 +176,7 @@ def test_what_was_begun_is_removed_at_start_and_the_bootstrap_checkpoint_is_no_s
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_crash_while_writing_leaves_all_of_a_snapshot_or_nothing(seed):
+def test_crash_while_writing_leaves_all_of_a_snapshot_or_nothing(seed: int) -> None:
     rng = random.Random(seed)
     disk = _disk()
     store = SnapshotStore(disk, DIRECTORY)
@@ -185,7 +193,7 @@ def test_crash_while_writing_leaves_all_of_a_snapshot_or_nothing(seed):
         assert disk.list(DIRECTORY) == []
 
 
-def test_published_snapshot_survives_a_power_loss():
+def test_published_snapshot_survives_a_power_loss() -> None:
     disk = _disk()
     _write(disk)
     disk.crash(random.Random(1))
@@ -194,14 +202,14 @@ def test_published_snapshot_survives_a_power_loss():
     assert store.ids() == (ID,)
 
 
-def test_fetched_pieces_become_the_same_file():
+def test_fetched_pieces_become_the_same_file() -> None:
     source, target = _write(_disk()), _disk()
     store = SnapshotStore(target, DIRECTORY)
     position = 0
     while chunk := source.read_chunk(ID, position, 1000):
         store.append_chunk(ID, position, chunk)
         position += len(chunk)
-    assert position == source.info(ID).size_bytes and store.ids() == ()
+    assert position == present(source.info(ID)).size_bytes and store.ids() == ()
     info = store.check_download(ID, store.open_download(ID))
     assert info == source.info(ID)
     store.finish_download(info)
@@ -211,7 +219,7 @@ def test_fetched_pieces_become_the_same_file():
     assert reopened.infos() == (info,)
 
 
-def test_fetching_anew_forgets_what_was_fetched():
+def test_fetching_anew_forgets_what_was_fetched() -> None:
     disk = _disk()
     store = SnapshotStore(disk, DIRECTORY)
     store.append_chunk(ID, 0, b"old")
@@ -225,22 +233,27 @@ def test_fetching_anew_forgets_what_was_fetched():
 # --- what is kept ----------------------------------------------------------------------------------------
 
 
-def _info(end_offset, size_bytes=10, time_ms=0):
+def _info(end_offset: int, size_bytes: int = 10, time_ms: int = 0) -> SnapshotInfo:
     return SnapshotInfo(SnapshotId(end_offset, 1), size_bytes, 0, time_ms, None)
 
 
-def _choose(infos, start_offset=0, log_bytes=lambda offset: 400 - offset, **limits):
+def _choose(
+    infos: Sequence[SnapshotInfo],
+    start_offset: int = 0,
+    log_bytes: Callable[[int], int] = lambda offset: 400 - offset,
+    **limits: int,
+) -> int | None:
     limits = {"now_ms": 1_000, "max_bytes": -1, "max_ms": -1, **limits}
     chosen = choose_log_start(infos, start_offset, log_bytes, **limits)
     return chosen and chosen.end_offset
 
 
-def test_without_limits_everything_is_kept():
+def test_without_limits_everything_is_kept() -> None:
     assert _choose([_info(100), _info(200)]) is None
     assert _choose([], max_bytes=0, max_ms=0) is None
 
 
-def test_as_little_goes_as_brings_log_and_snapshots_under_the_limit():
+def test_as_little_goes_as_brings_log_and_snapshots_under_the_limit() -> None:
     infos = [_info(100), _info(200), _info(300)]
     assert _choose(infos, max_bytes=430) is None
     assert _choose(infos, max_bytes=429) == 100
@@ -248,7 +261,7 @@ def test_as_little_goes_as_brings_log_and_snapshots_under_the_limit():
     assert _choose(infos, max_bytes=0) == 300  # the newest stays, whatever it takes
 
 
-def test_what_is_old_by_the_time_of_its_last_batch_goes():
+def test_what_is_old_by_the_time_of_its_last_batch_goes() -> None:
     infos = [_info(100, time_ms=100), _info(200, time_ms=500), _info(300, time_ms=900)]
     assert _choose(infos, max_ms=900) is None
     assert _choose(infos, max_ms=800) == 100

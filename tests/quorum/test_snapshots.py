@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import storage
+from pykraft.quorum.core.config import QuorumConfig
+from pykraft.quorum.core.effects import CheckSnapshot
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import SnapshotId
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
-from pykraft.quorum.snapshots import SnapshotStore, snapshot_name
+from pykraft.quorum.snapshots import SnapshotInfo, SnapshotStore, snapshot_name
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateError, QuorumStateStore
+from pykraft.quorum.storage import QuorumStorage
+from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.rpc import RpcAddress
-
-from .conftest import DIRECTORY, FAST, Cluster, Replica, run_virtually
+from tests.narrowing import present
+from tests.quorum.nodes import DIRECTORY, FAST, Cluster, Recorder, Replica, run_quorum, run_virtually
 
 SMALL = replace(FAST, max_retention_bytes=0)
 
@@ -28,7 +35,7 @@ PIECES = replace(SMALL, fetch_snapshot_max_bytes=300)
 
 async def take_snapshot(replica: Replica) -> SnapshotId:
     """Of everything that the replica's listener has heard."""
-    node = replica.node
+    node = replica.live
     writer = node.start_snapshot(replica.listener.next_offset, replica.listener.batches[-1].append_time_ms)
     assert writer is not None
     writer.append(replica.listener.values)
@@ -47,8 +54,8 @@ async def restart(replica: Replica, *, crash: bool) -> None:
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("config", [FAST, SMALL], ids=["log kept", "log cut"])
-def test_replica_starts_from_its_snapshot_and_the_log_behind_it(run_quorum, config, crash):
-    async def scenario(cluster):
+def test_replica_starts_from_its_snapshot_and_the_log_behind_it(config: QuorumConfig, crash: bool) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a", b"b")
         await cluster.commit(b"c")
         replica = cluster.replicas[0]
@@ -58,9 +65,11 @@ def test_replica_starts_from_its_snapshot_and_the_log_behind_it(run_quorum, conf
         values = list(replica.listener.values)
         await restart(replica, crash=crash)
         await cluster.until(lambda: replica.listener.values == values)
-        assert replica.listener.snapshot[0] == snapshot_id
+        assert present(replica.listener.snapshot)[0] == snapshot_id
         assert (
-            replica.node.high_watermark >= snapshot_id.end_offset == replica.node.latest_snapshot.end_offset
+            replica.live.high_watermark
+            >= snapshot_id.end_offset
+            == present(replica.live.latest_snapshot).end_offset
         )
         assert replica.log.log_start_offset == (snapshot_id.end_offset if config is SMALL else 0)
         await cluster.commit(b"f")
@@ -68,8 +77,8 @@ def test_replica_starts_from_its_snapshot_and_the_log_behind_it(run_quorum, conf
     run_quorum(scenario, config=config)
 
 
-def test_log_and_older_snapshots_go_behind_a_snapshot(run_quorum):
-    async def scenario(cluster):
+def test_log_and_older_snapshots_go_behind_a_snapshot() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         for value in (b"a", b"b", b"c"):
             await cluster.commit(value)
@@ -78,16 +87,16 @@ def test_log_and_older_snapshots_go_behind_a_snapshot(run_quorum):
         assert [name for name in names if "checkpoint" in name and name[0] == "0"] == [snapshot_name(newest)]
         bases = replica.log.segment_base_offsets
         assert replica.log.log_start_offset == newest.end_offset and bases[0] > 0
-        assert newest == SnapshotId(newest.end_offset, replica.node.leader.epoch)
+        assert newest == SnapshotId(newest.end_offset, replica.live.leader.epoch)
 
     run_quorum(scenario, config=SMALL)
 
 
-def test_snapshot_is_begun_only_at_the_end_of_a_committed_batch_and_never_twice(run_quorum):
-    async def scenario(cluster):
+def test_snapshot_is_begun_only_at_the_end_of_a_committed_batch_and_never_twice() -> None:
+    async def scenario(cluster: Cluster) -> None:
         offset = await cluster.commit(b"a", b"b", b"c")
         replica = cluster.replicas[0]
-        node = replica.node
+        node = replica.live
         assert node.start_snapshot(0, 0) is None
         assert node.start_snapshot(offset, 0) is None  # inside the batch
         assert node.start_snapshot(offset + 2, 0) is None  # not yet there
@@ -102,8 +111,8 @@ def test_snapshot_is_begun_only_at_the_end_of_a_committed_batch_and_never_twice(
     run_quorum(scenario)
 
 
-def test_snapshot_of_many_values_is_delivered_in_slices(run_quorum):
-    async def scenario(cluster):
+def test_snapshot_of_many_values_is_delivered_in_slices() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         for _ in range(3):
             await cluster.commit(*[b"v"] * 1500)
@@ -112,7 +121,7 @@ def test_snapshot_of_many_values_is_delivered_in_slices(run_quorum):
         await replica.stop()
         inner = type(replica.listener).handle_snapshot_values
 
-        def watch(listener, values):
+        def watch(listener: Recorder, values: Sequence[bytes]) -> None:
             sizes.append(len(values))
             inner(listener, values)
 
@@ -125,17 +134,17 @@ def test_snapshot_of_many_values_is_delivered_in_slices(run_quorum):
     run_quorum(scenario)
 
 
-def test_writer_of_a_replica_that_halts_gives_nothing(run_quorum):
-    async def scenario(cluster):
+def test_writer_of_a_replica_that_halts_gives_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = cluster.replicas[0]
-        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        writer = replica.live.start_snapshot(replica.listener.next_offset, 0)
         await replica.stop()
-        writer.append([b"a"])
-        assert await writer.finish() is None
-        writer.abort()
+        present(writer).append([b"a"])
+        assert await present(writer).finish() is None
+        present(writer).abort()
         await replica.start()
-        assert replica.node.latest_snapshot is None
+        assert replica.live.latest_snapshot is None
 
     run_quorum(scenario)
 
@@ -143,19 +152,19 @@ def test_writer_of_a_replica_that_halts_gives_nothing(run_quorum):
 @pytest.mark.parametrize(
     ("operation", "part"), [("append", ".part"), ("flush", ".part"), ("rename", ".part")]
 )
-def test_disk_fault_while_writing_a_snapshot_halts_the_replica(operation, part):
+def test_disk_fault_while_writing_a_snapshot_halts_the_replica(operation: str, part: str) -> None:
     async def main() -> None:
         cluster = Cluster(1)
         await cluster.start()
         await cluster.commit(b"a")
         replica = cluster.replicas[0]
-        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        writer = replica.live.start_snapshot(replica.listener.next_offset, 0)
         replica.memory_disk.inject(operation, errno.EIO, path_part=part)
-        writer.append([b"a"])
-        assert await writer.finish() is None
+        present(writer).append([b"a"])
+        assert await present(writer).finish() is None
         (error,) = replica.fatal
         assert isinstance(error, OSError)
-        assert replica.node.latest_snapshot is None
+        assert replica.live.latest_snapshot is None
         await cluster.stop()
 
     run_virtually(main())
@@ -181,8 +190,8 @@ async def leave_behind(cluster: Cluster, replica: Replica, values: int = 20) -> 
 
 
 @pytest.mark.parametrize("disk", ["its own", "empty"])
-def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_there(run_quorum, disk):
-    async def scenario(cluster):
+def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_there(disk: str) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = await follower_of(cluster)
         snapshot_id = await leave_behind(cluster, replica)
@@ -191,11 +200,11 @@ def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_
                 if name not in (QUORUM_STATE_FILE, FLUSHED_OFFSET_FILE):
                     replica.disk.remove(f"{DIRECTORY}/{name}")
         await replica.start()
-        assert (replica.node._core.state.recovery is not None) is (disk == "empty")
+        assert (present(replica.live._core).state.recovery is not None) is (disk == "empty")
         await cluster.commit(b"z")
         leader = await cluster.leader()
         assert replica.listener.values == leader.listener.values
-        assert replica.listener.snapshot[0] == snapshot_id == replica.node.latest_snapshot
+        assert present(replica.listener.snapshot)[0] == snapshot_id == replica.live.latest_snapshot
         assert replica.log.log_start_offset == snapshot_id.end_offset
         assert not [name for name in replica.disk.list(DIRECTORY) if name.endswith(".part")]
         values = list(replica.listener.values)
@@ -205,26 +214,26 @@ def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_
     run_quorum(scenario, config=PIECES)
 
 
-def test_observer_fetches_the_snapshot_too(run_quorum):
-    async def scenario(cluster):
+def test_observer_fetches_the_snapshot_too() -> None:
+    async def scenario(cluster: Cluster) -> None:
         observer = cluster.replicas[-1]
         snapshot_id = await leave_behind(cluster, observer)
         await observer.start()
         await cluster.commit(b"z")
-        assert observer.listener.snapshot[0] == snapshot_id
+        assert present(observer.listener.snapshot)[0] == snapshot_id
 
     run_quorum(scenario, observers=1, config=PIECES)
 
 
-def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(run_quorum, caplog):
-    async def scenario(cluster):
+def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = await follower_of(cluster)
         snapshot_id = await leave_behind(cluster, replica)
         inner = SnapshotStore.append_chunk
-        damaged = []
+        damaged: list[bytes] = []
 
-        def append_chunk(store, snapshot_id, position, data):
+        def append_chunk(store: SnapshotStore, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
             if position == 300 and not damaged:
                 damaged.append(data)
                 data = bytes(len(data))
@@ -234,7 +243,7 @@ def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(run_quorum, caplog
             patch.setattr(SnapshotStore, "append_chunk", append_chunk)
             await replica.start()
             await cluster.commit(b"z")
-        assert damaged and replica.listener.snapshot[0] == snapshot_id
+        assert damaged and present(replica.listener.snapshot)[0] == snapshot_id
         assert "is fetched anew" in caplog.text
 
     run_quorum(scenario, config=PIECES)
@@ -244,7 +253,7 @@ def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(run_quorum, caplog
     ("operation", "part"),
     [("append", ".fetched.part"), ("flush", ".fetched.part"), ("rename", ".fetched.part"), ("flush_dir", "")],
 )
-def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation, part):
+def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation: str, part: str) -> None:
     async def main() -> None:
         cluster = Cluster(3, config=PIECES)
         await cluster.start()
@@ -267,16 +276,16 @@ def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation, pa
 class _DyingDisk:
     """Passes everything on until its operations are used up; then the machine is gone."""
 
-    def __init__(self, disk, operations):
+    def __init__(self, disk: MemoryDisk, operations: int) -> None:
         self._disk = disk
         self.left = operations
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         found = getattr(self._disk, name)
         if name not in ("rename", "remove", "flush_dir", "open", "write_atomic"):
             return found
 
-        def call(*arguments, **keywords):
+        def call(*arguments: Any, **keywords: Any) -> Any:
             self.left -= 1
             if self.left < 0:
                 raise OSError(errno.EIO, "the machine is gone")
@@ -286,7 +295,7 @@ class _DyingDisk:
 
 
 @pytest.mark.parametrize("operations", range(21))
-def test_state_after_any_crash_while_installing_is_that_before(operations):
+def test_state_after_any_crash_while_installing_is_that_before(operations: int) -> None:
     """The disk stops at one operation after the other, and then loses power; what starts again has lost
     nothing."""
 
@@ -311,7 +320,9 @@ def test_state_after_any_crash_while_installing_is_that_before(operations):
 
 
 @pytest.mark.parametrize("operations", range(26))
-def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_that_before(operations):
+def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_that_before(
+    operations: int,
+) -> None:
     async def main() -> None:
         cluster = Cluster(3, config=SMALL)
         await cluster.start()
@@ -327,7 +338,7 @@ def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_th
         await cluster.commit(b"e")
         values.append(b"e")
         replica.disk.left = operations
-        writer = replica.node.start_snapshot(replica.listener.next_offset, 0)
+        writer = replica.live.start_snapshot(replica.listener.next_offset, 0)
         if writer is not None:
             writer.append(values)
             await writer.finish()
@@ -337,7 +348,7 @@ def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_th
     run_virtually(main())
 
 
-async def _power_cycle(cluster, replica, seed, values):
+async def _power_cycle(cluster: Cluster, replica: Replica, seed: int, values: Sequence[bytes]) -> None:
     """After a power loss the replica comes back with everything, and takes part."""
     replica.disk = replica.memory_disk
     if replica.node is not None:
@@ -354,7 +365,7 @@ async def _power_cycle(cluster, replica, seed, values):
 # --- what does not start ---------------------------------------------------------------------------------
 
 
-async def _stopped_with_two_snapshots(cluster):
+async def _stopped_with_two_snapshots(cluster: Cluster) -> tuple[Replica, list[SnapshotId]]:
     replica = cluster.replicas[0]
     ids = []
     for value in (b"a", b"b"):
@@ -364,8 +375,8 @@ async def _stopped_with_two_snapshots(cluster):
     return replica, ids
 
 
-def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_place(run_quorum):
-    async def scenario(cluster):
+def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_place() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica, ids = await _stopped_with_two_snapshots(cluster)
         path = f"{DIRECTORY}/{snapshot_name(ids[-1])}"
         replica.memory_disk.flip_bit(path, 70)
@@ -376,8 +387,8 @@ def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_place(run_quo
     run_quorum(scenario)
 
 
-def test_damaged_older_snapshot_does_not_matter(run_quorum, caplog):
-    async def scenario(cluster):
+def test_damaged_older_snapshot_does_not_matter(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica, ids = await _stopped_with_two_snapshots(cluster)
         replica.memory_disk.flip_bit(f"{DIRECTORY}/{snapshot_name(ids[0])}", 70)
         await replica.start()
@@ -387,8 +398,8 @@ def test_damaged_older_snapshot_does_not_matter(run_quorum, caplog):
     run_quorum(scenario)
 
 
-def test_log_that_begins_behind_the_newest_snapshot_does_not_start(run_quorum):
-    async def scenario(cluster):
+def test_log_that_begins_behind_the_newest_snapshot_does_not_start() -> None:
+    async def scenario(cluster: Cluster) -> None:
         replica, ids = await _stopped_with_two_snapshots(cluster)
         for snapshot_id in ids:
             replica.disk.remove(f"{DIRECTORY}/{snapshot_name(snapshot_id)}")
@@ -400,10 +411,10 @@ def test_log_that_begins_behind_the_newest_snapshot_does_not_start(run_quorum):
 
 
 @pytest.mark.parametrize("log", ["shorter", "of another epoch", "gone"])
-def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(run_quorum, log):
+def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(log: str) -> None:
     """As a crash leaves it between the name of a fetched snapshot and the room made in the log."""
 
-    async def scenario(cluster):
+    async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         await cluster.commit(b"a")
         await cluster.commit(b"b")
@@ -433,7 +444,7 @@ def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(run_quorum, log):
     run_quorum(scenario)
 
 
-def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(run_quorum):
+def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody() -> None:
     """The leader has deleted it, its successor is being fetched, and the thread has yet to read it back."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -447,13 +458,13 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(ru
             del replica.threads.delay_s
             return 5.0
 
-        def begin(store, effect):
+        def begin(store: QuorumStorage, effect: CheckSnapshot) -> Callable[[], SnapshotInfo]:
             begun.append(effect.snapshot_id)
             if effect.snapshot_id == first:
                 replica.threads.delay_s = late  # type: ignore[method-assign]
             return prepare(store, effect)
 
-        def check(store, snapshot_id, file):
+        def check(store: SnapshotStore, snapshot_id: SnapshotId, file: DiskFile) -> SnapshotInfo:
             read_back.append(snapshot_id)
             return inner(store, snapshot_id, file)
 
@@ -466,10 +477,10 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(ru
             others = [other for other in cluster.replicas if other is not replica]
             leader = await cluster.leader()
             assert leader.node is not None and leader.node is not replica.node
-            offset = leader.node.propose(leader.node.leader.epoch, [b"b"])
+            offset = leader.live.propose(leader.live.leader.epoch, [b"b"])
             await cluster.until(lambda: all(other.listener.next_offset > offset for other in others))
             second, _ = [await take_snapshot(other) for other in others]
-            await cluster.until(lambda: replica.node and replica.node.latest_snapshot == second)
+            await cluster.until(lambda: replica.node and replica.live.latest_snapshot == second)
             assert read_back == [second]
             await cluster.until(lambda: first in read_back)
             await cluster.commit(b"z")
@@ -479,7 +490,7 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody(ru
 
 
 @pytest.mark.parametrize("voters", ["in the log", "of the configuration"])
-def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters):
+def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters: str) -> None:
     """Also on one that was never told who votes, and asks the bootstrap servers."""
 
     async def main() -> None:
@@ -494,7 +505,7 @@ def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters):
         for end_offset in ends:
             for replica in cluster.replicas:
                 assert replica.node is not None
-                writer = replica.node.start_snapshot(end_offset, 7)
+                writer = replica.live.start_snapshot(end_offset, 7)
                 if writer is not None:
                     snapshot_id = await writer.finish()
                     assert snapshot_id is not None and snapshot_id.end_offset == end_offset

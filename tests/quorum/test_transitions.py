@@ -14,14 +14,16 @@ from pykraft.quorum.core.roles import (
     Leader,
     Prospective,
     Resigned,
+    Role,
     Unattached,
 )
 from pykraft.quorum.core.transitions import TRANSITIONS, EpochRule
+from tests.quorum.bench import CoreBench
 
 ROLES = (Unattached, Prospective, Candidate, Leader, Follower, Resigned)
 
 
-def _role(kind):
+def _role(kind: type[Role]) -> Role:
     match kind.__name__:
         case "Unattached":
             return Unattached(0)
@@ -41,8 +43,10 @@ def _role(kind):
     list(itertools.product(ROLES, ROLES, (-1, 0, 1))),
     ids=lambda v: getattr(v, "__name__", v),
 )
-def test_only_edges_of_the_table_are_taken_and_with_the_epoch_they_allow(bench, before, after, step):
-    b = bench()
+def test_only_edges_of_the_table_are_taken_and_with_the_epoch_they_allow(
+    before: type[Role], after: type[Role], step: int
+) -> None:
+    b = CoreBench()
     b.state.role, b.state.election = _role(before), ElectionState(5)
     rule = TRANSITIONS.get((before, after))
     allowed = {
@@ -60,7 +64,7 @@ def test_only_edges_of_the_table_are_taken_and_with_the_epoch_they_allow(bench, 
         assert type(b.state.role) is before
 
 
-def test_the_prose_names_every_edge():
+def test_the_prose_names_every_edge() -> None:
     prose = transitions.__doc__ or ""
     paragraphs = {
         line.split("**")[1]: line
@@ -72,14 +76,14 @@ def test_the_prose_names_every_edge():
 
 
 @pytest.mark.parametrize("role", [Prospective, Candidate, Leader, Resigned])
-def test_observer_never_votes_or_leads(bench, role):
-    b = bench(node_id=4)
+def test_observer_never_votes_or_leads(role: type[Role]) -> None:
+    b = CoreBench(node_id=4)
     with pytest.raises(AssertionError):
         transitions._enter(b.state, ElectionState(9), _role(role), 0)
 
 
-def test_vote_and_leader_of_an_epoch_cannot_change(bench):
-    b = bench()
+def test_vote_and_leader_of_an_epoch_cannot_change() -> None:
+    b = CoreBench()
     b.state.election = ElectionState(5, None, b.keys[2])
     with pytest.raises(AssertionError, match="vote"):
         transitions._enter(b.state, ElectionState(5, None, b.keys[3]), Unattached(0), 0)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.effects import Reply
 from pykraft.quorum.core.messages import VoterChangeResponse
-from pykraft.quorum.core.voters import Voter
+from pykraft.quorum.core.voters import Voter, VoterSet
 from pykraft.runtime.rpc import RpcAddress
+from tests.quorum.bench import CoreBench
 
 OTHER_DISK = Uuid(b"other disk......")
 
 
-def address(node_id):
+def address(node_id: int) -> RpcAddress:
     return RpcAddress("test", node_id)
 
 
-def voter(b, node_id):
+def voter(b: CoreBench, node_id: int) -> Voter:
     return Voter(b.keys[node_id], address(node_id))
 
 
-def catch_up(b, *node_ids):
+def catch_up(b: CoreBench, *node_ids: int) -> None:
     """These fetch from the end of the leader's log, again and again as a follower does."""
     effects = []
     for node_id in node_ids:
@@ -28,12 +30,12 @@ def catch_up(b, *node_ids):
     b.effects = effects
 
 
-def answers(b):
+def answers(b: CoreBench) -> list[ErrorCode]:
     """Answers to changes among the last effects, as (error, message)."""
     return [
         e.response.error for e in b.effects if type(e) is Reply and type(e.response) is VoterChangeResponse
     ]
 
 
-def voters_of(bench, count):
-    return bench(voters=count).voters
+def voters_of(count: int) -> VoterSet:
+    return CoreBench(voters=count).voters

@@ -15,7 +15,7 @@ from pykraft.jepsen_like.sim.schedule import Schedule
 
 
 @pytest.fixture(autouse=True)
-def _deaths_are_not_logged():
+def _deaths_are_not_logged() -> None:
     logging.disable(logging.CRITICAL)
 
 
@@ -112,7 +112,8 @@ def _run_for(loop: ProcessLoop, seconds: float) -> None:
 
 
 def test_paused_process_does_nothing_until_resumed_and_a_dead_one_never() -> None:
-    loop, ticks = ProcessLoop(), []
+    loop = ProcessLoop()
+    ticks: list[float] = []
     process = SimProcess("1.1")
     task = loop.create_task(_ticks(ticks, loop), context=process.context)
     _run_for(loop, 1.5)
@@ -131,7 +132,8 @@ def test_paused_process_does_nothing_until_resumed_and_a_dead_one_never() -> Non
 
 
 def test_timers_and_clock_run_at_the_rate_of_their_machine() -> None:
-    loop, ticks = ProcessLoop(), []
+    loop = ProcessLoop()
+    ticks: list[float] = []
     process, clock = SimProcess("1.1", rate=2.0), ProcessClock(loop, start_ms=500)
     clock.set_rate(2.0)
     task = loop.create_task(_ticks(ticks, loop), context=process.context)

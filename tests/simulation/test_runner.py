@@ -24,7 +24,7 @@ def _fails_with_faults_3_and_11(schedule: Schedule, log: list[str] | None = None
 BROKEN = Ring("broken", _fails_with_faults_3_and_11, parts=("client", "loss"), planned=lambda _, ms: ms // 50)
 
 
-def test_failing_schedule_is_reduced_to_what_it_needs():
+def test_failing_schedule_is_reduced_to_what_it_needs() -> None:
     smaller, failure = minimise(BROKEN, Schedule(7), "as found", time_limit_s=1.0, now_s=lambda: 0.0)
     assert smaller.faults == (3, 11)
     assert smaller.without == {"client", "loss"}
@@ -32,12 +32,14 @@ def test_failing_schedule_is_reduced_to_what_it_needs():
     assert failure == "AssertionError: planted"
 
 
-def test_reduction_ends_when_its_time_is_up():
+def test_reduction_ends_when_its_time_is_up() -> None:
     smaller, failure = minimise(BROKEN, Schedule(7), "as found", time_limit_s=0.0, now_s=lambda: 0.0)
     assert (smaller, failure) == (Schedule(7), "as found")
 
 
-def test_violation_prints_one_line_that_repeats_it(monkeypatch, capsys):
+def test_violation_prints_one_line_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(RINGS, "broken", BROKEN)
     monkeypatch.setattr(command, "RINGS", RINGS)
     assert command.main(["--ring", "broken", "--first", "5", "--seeds", "5", "--processes", "1"]) == 1
@@ -50,7 +52,9 @@ def test_violation_prints_one_line_that_repeats_it(monkeypatch, capsys):
     assert "AssertionError: planted" in capsys.readouterr().out
 
 
-def test_command_that_repeats_a_schedule_is_read_back_as_that_schedule(monkeypatch, capsys):
+def test_command_that_repeats_a_schedule_is_read_back_as_that_schedule(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     seen: list[Schedule] = []
 
     def note(schedule: Schedule, log: list[str] | None = None) -> Outcome:
@@ -67,7 +71,7 @@ def test_command_that_repeats_a_schedule_is_read_back_as_that_schedule(monkeypat
         assert seen.pop() == schedule
 
 
-def test_sums_do_not_depend_on_the_number_of_workers(capsys):
+def test_sums_do_not_depend_on_the_number_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
     last = []
     for workers in ("1", "2"):
         assert (
@@ -92,19 +96,21 @@ def test_sums_do_not_depend_on_the_number_of_workers(capsys):
 
 
 @pytest.mark.parametrize("ring", sorted(RINGS))
-def test_same_seeds_give_the_same_traces_in_three_processes_with_different_hash_seeds(ring):
+def test_same_seeds_give_the_same_traces_in_three_processes_with_different_hash_seeds(ring: str) -> None:
     first, *others = determinism.traces(ring, 900, 4, 4_000)
     assert len(set(first)) == 4
     assert others == [first, first]
 
 
-def test_traces_that_differ_are_named_and_fail(monkeypatch, capsys):
+def test_traces_that_differ_are_named_and_fail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(determinism, "traces", lambda *_: [["quorum 0 a"], ["quorum 0 a"], ["quorum 0 b"]])
     assert determinism.main(["--ring", "quorum", "--seeds", "1"]) == 1
     assert "not equal: quorum 0 a quorum 0 a quorum 0 b\n0/1 seeds" in capsys.readouterr().out
 
 
-def test_part_that_is_left_out_shows():
+def test_part_that_is_left_out_shows() -> None:
     schedule = Schedule(1, 3_000)
     assert RING.run(schedule).counts["acknowledged"] > 1
     alone = RING.run(replace(schedule, without=frozenset({"client", "lasting faults"})))

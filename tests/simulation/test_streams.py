@@ -176,7 +176,8 @@ def test_nobody_who_listens_refuses_and_a_bound_address_refuses_until_it_serves(
     with pytest.raises(OSError, match="in use"):
         machines.run(machines.server, bind())
     machines.run(machines.server, bound.start_serving())
-    _connect(machines, told := [])
+    told: list[str] = []
+    _connect(machines, told)
     bound.close()
     assert told == ["made"]
     with pytest.raises(ConnectionRefusedError):

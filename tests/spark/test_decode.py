@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,13 @@ ALL = (*COLUMNS, HEADERS)
 END = 1 << 62
 
 
-def decoded(data, columns=ALL, start=0, end=END, check_crcs=True):
+def decoded(
+    data: bytes | bytearray,
+    columns: tuple[str, ...] = ALL,
+    start: int = 0,
+    end: int = END,
+    check_crcs: bool = True,
+) -> list[dict[str, Any]]:
     config = DecodeConfig("topic", 4, start, end, columns, check_crcs)
     batches = list(decode_batches(memoryview(data), list(iter_headers(data)), config))
     for one in batches:
@@ -30,7 +37,7 @@ def decoded(data, columns=ALL, start=0, end=END, check_crcs=True):
     return [row for one in batches for row in one.to_pylist()]
 
 
-def expected(data, start=0, end=END):
+def expected(data: bytes | bytearray, start: int = 0, end: int = END) -> list[dict[str, Any]]:
     """The plain decoder as rows of the data source."""
     rows = []
     for position, header in iter_headers(data):
@@ -65,7 +72,10 @@ batches = st.tuples(
 )
 
 
-def build(parts):
+Parts: TypeAlias = list[tuple[list[RecordInput], Compression, bool, int]]
+
+
+def build(parts: Parts) -> bytes:
     """Batches one after the other, with gaps in between as compaction leaves them; some stamped on append."""
     gaps = accumulate(gap for *_, gap in parts)
     lengths = accumulate((len(inputs) for inputs, *_ in parts), initial=0)
@@ -80,21 +90,21 @@ def build(parts):
 
 @settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(batches, max_size=5))
-def test_fast_decoder_equals_the_plain_one(parts):
+def test_fast_decoder_equals_the_plain_one(parts: Parts) -> None:
     data = build(parts)
     assert decoded(data) == expected(data)
 
 
 @settings(derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(batches, min_size=1, max_size=4), st.integers(0, 120), st.integers(0, 120))
-def test_only_offsets_inside_the_range_are_kept(parts, start, length):
+def test_only_offsets_inside_the_range_are_kept(parts: Parts, start: int, length: int) -> None:
     data = build([(inputs, codec, stamped, gap % 10) for inputs, codec, stamped, gap in parts])
     assert decoded(data, start=start, end=start + length) == expected(data, start, start + length)
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
 @given(st.lists(batches, min_size=1, max_size=3), st.data())
-def test_partial_tail_changes_nothing(parts, data):
+def test_partial_tail_changes_nothing(parts: Parts, data: st.DataObject) -> None:
     whole = build(parts)
     tail = encode_batch([RecordInput(b"k", b"v" * 50)], base_offset=10**6)
     cut = data.draw(st.integers(0, len(tail) - 1))
@@ -103,7 +113,7 @@ def test_partial_tail_changes_nothing(parts, data):
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.lists(records, min_size=1, max_size=6), st.data())
-def test_corrupt_bytes_are_refused_or_decoded_alike(inputs, data):
+def test_corrupt_bytes_are_refused_or_decoded_alike(inputs: list[RecordInput], data: st.DataObject) -> None:
     """With the CRC check off, so that the damage reaches the decoder."""
     whole = bytearray(encode_batch(inputs))
     at = data.draw(st.integers(record_batch.HEADER_BYTES, len(whole) - 1))
@@ -120,7 +130,7 @@ def test_corrupt_bytes_are_refused_or_decoded_alike(inputs, data):
         assert fast == plain
 
 
-def test_flipped_bit_is_found_by_the_crc():
+def test_flipped_bit_is_found_by_the_crc() -> None:
     data = bytearray(encode_batch([RecordInput(b"k", b"v" * 20)], base_offset=40))
     data[-5] ^= 1
     with pytest.raises(
@@ -130,7 +140,7 @@ def test_flipped_bit_is_found_by_the_crc():
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_old_record_format_is_refused():
+def test_old_record_format_is_refused() -> None:
     data = bytearray(encode_batch([RecordInput(b"k", b"v")]))
     data[16] = 1
     with pytest.raises(KafkaError, match="format 1 is not supported"):
@@ -138,7 +148,7 @@ def test_old_record_format_is_refused():
 
 
 @pytest.mark.parametrize("count", [1, 4], ids=["too few", "too many"])
-def test_wrong_record_count_is_refused(count):
+def test_wrong_record_count_is_refused(count: int) -> None:
     data = bytearray(encode_batch([RecordInput(b"k", b"v")] * 3))
     data[57:61] = count.to_bytes(4, "big")
     record_batch.write_crc(data, 0, len(data))
@@ -146,7 +156,7 @@ def test_wrong_record_count_is_refused(count):
         decoded(bytes(data))
 
 
-def test_compressed_rubbish_is_refused():
+def test_compressed_rubbish_is_refused() -> None:
     data = bytearray(encode_batch([RecordInput(b"k", b"v" * 100)], compression=Compression.ZSTD))
     data[61:70] = b"\0" * 9
     record_batch.write_crc(data, 0, len(data))
@@ -155,23 +165,23 @@ def test_compressed_rubbish_is_refused():
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_batches_outside_the_range_are_not_even_checked():
+def test_batches_outside_the_range_are_not_even_checked() -> None:
     good = encode_batch([RecordInput(b"k", b"v")], base_offset=5)
     bad = bytearray(encode_batch([RecordInput(b"k", b"v")], base_offset=0))
     bad[-1] ^= 1
     assert [row["offset"] for row in decoded(bytes(bad) + good, start=5)] == [5]
 
 
-def test_nothing_in_nothing_out():
+def test_nothing_in_nothing_out() -> None:
     assert decoded(b"") == []
 
 
-def test_columns_come_in_the_order_asked_for():
+def test_columns_come_in_the_order_asked_for() -> None:
     data = encode_batch([RecordInput(b"k", b"v")])
     assert decoded(data, columns=("offset", "value")) == [{"offset": 0, "value": b"v"}]
 
 
-def test_arrow_schema_is_the_one_spark_derives():
+def test_arrow_schema_is_the_one_spark_derives() -> None:
     types = pytest.importorskip("pyspark.sql.pandas.types")
     from pyspark.sql.types import (
         ArrayType,
@@ -200,7 +210,7 @@ def test_arrow_schema_is_the_one_spark_derives():
     assert spark_schema(ALL) == ", ".join(f"{name} {kind.simpleString()}" for name, kind in fields.items())
 
 
-def test_users_schema_selects_columns():
+def test_users_schema_selects_columns() -> None:
     assert select_columns([("offset", "bigint"), ("value", "binary")], False) == ("offset", "value")
     with pytest.raises(ValueError, match="no column 'carrier'"):
         select_columns([("carrier", "string")], False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +22,9 @@ from pykraft.spark.positions import EARLIEST, LATEST
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def resolve(starting, ending, log, fail_on_data_loss=True):
+def resolve(
+    starting: Any, ending: Any, log: tuple[int, int], fail_on_data_loss: bool = True
+) -> list[OffsetRange]:
     """All for partition 0; ``log`` is (start, end)."""
     return resolve_ranges(
         {P0: starting}, {P0: ending}, {P0: log[0]}, {P0: log[1]}, fail_on_data_loss=fail_on_data_loss
@@ -38,12 +42,12 @@ def resolve(starting, ending, log, fail_on_data_loss=True):
         (10, 10, None),
     ],
 )
-def test_positions_become_exact_offsets(starting, ending, expected):
+def test_positions_become_exact_offsets(starting: Any, ending: Any, expected: tuple[int, int] | None) -> None:
     ranges = resolve(starting, ending, (10, 50))
     assert [(one.start, one.end) for one in ranges] == ([expected] if expected else [])
 
 
-def test_ranges_come_in_order_of_topic_and_partition():
+def test_ranges_come_in_order_of_topic_and_partition() -> None:
     parts = [TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]
     everywhere = dict.fromkeys(parts, 0), dict.fromkeys(parts, LATEST)
     ranges = resolve_ranges(
@@ -53,7 +57,7 @@ def test_ranges_come_in_order_of_topic_and_partition():
 
 
 @pytest.mark.parametrize(("starting", "ending"), [(5, LATEST), (EARLIEST, 51), (60, LATEST)])
-def test_offsets_outside_the_log_are_data_loss(starting, ending):
+def test_offsets_outside_the_log_are_data_loss(starting: Any, ending: Any) -> None:
     with pytest.raises(PlannedDataLossError, match="t-0 is not in the log, which holds 10 up to 50"):
         resolve(starting, ending, (10, 50))
 
@@ -62,17 +66,19 @@ def test_offsets_outside_the_log_are_data_loss(starting, ending):
     ("starting", "ending", "expected"),
     [(5, LATEST, [(10, 50)]), (EARLIEST, 51, [(10, 50)]), (60, LATEST, [])],
 )
-def test_data_loss_is_cut_to_what_is_there_when_asked(starting, ending, expected):
+def test_data_loss_is_cut_to_what_is_there_when_asked(
+    starting: Any, ending: Any, expected: list[tuple[int, int]]
+) -> None:
     ranges = resolve(starting, ending, (10, 50), fail_on_data_loss=False)
     assert [(one.start, one.end) for one in ranges] == expected
 
 
-def test_start_behind_the_end_is_refused():
+def test_start_behind_the_end_is_refused() -> None:
     with pytest.raises(PlanError, match="starting offset 40 of t-0 lies behind its ending offset 20"):
         resolve(40, 20, (10, 50))
 
 
-def test_offset_map_must_name_exactly_the_partitions_read():
+def test_offset_map_must_name_exactly_the_partitions_read() -> None:
     check_exact([P0, P1], [P1, P0], "startingOffsets")
     with pytest.raises(PlanError, match=r"'startingOffsets' must name every partition.*missing: t-1"):
         check_exact([P0], [P0, P1], "startingOffsets")
@@ -80,29 +86,29 @@ def test_offset_map_must_name_exactly_the_partitions_read():
         check_exact([P0, P1], [P0], "startingOffsets")
 
 
-def test_long_list_of_missing_partitions_is_cut_short():
+def test_long_list_of_missing_partitions_is_cut_short() -> None:
     many = [TopicPartition("t", index) for index in range(20)]
     with pytest.raises(PlanError, match="t-4 and 15 more"):
         check_exact([], many, "endingOffsets")
 
 
-def test_ranges_are_whole_without_limits():
+def test_ranges_are_whole_without_limits() -> None:
     ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 6)]
     assert split_ranges(ranges, None, None) == ranges
 
 
-def test_no_piece_is_longer_than_the_limit():
+def test_no_piece_is_longer_than_the_limit() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 3, 13)], None, 4)
     assert [(piece.start, piece.end) for piece in pieces] == [(3, 6), (6, 9), (9, 13)]
 
 
-def test_larger_ranges_are_cut_into_more_pieces():
+def test_larger_ranges_are_cut_into_more_pieces() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], 10, None)
     assert [piece.partition for piece in pieces].count(0) == 9
     assert [piece.partition for piece in pieces].count(1) == 1
 
 
-def test_ranges_too_short_to_cut_stay_below_the_wanted_number():
+def test_ranges_too_short_to_cut_stay_below_the_wanted_number() -> None:
     assert len(split_ranges([OffsetRange("t", 0, 0, 3)], 10, None)) == 3
 
 
@@ -111,7 +117,9 @@ sizes = st.lists(st.integers(1, 1000), min_size=1, max_size=6)
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(sizes, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300))
-def test_pieces_cover_every_offset_once_and_respect_the_limits(lengths, min_partitions, max_records):
+def test_pieces_cover_every_offset_once_and_respect_the_limits(
+    lengths: list[int], min_partitions: int | None, max_records: int | None
+) -> None:
     ranges = [OffsetRange("t", index, 7, 7 + length) for index, length in enumerate(lengths)]
     pieces = split_ranges(ranges, min_partitions, max_records)
     covered = [(piece.partition, offset) for piece in pieces for offset in range(piece.start, piece.end)]

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykraft.kafka_client.list_offsets import READ_COMMITTED
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.runtime.address import Address
-from pykraft.spark.options import Assign, OptionError, Subscribe, SubscribePattern, parse_batch_options
+from pykraft.spark.options import (
+    Assign,
+    BatchReadOptions,
+    OptionError,
+    Subscribe,
+    SubscribePattern,
+    parse_batch_options,
+)
 from pykraft.spark.positions import EARLIEST, LATEST, ByTimestamp, Everywhere, PerPartition
 
 BASE = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "t"}
 
 
-def parse(**changes):
+def parse(**changes: Any) -> BatchReadOptions:
     """The base options with changes; ``__`` stands for a dot, None removes."""
     options = BASE | {name.replace("__", "."): value for name, value in changes.items()}
     return parse_batch_options({name: value for name, value in options.items() if value is not None})
 
 
-def refused(message, **changes):
+def refused(message: str, **changes: Any) -> None:
     with pytest.raises(OptionError, match=message):
         parse(**changes)
 
 
-def test_defaults_are_those_of_sparks_kafka_source():
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
     options = parse()
     assert options.source == Subscribe(("t",))
     assert (options.starting, options.ending) == (Everywhere(EARLIEST), Everywhere(LATEST))
@@ -32,19 +42,19 @@ def test_defaults_are_those_of_sparks_kafka_source():
     assert options.client.bootstrap_servers == (Address("a", 9092), Address("b", 9092))
 
 
-def test_names_are_case_insensitive():
+def test_names_are_case_insensitive() -> None:
     options = parse(INCLUDEHEADERS="True", startingoffsets="earliest", MinPartitions="7")
     assert options.include_headers and options.min_partitions == 7
 
 
-def test_unknown_option_names_the_nearest_one():
+def test_unknown_option_names_the_nearest_one() -> None:
     refused(
         "'startingofsets' is not a known option.*did you mean 'startingOffsets'", startingOfsets="earliest"
     )
     refused("did you mean 'kafka.isolation.level'", kafka__isolation__levels="read_committed")
 
 
-def test_unknown_option_far_from_all_is_refused_without_a_guess():
+def test_unknown_option_far_from_all_is_refused_without_a_guess() -> None:
     with pytest.raises(OptionError) as caught:
         parse(zzzzzz="1")
     assert "did you mean" not in str(caught.value)
@@ -59,20 +69,20 @@ def test_unknown_option_far_from_all_is_refused_without_a_guess():
         ("kafka__interceptor__classes", "Java"),
     ],
 )
-def test_settings_that_spark_forbids_are_refused_with_the_reason(name, why):
+def test_settings_that_spark_forbids_are_refused_with_the_reason(name: str, why: str) -> None:
     refused(f"is not allowed: .*{why}", **{name: "x"})
 
 
-def test_streaming_and_write_options_are_told_apart_from_unknown_ones():
+def test_streaming_and_write_options_are_told_apart_from_unknown_ones() -> None:
     refused("streaming reads only", maxOffsetsPerTrigger="10")
     refused("writes only", topic="t")
 
 
-def test_settings_that_cannot_matter_here_are_accepted():
+def test_settings_that_cannot_matter_here_are_accepted() -> None:
     parse(kafka__group__id="g", groupIdPrefix="p", kafka__max__poll__records="10")
 
 
-def test_client_settings_are_mapped():
+def test_client_settings_are_mapped() -> None:
     options = parse(
         kafka__isolation__level="read_committed",
         kafka__fetch__max__wait__ms="77",
@@ -92,24 +102,24 @@ def test_client_settings_are_mapped():
     assert not options.check_crcs
 
 
-def test_security_other_than_plaintext_is_refused():
+def test_security_other_than_plaintext_is_refused() -> None:
     parse(kafka__security__protocol="plaintext")
     refused("SASL_SSL is not supported", kafka__security__protocol="SASL_SSL")
 
 
 @pytest.mark.parametrize("servers", [None, "", " ", "nohost", "a:0"])
-def test_missing_or_malformed_servers_are_refused(servers):
+def test_missing_or_malformed_servers_are_refused(servers: str | None) -> None:
     refused(r"kafka\.bootstrap\.servers", kafka__bootstrap__servers=servers)
 
 
-def test_exactly_one_of_the_three_ways_to_name_topics():
+def test_exactly_one_of_the_three_ways_to_name_topics() -> None:
     refused("there is none", subscribe=None)
     refused("not assign and subscribe", assign='{"t":[0]}')
     refused("is empty", subscribe=" ")
     refused("names no topic", subscribe=",")
 
 
-def test_topics_are_named_by_assignment_list_or_pattern():
+def test_topics_are_named_by_assignment_list_or_pattern() -> None:
     assert parse(subscribe=None, assign='{"t":[1,0,1],"u":[2]}').source == Assign({"t": (0, 1), "u": (2,)})
     assert parse(subscribe="b, a,b").source == Subscribe(("b", "a"))
     assert parse(subscribe=None, subscribePattern="t.*").source == SubscribePattern("t.*")
@@ -119,11 +129,11 @@ def test_topics_are_named_by_assignment_list_or_pattern():
 @pytest.mark.parametrize(
     "text", ["t", "[]", "{}", '{"t":0}', '{"t":[]}', '{"t":[-1]}', '{"t":[true]}', '{"t":["x"]}']
 )
-def test_malformed_assignment_is_refused(text):
+def test_malformed_assignment_is_refused(text: str) -> None:
     refused("option 'assign'", subscribe=None, assign=text)
 
 
-def test_offsets_by_partition_may_hold_sentinels():
+def test_offsets_by_partition_may_hold_sentinels() -> None:
     spec = parse(startingOffsets='{"t":{"0":23,"1":-2}}', endingOffsets='{"t":{"0":50,"1":-1}}')
     assert isinstance(spec.starting, PerPartition) and isinstance(spec.ending, PerPartition)
     assert {str(where): offset for where, offset in spec.starting.positions.items()} == {"t-0": 23, "t-1": -2}
@@ -134,27 +144,27 @@ def test_offsets_by_partition_may_hold_sentinels():
     "text",
     ["first", "{}", "3", '{"t":5}', '{"t":{"0":1.5}}', '{"t":{"0":true}}', '{"t":{"x":1}}', '{"t":{"0":-3}}'],
 )
-def test_malformed_offsets_are_refused(text):
+def test_malformed_offsets_are_refused(text: str) -> None:
     refused("option 'startingOffsets'", startingOffsets=text)
 
 
-def test_batch_read_cannot_start_at_the_end_or_end_at_the_start():
+def test_batch_read_cannot_start_at_the_end_or_end_at_the_start() -> None:
     refused("'startingOffsets' cannot be 'latest'", startingOffsets="latest")
     refused(r"'startingOffsets' cannot hold -1 \(latest\)", startingOffsets='{"t":{"0":-1}}')
     refused("'endingOffsets' cannot be 'earliest'", endingOffsets="earliest")
     refused(r"'endingOffsets' cannot hold -2 \(earliest\)", endingOffsets='{"t":{"0":-2}}')
 
 
-def test_global_timestamp_wins_over_timestamps_by_partition_and_over_offsets():
+def test_global_timestamp_wins_over_timestamps_by_partition_and_over_offsets() -> None:
     by_partition = '{"t":{"0":5}}'
     spec = parse(startingTimestamp="9", startingOffsetsByTimestamp=by_partition, startingOffsets="earliest")
     assert spec.starting == ByTimestamp(9, {}, latest_if_none=False)
     spec = parse(startingOffsetsByTimestamp=by_partition, startingOffsets="earliest")
-    assert spec.starting == ByTimestamp(None, {("t", 0): 5}, latest_if_none=False)
+    assert spec.starting == ByTimestamp(None, {TopicPartition("t", 0): 5}, latest_if_none=False)
     assert parse(endingTimestamp="9").ending == ByTimestamp(9, {}, latest_if_none=True)
 
 
-def test_strategy_decides_what_happens_without_a_match():
+def test_strategy_decides_what_happens_without_a_match() -> None:
     spec = parse(startingTimestamp="9", startingOffsetsByTimestampStrategy="LATEST").starting
     assert isinstance(spec, ByTimestamp) and spec.latest_if_none
     refused("'error' or 'latest'", startingOffsetsByTimestampStrategy="earliest")
@@ -175,6 +185,6 @@ def test_strategy_decides_what_happens_without_a_match():
     ],
     ids=str,
 )
-def test_malformed_value_is_refused_by_its_options_name(changes):
+def test_malformed_value_is_refused_by_its_options_name(changes: dict[str, Any]) -> None:
     (name,) = changes
     refused(f"option '{name.replace('__', '.')}'", **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -16,19 +17,21 @@ from pykraft.kafka_client.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from pykraft.kafka_client.fetcher import PartitionFetcher
+from pykraft.kafka_client.fetcher import FetchedBatches, PartitionFetcher
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.spark.offsets import OffsetRange
-from pykraft.spark.options import parse_batch_options
+from pykraft.spark.options import BatchReadOptions, parse_batch_options
 from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
+from tests.mock_cluster import MockCluster
 
 
-def options(servers, **changes):
+def options(servers: str, **changes: Any) -> BatchReadOptions:
     base = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafka.fetch.max.wait.ms": "20"}
     return parse_batch_options(base | {name.replace("__", "."): value for name, value in changes.items()})
 
 
-def plan(servers, columns=("offset",), **changes):
+def plan(servers: str, columns: tuple[str, ...] = ("offset",), **changes: Any) -> list[ReadTask]:
     checked = options(servers, **changes)
     cluster = Cluster(BlockingNetwork(), checked.client)
     try:
@@ -37,12 +40,12 @@ def plan(servers, columns=("offset",), **changes):
         cluster.close()
 
 
-def offsets(task):
+def offsets(task: ReadTask) -> list[int]:
     return [offset for batch in read_task(task) for offset in batch.column(0).to_pylist()]
 
 
 @pytest.fixture(scope="module")
-def aged(mock_cluster):
+def aged(mock_cluster: MockCluster) -> tuple[str, int, int]:
     """A partition whose oldest records are gone: the mock keeps 5 MiB. (servers, log start, log end)"""
     for index in range(80):
         mock_cluster.producer.produce("aged", b"x" * 100_000, partition=0, key=b"%d" % index)
@@ -52,53 +55,60 @@ def aged(mock_cluster):
     return mock_cluster.bootstrap_servers, task.offsets.start, task.offsets.end
 
 
-def test_task_survives_pickling_and_reads_its_range(mock_cluster):
-    mock_cluster.produce("ranges", 0, 500)
+def test_task_survives_pickling_and_reads_its_range(mock_cluster: MockCluster) -> None:
+    mock_cluster.produce_numbered("ranges", 0, 500)
     tasks = plan(mock_cluster.bootstrap_servers, subscribe="ranges", maxRecordsPerPartition="120")
     assert [offsets(pickle.loads(pickle.dumps(task))) for task in tasks] == [
         list(range(low, low + 100)) for low in range(0, 500, 100)
     ]
 
 
-def test_records_produced_after_planning_are_not_read(mock_cluster):
-    mock_cluster.produce("later", 0, 10)
+def test_records_produced_after_planning_are_not_read(mock_cluster: MockCluster) -> None:
+    mock_cluster.produce_numbered("later", 0, 10)
     (task,) = plan(mock_cluster.bootstrap_servers, subscribe="later")
-    mock_cluster.produce("later", 0, 10)
+    mock_cluster.produce_numbered("later", 0, 10)
     assert offsets(task) == list(range(10))
 
 
-def test_aged_out_range_fails(aged):
+def test_aged_out_range_fails(aged: tuple[str, int, int]) -> None:
     servers, _, end = aged
-    task = ReadTask(OffsetRange("aged", 0, 0, end), bytes(16), ("offset",), options(servers))
+    task = ReadTask(OffsetRange("aged", 0, 0, end), ZERO_UUID, ("offset",), options(servers))
     with pytest.raises(OffsetOutOfRangeError):
         offsets(task)
 
 
-def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(aged):
+def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(
+    aged: tuple[str, int, int],
+) -> None:
     servers, start, end = aged
     allowed = options(servers, failOnDataLoss="false")
-    assert offsets(ReadTask(OffsetRange("aged", 0, 0, end), bytes(16), ("offset",), allowed)) == list(
+    assert offsets(ReadTask(OffsetRange("aged", 0, 0, end), ZERO_UUID, ("offset",), allowed)) == list(
         range(start, end)
     )
-    assert offsets(ReadTask(OffsetRange("aged", 0, 0, start), bytes(16), ("offset",), allowed)) == []
+    assert offsets(ReadTask(OffsetRange("aged", 0, 0, start), ZERO_UUID, ("offset",), allowed)) == []
 
 
-def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(mock_cluster):
-    mock_cluster.produce("short", 0, 10)
+def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(
+    mock_cluster: MockCluster,
+) -> None:
+    mock_cluster.produce_numbered("short", 0, 10)
     impatient = options(mock_cluster.bootstrap_servers, **{"kafkaConsumer.pollTimeoutMs": "2000"})
-    task = ReadTask(OffsetRange("short", 0, 0, 99), bytes(16), ("offset",), impatient)
+    task = ReadTask(OffsetRange("short", 0, 0, 99), ZERO_UUID, ("offset",), impatient)
     with pytest.raises(ClientTimeoutError, match="the read ends at 99; the log now ends at 10"):
         offsets(task)
 
 
-def test_end_that_is_never_reached_is_told_though_the_last_answer_is_late(mock_cluster, monkeypatch):
-    mock_cluster.produce("late", 0, 10)
+def test_end_that_is_never_reached_is_told_though_the_last_answer_is_late(
+    mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_cluster.produce_numbered("late", 0, 10)
     task = ReadTask(
-        OffsetRange("late", 0, 0, 99), bytes(16), ("offset",), options(mock_cluster.bootstrap_servers)
+        OffsetRange("late", 0, 0, 99), ZERO_UUID, ("offset",), options(mock_cluster.bootstrap_servers)
     )
-    fetch, empty = PartitionFetcher.fetch, []
+    fetch = PartitionFetcher.fetch
+    empty: list[FetchedBatches] = []
 
-    async def late(self, *args, **kwargs):
+    async def late(self: PartitionFetcher, *args: Any, **kwargs: Any) -> Any:
         if empty:
             raise ClientTimeoutError("the answer did not come in time")
         fetched = await fetch(self, *args, **kwargs)
@@ -111,23 +121,23 @@ def test_end_that_is_never_reached_is_told_though_the_last_answer_is_late(mock_c
         offsets(task)
 
 
-def test_topic_recreated_since_planning_fails(mock_cluster):
-    mock_cluster.produce("reborn", 0, 10)
+def test_topic_recreated_since_planning_fails(mock_cluster: MockCluster) -> None:
+    mock_cluster.produce_numbered("reborn", 0, 10)
     (task,) = plan(mock_cluster.bootstrap_servers, subscribe="reborn")
-    stale = ReadTask(task.offsets, b"the id of before", ("offset",), task.options)
+    stale = ReadTask(task.offsets, Uuid(b"the id of before"), ("offset",), task.options)
     with pytest.raises(TopicRecreatedError):
         offsets(stale)
 
 
-def test_topic_deleted_since_planning_fails(mock_cluster):
+def test_topic_deleted_since_planning_fails(mock_cluster: MockCluster) -> None:
     task = ReadTask(
-        OffsetRange("never-there", 70, 0, 9), bytes(16), ("offset",), options(mock_cluster.bootstrap_servers)
+        OffsetRange("never-there", 70, 0, 9), ZERO_UUID, ("offset",), options(mock_cluster.bootstrap_servers)
     )
     with pytest.raises(TopicDeletedError):
         offsets(task)
 
 
-def test_executors_import_neither_grpc_nor_the_server():
+def test_executors_import_neither_grpc_nor_the_server() -> None:
     code = """
 import sys, pykraft.spark.source, pykraft.spark.decode
 ours = {name.split(".")[1] for name in sys.modules if name.startswith("pykraft.")}

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_client.admin_results import (
+    ConfigChange,
+    NewTopic,
+    TopicDescription,
+)
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.spark.options import parse_batch_options
-from pykraft.spark.planner import plan_batch
+from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
+from tests.narrowing import present
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHOWN_TIMEOUT_S = 20
 
@@ -29,7 +40,7 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     with ProcessCluster(tmp_path_factory.mktemp("cluster"), 3, FAST_FAILOVER) as cluster:
         cluster.format()
         cluster.start()
@@ -37,13 +48,13 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def admin(cluster):
+def admin(cluster: ProcessCluster) -> Iterator[AdminClient]:
     with AdminClient(cluster.bootstrap_servers) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def topic(cluster, admin):
+def topic(cluster: ProcessCluster, admin: AdminClient) -> str:
     """Two partitions; values are whole numbers, record n carries timestamp n after the first."""
     admin.create_topics([NewTopic("numbers", 2, 3)])[0].check()
     producer = Producer(
@@ -57,7 +68,7 @@ def topic(cluster, admin):
     return "numbers"
 
 
-def plan(servers, **options):
+def plan(servers: str, **options: Any) -> list[ReadTask]:
     checked = parse_batch_options({"kafka.bootstrap.servers": servers} | options)
     client = Cluster(BlockingNetwork(), checked.client)
     try:
@@ -66,11 +77,11 @@ def plan(servers, **options):
         client.close()
 
 
-def values(batches):
+def values(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [int(value) for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def test_admin_client_tells_what_it_changed(cluster, admin):
+def test_admin_client_tells_what_it_changed(cluster: ProcessCluster, admin: AdminClient) -> None:
     created, bad = admin.create_topics(
         [NewTopic("made", 3, 2, {"retention.ms": "5000"}), NewTopic("bad/name")]
     )
@@ -79,8 +90,8 @@ def test_admin_client_tells_what_it_changed(cluster, admin):
     # An answer says that the change is committed; a broker shows it once its own image has got there.
     wait_until("the topic is shown", lambda: _described(admin, "made") is not None, SHOWN_TIMEOUT_S)
     described = _described(admin, "made")
-    assert described.topic_id == created.topic_id
-    assert [len(partition.replicas) for partition in described.partitions] == [2, 2, 2]
+    assert present(described).topic_id == created.topic_id
+    assert [len(partition.replicas) for partition in present(described).partitions] == [2, 2, 2]
     admin.alter_configs(
         ConfigResourceType.TOPIC, "made", [ConfigChange("retention.ms", ConfigOperation.SET, "7000")]
     )
@@ -89,7 +100,7 @@ def test_admin_client_tells_what_it_changed(cluster, admin):
     admin.create_partitions({"made": 5})[0].check()
     wait_until(
         "the new partitions are shown",
-        lambda: len(_described(admin, "made").partitions) == 5,
+        lambda: len(present(_described(admin, "made")).partitions) == 5,
         SHOWN_TIMEOUT_S,
     )
     admin.delete_topics(["made"])[0].check()
@@ -98,7 +109,7 @@ def test_admin_client_tells_what_it_changed(cluster, admin):
         admin.describe_topics(["made"])
 
 
-def _described(admin, name):
+def _described(admin: AdminClient, name: str) -> TopicDescription | None:
     """The topic as some broker shows it, None if it does not exist there."""
     try:
         (described,) = admin.describe_topics([name])
@@ -108,12 +119,12 @@ def _described(admin, name):
     return described
 
 
-def _retention(admin):
+def _retention(admin: AdminClient) -> tuple[str | None, ConfigSource]:
     entries = {entry.name: entry for entry in admin.describe_configs(ConfigResourceType.TOPIC, "made")}
     return entries["retention.ms"].value, entries["retention.ms"].source
 
 
-def test_quorum_and_cluster_are_described(cluster, admin):
+def test_quorum_and_cluster_are_described(cluster: ProcessCluster, admin: AdminClient) -> None:
     quorum = admin.describe_quorum()
     assert {voter.replica_id for voter in quorum.voters} == {1, 2, 3}
     assert quorum.leader_id in {1, 2, 3} and quorum.high_watermark > 0
@@ -122,13 +133,13 @@ def test_quorum_and_cluster_are_described(cluster, admin):
     assert len(described.cluster_id) == 22
 
 
-def test_group_that_does_not_exist_is_reported(admin):
+def test_group_that_does_not_exist_is_reported(admin: AdminClient) -> None:
     with pytest.raises(KafkaError) as caught:
         admin.describe_group("nobody")
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_timestamps_choose_the_range(cluster, topic):
+def test_timestamps_choose_the_range(cluster: ProcessCluster, topic: str) -> None:
     tasks = plan(
         cluster.bootstrap_servers,
         subscribe=topic,
@@ -141,7 +152,9 @@ def test_timestamps_choose_the_range(cluster, topic):
     assert read == [list(range(1_000, 1_200, 2)), list(range(1_001, COUNT, 2))]
 
 
-def test_task_reads_every_record_once_though_the_leader_is_killed(cluster, admin, topic):
+def test_task_reads_every_record_once_though_the_leader_is_killed(
+    cluster: ProcessCluster, admin: AdminClient, topic: str
+) -> None:
     """Small fetches, so that most of the range is still ahead when the leader dies."""
     small = {"kafka.max.partition.fetch.bytes": "500", "kafka.request.timeout.ms": "5000"}
     task = plan(cluster.bootstrap_servers, subscribe=topic, **small)[0]
@@ -149,7 +162,7 @@ def test_task_reads_every_record_once_though_the_leader_is_killed(cluster, admin
     leader = described.partitions[task.offsets.partition].leader
     batches = read_task(task)
     first = [next(batches) for _ in range(3)]
-    cluster.nodes[leader].kill()
+    cluster.nodes[present(leader)].kill()
     try:
         assert values(first + list(batches)) == list(range(0, COUNT, 2))
         (moved,) = admin.describe_topics([topic])
@@ -161,8 +174,8 @@ def test_task_reads_every_record_once_though_the_leader_is_killed(cluster, admin
 
 
 @pytest.mark.spark
-def test_spark_reads_a_real_cluster(spark_session, cluster, topic):
+def test_spark_reads_a_real_cluster(spark_session: SparkSession, cluster: ProcessCluster, topic: str) -> None:
     reader = spark_session.read.format("pykraft").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     frame = reader.option("subscribe", topic).option("minPartitions", "4").load()
     total = frame.selectExpr("sum(cast(cast(value as string) as bigint)) as total", "count(*) as n").first()
-    assert (total.n, total.total) == (COUNT, sum(range(COUNT)))
+    assert (present(total).n, present(total).total) == (COUNT, sum(range(COUNT)))

@@ -17,7 +17,9 @@ from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.ring import demand_progress
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from pykraft.quorum.core.roles import Leader
 from pykraft.quorum.core.voters import Voter
+from tests.narrowing import as_type
 
 ASK_AGAIN_MS = 250
 TRIES = 30
@@ -78,7 +80,9 @@ def _change(cluster: SimCluster, node_id: int, *, to_voter: bool) -> None:
         if leader is None:
             return False
         state = leader.core.state
-        committed = state.high_watermark > max(state.history.current_offset, state.role.epoch_start_offset)
+        committed = state.high_watermark > max(
+            state.history.current_offset, as_type(state.role, Leader).epoch_start_offset
+        )
         return committed and state.voters.is_voter(replica.key) is to_voter
 
     for _ in range(TRIES):
@@ -117,7 +121,7 @@ def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Ass
 
 @pytest.mark.parametrize("back_after_ms", [1, 400])
 @pytest.mark.parametrize("name", CHANGES)
-def test_change_is_made_wherever_a_replica_dies_meanwhile(name, back_after_ms):
+def test_change_is_made_wherever_a_replica_dies_meanwhile(name: str, back_after_ms: int) -> None:
     for victim in range(1, sum(CHANGES[name][:2]) + 1):
         last = _run(name, 1, victim, 0, back_after_ms).seen
         assert last > 10

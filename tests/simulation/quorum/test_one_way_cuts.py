@@ -8,6 +8,8 @@ import pytest
 
 from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import elect
+from pykraft.quorum.core.roles import Follower
+from tests.narrowing import as_type
 
 PAIRS = list(itertools.permutations((1, 2, 3), 2))
 SETTLED_MS = 3_000
@@ -26,7 +28,7 @@ def _run(cluster: SimCluster, duration_ms: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 64))
-def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number):
+def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number: int) -> None:
     """Every set of one-way cuts among three voters, applied to a leader at work and never healed."""
     cuts = [pair for bit, pair in enumerate(PAIRS) if number >> bit & 1]
     cluster = _cluster()
@@ -42,7 +44,7 @@ def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number):
 
 
 @pytest.mark.parametrize("deaf", [2, 3])
-def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf):
+def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf: int) -> None:
     cluster = _cluster()
     cluster.links.cut([1, 2, 3], [deaf])
     _run(cluster, 10_000)
@@ -50,7 +52,7 @@ def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf):
     assert all(r.core.state.epoch == 1 for r in cluster.replicas.values())
 
 
-def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes():
+def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes() -> None:
     cluster = _cluster()
     for _ in range(5):
         cluster.pause(cluster.replicas[3], 900)
@@ -60,7 +62,7 @@ def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_round_trips(seed):
+def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_round_trips(seed: int) -> None:
     """Unless two stand at once: then a back-off comes on top."""
     cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=2, max_flush_ms=1))
     cluster.start_all()
@@ -68,7 +70,10 @@ def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_roun
     _run(cluster, 300 + seed)
     cluster.replicas[1].crash()
     died_ms = cluster.scheduler.now_ms
-    deadline_ms = min(r.core.state.role.fetch_deadline_ms for r in (cluster.replicas[2], cluster.replicas[3]))
+    deadline_ms = min(
+        as_type(r.core.state.role, Follower).fetch_deadline_ms
+        for r in (cluster.replicas[2], cluster.replicas[3])
+    )
     cluster.run_until(lambda: cluster.leader() is not None, died_ms + 1_000)
     leader = cluster.leader()
     assert leader is not None

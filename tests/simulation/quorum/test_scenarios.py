@@ -15,12 +15,12 @@ from pykraft.jepsen_like.sim.quorum.scenario import play
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.txt"))
 
 
-def test_there_are_scenarios():
+def test_there_are_scenarios() -> None:
     assert len(SCENARIOS) >= 15
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario_plays_out_as_written(path):
+def test_scenario_plays_out_as_written(path: Path) -> None:
     written = path.read_text(encoding="utf-8")
     played = play(written)
     if os.environ.get("PYKRAFT_REWRITE_SCENARIOS"):

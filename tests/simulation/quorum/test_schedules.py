@@ -22,7 +22,7 @@ CHUNKS = [
 
 
 @pytest.mark.parametrize("first", CHUNKS)
-def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first):
+def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first: int) -> None:
     struck: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
         schedule = Schedule(seed, DURATION_MS)
@@ -37,20 +37,20 @@ def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first):
 
 
 @pytest.mark.parametrize("name", sorted(DIRECTED))
-def test_directed_schedule_keeps_every_invariant(name):
+def test_directed_schedule_keeps_every_invariant(name: str) -> None:
     run_directed(name)
 
 
-def test_plan_of_a_shorter_time_is_the_beginning_of_the_longer_one():
+def test_plan_of_a_shorter_time_is_the_beginning_of_the_longer_one() -> None:
     longer, shorter = draw_plan(Schedule(5, 20_000)).faults, draw_plan(Schedule(5, 9_000)).faults
     assert longer[: len(shorter)] == shorter
     assert 0 < len(shorter) < len(longer)
 
 
-def test_faults_that_are_left_out_leave_the_others_as_they_are():
+def test_faults_that_are_left_out_leave_the_others_as_they_are() -> None:
     whole = draw_plan(Schedule(5, 20_000)).faults
     assert draw_plan(Schedule(5, 20_000, faults=(3, 7))).faults == (whole[3], whole[7])
 
 
-def test_faults_that_last_are_known_by_name():
+def test_faults_that_last_are_known_by_name() -> None:
     assert set(LASTS_MS) <= set(WEIGHTS)

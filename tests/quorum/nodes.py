@@ -5,40 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import replace
-
-import pytest
 
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
-from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
-from pykraft.quorum.core.effects import AppendSnapshotChunk, CheckSnapshot, Effect, Reply, ReplyWithRecords
-from pykraft.quorum.core.events import (
-    Event,
-    LogFlushed,
-    RequestReceived,
-    ResponseReceived,
-    Started,
-    TimerFired,
-)
-from pykraft.quorum.core.log_shape import LogShape
-from pykraft.quorum.core.messages import FetchRequest, Request, Response, VoteResponse
-from pykraft.quorum.core.raft_core import RaftCore
-from pykraft.quorum.core.recovery import Recovery
-from pykraft.quorum.core.roles import ElectionState, Leader, Prospective
-from pykraft.quorum.core.state import CoreState
-from pykraft.quorum.core.voter_history import VoterHistory
+from pykraft.quorum.core.effects import AppendSnapshotChunk, CheckSnapshot
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.quorum.driver import (
-    CommittedBatch,
-    LeaderAndEpoch,
-    QuorumConfig,
-    QuorumNode,
-    SnapshotId,
-)
+from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumConfig, QuorumNode, SnapshotId
 from pykraft.quorum.snapshots import SnapshotStore
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
@@ -46,6 +21,7 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
 
 DIRECTORY = "/data/__cluster_metadata-0"
+
 FAST = QuorumConfig(
     election_timeout_ms=60,
     fetch_timeout_ms=120,
@@ -219,8 +195,14 @@ class Replica:
         self.listener = Recorder()
         self.fatal: list[BaseException] = []
         self.node: QuorumNode | None = None
-        self.log: Log | None = None
+        self.log: Log
         self.threads: SimExecutor
+
+    @property
+    def live(self) -> QuorumNode:
+        """The node, which runs."""
+        assert self.node is not None
+        return self.node
 
     async def start(self) -> QuorumNode:
         loop = asyncio.get_running_loop()
@@ -250,18 +232,16 @@ class Replica:
         return node
 
     async def stop(self) -> None:
-        assert self.node is not None and self.log is not None
-        await self.node.stop()
+        await self.live.stop()
         self.cluster.rpc.down.add(self.address)
         self.log.close()
         self.node = None
 
     async def crash(self, rng: random.Random) -> None:
         """Kill -9 with a power loss: nothing is said to anybody, unflushed bytes are gone or torn."""
-        assert self.node is not None
         self.cluster.rpc.down.add(self.address)
-        self.node._halt()
-        await self.node.stop()
+        self.live._halt()
+        await self.live.stop()
         self.node = None
         self.memory_disk.crash(rng)
 
@@ -324,8 +304,7 @@ class Cluster:
     async def commit(self, *values: bytes) -> int:
         """Propose to the leader and wait until every live listener has the values."""
         replica = await self.leader()
-        assert replica.node is not None
-        offset = replica.node.propose(replica.node.leader.epoch, values)
+        offset = replica.live.propose(replica.live.leader.epoch, values)
         await self.until(
             lambda: all(r.listener.next_offset > offset for r in self.replicas if r.node is not None)
         )
@@ -347,129 +326,21 @@ def run_virtually(main: Coroutine[object, object, None]) -> None:
         runner.run(main)
 
 
-@pytest.fixture
-def run_quorum() -> Callable[..., None]:
+def run_quorum(
+    scenario: Scenario,
+    voters: int = 3,
+    observers: int = 0,
+    config: QuorumConfig = FAST,
+    voters_of_observers: VoterSet | None = None,
+) -> None:
     """Run a scenario against a started cluster, and stop it afterwards."""
 
-    def run(
-        scenario: Scenario,
-        voters: int = 3,
-        observers: int = 0,
-        config: QuorumConfig = FAST,
-        voters_of_observers: VoterSet | None = None,
-    ) -> None:
-        async def main() -> None:
-            cluster = Cluster(voters, observers, config, voters_of_observers)
-            await cluster.start()
-            try:
-                await scenario(cluster)
-            finally:
-                await cluster.stop()
+    async def main() -> None:
+        cluster = Cluster(voters, observers, config, voters_of_observers)
+        await cluster.start()
+        try:
+            await scenario(cluster)
+        finally:
+            await cluster.stop()
 
-        run_virtually(main())
-
-    return run
-
-
-class CoreBench:
-    """One core stepped by hand: events in, effects out."""
-
-    def __init__(
-        self,
-        *,
-        node_id: int = 1,
-        voters: int = 3,
-        election: ElectionState | None = None,
-        epoch_starts: Sequence[tuple[int, int]] = (),
-        end_offset: int = 0,
-        static: bool = False,
-        local: ReplicaKey | None = None,
-        local_address: RpcAddress | None = None,
-        history: VoterHistory | None = None,
-        config: QuorumConfig | None = None,
-        recovery: Recovery | None = None,
-        losses: int = 0,
-    ) -> None:
-        self.keys = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 10)}
-        members = [self.keys[i] for i in range(1, voters + 1)]
-        if static:
-            members = [ReplicaKey(key.id) for key in members]
-        self.voters = VoterSet([Voter(key, RpcAddress("test", key.id)) for key in members])
-        self.now_ms = 1_000
-        self.core = RaftCore(
-            config=config or QuorumConfig(),
-            cluster_id="c",
-            local=local or self.keys[node_id],
-            history=history or VoterHistory(self.voters),
-            rng=random.Random(1),
-            election=election or ElectionState(),
-            log=LogShape(end_offset, epoch_starts),
-            now_ms=self.now_ms,
-            local_address=local_address,
-            recovery=recovery,
-            losses=losses,
-        )
-        self.token = 0
-        self.effects = self.step(Started())
-
-    @property
-    def state(self) -> CoreState:
-        return self.core.state
-
-    def step(self, event: Event, after_ms: int = 0) -> list[Effect]:
-        self.now_ms += after_ms
-        self.effects = self.core.step(event, self.now_ms)
-        return self.effects
-
-    def ask(self, request: Request) -> Response | None:
-        """The core's answer to a request; None if it keeps it waiting."""
-        self.token += 1
-        for effect in self.step(RequestReceived(self.token, request)):
-            if isinstance(effect, Reply | ReplyWithRecords) and effect.token == self.token:
-                return effect.response
-        return None
-
-    def of(self, kind: type[Effect]) -> list[Effect]:
-        """The effects of one kind that the last step had."""
-        return [effect for effect in self.effects if type(effect) is kind]
-
-    def answer(self, response: Response) -> list[Effect]:
-        """Answer what was last asked of ``response.replica``."""
-        asked = [c for c, to in self.state.in_flight.items() if to.id == response.replica.id]
-        return self.step(ResponseReceived(asked[-1], response))
-
-    def flush(self) -> list[Effect]:
-        return self.step(LogFlushed(self.state.log.end_offset, self.state.log.generation))
-
-    def ask_first(self) -> list[Effect]:
-        """Time passes until the replica asks for pre-votes."""
-        return self.step(TimerFired(), after_ms=10_000)
-
-    def stand(self) -> list[Effect]:
-        """Time passes, and a majority would grant its votes."""
-        self.ask_first()
-        for node_id in sorted(self.state.other_voters(), reverse=True)[: self.voters.majority - 1]:
-            self.answer(self.vote_for(node_id))
-        return self.effects
-
-    def vote_for(self, node_id: int, granted: bool = True, **changed: object) -> VoteResponse:
-        pre_vote = isinstance(self.state.role, Prospective)
-        key = self.keys[node_id]
-        answer = VoteResponse("c", key, ErrorCode.NONE, self.state.epoch, None, granted, pre_vote)
-        return replace(answer, **changed)  # type: ignore[arg-type]
-
-    def lead(self) -> None:
-        """Win an election with the vote of 2 and flush the LeaderChange record."""
-        self.stand()
-        self.answer(self.vote_for(2))
-        assert isinstance(self.state.role, Leader)
-        self.flush()
-
-    def fetch(self, node_id: int, offset: int, last_epoch: int, **changed: object) -> Response | None:
-        request = FetchRequest("c", self.keys[node_id], self.state.epoch, offset, last_epoch, 0, 500, 1 << 20)
-        return self.ask(replace(request, **changed))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def bench() -> type[CoreBench]:
-    return CoreBench
+    run_virtually(main())

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from pykraft.broker.apis.table import make_apis
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
+from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -31,14 +30,8 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
-from tests.group_coordinator.coordinators import (
-    CLASSIC_CONFIG,
-    SHORT_METADATA,
-    Broker,
-    Classic,
-    Leased,
-    World,
-)
+
+ROWS: dict[int, Any] = {api.key: api for api in make_apis()}
 
 
 @dataclass
@@ -142,7 +135,7 @@ class ShardLab:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
         return Call(self.config, self.topics, version, self.clock.now_ms, **values)
 
-    def apply(self, decide) -> Outcome:  # type: ignore[no-untyped-def]
+    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
         return self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
 
     def pass_time(self, delay_ms: int) -> list[Outcome]:
@@ -150,10 +143,16 @@ class ShardLab:
         return self.shard.expire(self.call(), now_ms=self.clock.now_ms)
 
     def heartbeat(
-        self, member_id: str, epoch: int, owned: set | None = None, *, version: int = 1, **fields: object
-    ) -> ConsumerGroupHeartbeatResponse:  # type: ignore[type-arg]
+        self,
+        member_id: str,
+        epoch: int,
+        owned: Set[tuple[Uuid, int]] | None = None,
+        *,
+        version: int = 1,
+        **fields: Any,
+    ) -> ConsumerGroupHeartbeatResponse:
         """Heartbeat of a member of group ``g``; a join fills in what a join must say."""
-        values: dict[str, object] = {}
+        values: dict[str, Any] = {}
         if epoch == 0:
             values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
             owned = owned or set()
@@ -170,13 +169,15 @@ class ShardLab:
         return outcome.response
 
     @property
-    def group(self):  # type: ignore[no-untyped-def]
+    def group(self) -> ConsumerGroup:
         group = self.shard.state.consumer_group("g")
         assert group is not None
         return group
 
 
-def to_request(owned: set | None) -> list[ConsumerGroupHeartbeatRequestTopicPartitions] | None:  # type: ignore[type-arg]
+def to_request(
+    owned: Set[tuple[Uuid, int]] | None,
+) -> list[ConsumerGroupHeartbeatRequestTopicPartitions] | None:
     if owned is None:
         return None
     topics: dict[Uuid, list[int]] = {}
@@ -188,13 +189,9 @@ def to_request(owned: set | None) -> list[ConsumerGroupHeartbeatRequestTopicPart
     ]
 
 
-def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset | None:  # type: ignore[type-arg]
-    if response.assignment is None:
-        return None
+def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset[tuple[Uuid, int]]:
+    assert response.assignment is not None
     return frozenset((t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions)
-
-
-ROWS: dict[int, Any] = {api.key: api for api in make_apis()}
 
 
 async def answer(
@@ -209,86 +206,3 @@ async def answer(
     except KafkaError as error:
         response = row.error_response(request, version, error)
     return response
-
-
-@pytest.fixture
-def tools() -> SimpleNamespace:
-    return SimpleNamespace(
-        ManualClock=ManualClock,
-        MemoryWriter=MemoryWriter,
-        ShardLab=ShardLab,
-        make_image=make_image,
-        topic_id=topic_id,
-        to_request=to_request,
-        assigned=assigned,
-        answer=answer,
-        random=Random,
-    )
-
-
-@pytest.fixture
-def world(tools: SimpleNamespace) -> Callable[..., None]:
-    def run(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-        async def main() -> None:
-            made = World(tools)
-            try:
-                await asyncio.wait_for(scenario(made), 20)
-            finally:
-                await made.service.stop()
-            assert not made.faults, made.faults
-
-        asyncio.run(main())
-
-    return run
-
-
-@pytest.fixture
-def broker(tools: SimpleNamespace) -> Callable[..., None]:
-    def run(
-        scenario: Callable[[Broker], Coroutine[Any, Any, None]], config: GroupConfig = SHORT_METADATA
-    ) -> None:
-        async def main() -> None:
-            world = Broker(tools, config)
-            try:
-                await scenario(world)
-            finally:
-                await world.service.stop()
-
-        asyncio.run(main())
-
-    return run
-
-
-@pytest.fixture
-def classic(tools: SimpleNamespace) -> Callable[[Callable[[Classic], Coroutine[Any, Any, None]]], None]:
-    def run(
-        scenario: Callable[[Classic], Coroutine[Any, Any, None]], config: GroupConfig = CLASSIC_CONFIG
-    ) -> None:
-        async def main() -> None:
-            world = Classic(tools, config)
-            await world.settle()
-            try:
-                await scenario(world)
-            finally:
-                await world.service.stop()
-
-        asyncio.run(main())
-
-    return run
-
-
-@pytest.fixture
-def leased(tools: SimpleNamespace) -> Callable[..., None]:
-    def run(scenario: Callable[[Leased], Coroutine[Any, Any, None]]) -> None:
-        async def main() -> None:
-            made = Leased(tools)
-            try:
-                await made.lead()
-                made.service.tick()
-                await asyncio.wait_for(scenario(made), 20)
-            finally:
-                await made.service.stop()
-
-        asyncio.run(main())
-
-    return run

@@ -1,0 +1,19 @@
+"""What a test knows of a value and its type does not say: checked, and told to the type checker."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def present(value: T | None) -> T:
+    """The value, which is not None."""
+    assert value is not None
+    return value
+
+
+def as_type(value: object, kind: type[T]) -> T:
+    """The value, which is of this type."""
+    assert isinstance(value, kind), f"{value!r} is no {kind.__name__}"
+    return value
