@@ -176,30 +176,31 @@ class World:
         self.apply(client, lambda state: handle_heartbeat(state, request, call), None)
 
     def commit(self, client: Client) -> None:
-        offset = self.ids
-        request = OffsetCommitRequest(
-            group_id="g",
-            generation_id_or_member_epoch=client.generation,
-            member_id=client.member_id,
-            group_instance_id=client.instance_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name="t",
-                    partitions=[
-                        OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-                        for partition in sorted(client.owned)
-                    ],
-                )
-            ],
-        )
-        call = self.call()
         try:
-            self.lab.apply(lambda state: handle_offset_commit(state, request, call))
+            self.commit_as(client.member_id, client.instance_id, client.generation, client.owned)
         except KafkaError as error:
             self.on_error(client, error.code)
             return
         assert client.generation == self.generation, "a member of an earlier generation commits"
-        self.committed |= dict.fromkeys(client.owned, (offset, self.lab.clock.now_ms))
+
+    def commit_as(
+        self, member_id: str, instance_id: str | None, generation: int, partitions: frozenset[int]
+    ) -> None:
+        offset = self.ids
+        committed = [
+            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+            for partition in sorted(partitions)
+        ]
+        request = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[OffsetCommitRequestTopic(name="t", partitions=committed)],
+        )
+        call = self.call()
+        self.lab.apply(lambda state: handle_offset_commit(state, request, call))
+        self.committed |= dict.fromkeys(partitions, (offset, self.lab.clock.now_ms))
 
     def leave(self, client: Client) -> None:
         client.gone, client.owned = True, frozenset()
@@ -240,6 +241,9 @@ class World:
         for _ in range(self.rng.randrange(4)):
             self.pass_time(2_000)
             self.check_offsets()
+            group = self.lab.shard.state.classic_group("g")
+            if self.rng.random() < 0.3 and (group is None or group.is_empty):
+                self.commit_as("", None, -1, frozenset([self.rng.randrange(PARTITIONS)]))
 
     def start_client(self) -> None:
         instance_id = f"i{self.rng.randint(0, 3)}" if self.rng.random() < 0.4 else None

@@ -8,6 +8,7 @@ import pytest
 
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from tests.group_coordinator import tools
 
@@ -264,6 +265,41 @@ def test_member_that_does_not_revoke_in_time_is_fenced(lab: tools.ShardLab) -> N
     lab.pass_time(4_000)
     assert set(lab.group.members) == {"b"}
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, everything)
+
+
+def test_each_revocation_has_the_whole_rebalance_timeout(lab: tools.ShardLab) -> None:
+    everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
+    lab.heartbeat("b", 0)
+    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    lab.pass_time(15_000)
+    for member_id in ("c", "d"):
+        lab.heartbeat(member_id, 0)
+    less = tools.assigned(lab.heartbeat("a", 1, kept))
+    assert less < kept, "it has to revoke again"
+    epoch = lab.group.members["a"].epoch
+    lab.pass_time(15_000)
+    lab.heartbeat("a", epoch, kept)
+    assert "a" in lab.group.members
+    lab.pass_time(5_000)
+    assert "a" not in lab.group.members
+
+
+def test_static_member_that_goes_for_a_while_lets_go_of_what_it_had_to_revoke(lab: tools.ShardLab) -> None:
+    everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
+    lab.heartbeat("b", 0)
+    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    lab.heartbeat("a", -2, instance_id="i")
+    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything - kept
+
+
+def test_topic_that_was_deleted_and_created_again_is_assigned_anew(lab: tools.ShardLab) -> None:
+    everything = tools.assigned(lab.heartbeat("a", 0))
+    assert {topic for topic, _ in everything} == {tools.topic_id("t")}
+    lab.topics = TopicsView(tools.make_image({"t": 4}, 2, {"t": 2}))
+    response = lab.heartbeat("a", 1)
+    response = lab.heartbeat("a", response.member_epoch, set())
+    assigned = tools.assigned(response) or lab.group.members["a"].assigned
+    assert {topic for topic, _ in assigned} == {tools.topic_id("t", 2)}
 
 
 def test_member_that_revokes_in_time_is_left_alone(lab: tools.ShardLab) -> None:

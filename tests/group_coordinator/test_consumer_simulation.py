@@ -7,6 +7,7 @@ which the group must settle. A failing run is reproduced by its seed.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
@@ -99,6 +100,7 @@ class World:
         self.clock = tools.ManualClock()
         self.writer = tools.MemoryWriter(hold=True)
         self.sizes = {"t": self.rng.randint(1, 5), "u": self.rng.randint(1, 3)}
+        self.incarnations = dict.fromkeys(("t", "u", "v"), 1)
         self.topics = TopicsView(tools.make_image(self.sizes))
         self.shard = self.load()
         self.shadow = EMPTY_STATE
@@ -287,12 +289,16 @@ class World:
 
     def change_topics(self) -> None:
         name = self.rng.choice(["t", "u", "v"])
-        if name in self.sizes and name != "t" and self.rng.random() < 0.3:
+        roll = self.rng.random()
+        if name in self.sizes and name != "t" and roll < 0.3:
             del self.sizes[name]
+            self.incarnations[name] += 1
+        elif name in self.sizes and roll > 0.8:
+            self.incarnations[name] += 1  # deleted and created again
         else:
             self.sizes[name] = self.sizes.get(name, 0) + self.rng.randint(1, 2)
         offset = self.topics.image.offset + 1
-        self.topics = TopicsView(tools.make_image(self.sizes, offset))
+        self.topics = TopicsView(tools.make_image(self.sizes, offset, self.incarnations))
 
     # ---- invariants
 
@@ -323,6 +329,8 @@ class World:
                 )
                 wanted |= {(t, p) for t, n in self.topics.partition_counts(ids).items() for p in range(n)}
             assert set(targets) == wanted, "LegalTargetAssignment: a partition is left out"
+        wants = Counter(name for member in group.members.values() for name in member.topic_names)
+        assert dict(group.subscribed_names.items()) == wants, "a subscription of nobody counts"
         held: set[object] = set()
         for member in group.members.values():
             assert not (held & member.held), "NoDoubleClientAssignment (as the coordinator sees it)"

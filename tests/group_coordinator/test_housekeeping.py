@@ -12,7 +12,13 @@ import pytest
 from pykraft.group_coordinator import housekeeping, runtime
 from pykraft.group_coordinator.codec import decode_record, encode_records
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.housekeeping import SLICE_STEPS
+from pykraft.group_coordinator.housekeeping import (
+    SLICE_STEPS,
+    sweep_expired_groups,
+    sweep_expired_offsets,
+)
+from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
+from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -26,6 +32,12 @@ from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
@@ -342,3 +354,70 @@ def test_index_by_topic_is_what_the_offsets_say() -> None:
                     counts = expected.setdefault((name, committed.topic_id), {})
                     counts[group_id] = counts.get(group_id, 0) + 1
         assert {topic: dict(counts) for topic, counts in state.groups_by_topic.items()} == expected
+
+
+def test_offsets_of_a_deleted_topic_are_not_told_for_its_namesake(coordinator: Coordinator) -> None:
+    c = coordinator
+    c.write(c.record("g", "t", 0, 17), c.record("g", "u", 0, 18))
+    c.lead(1)
+    c.set_topics({"t": 4, "u": 4}, {"t": 2})
+    assert c.state.committed("g", "t", 0) is not None, "it is still to be forgotten"
+    asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in ("t", "u")]
+    for topics, expected in ((asked, {"t": -1, "u": 18}), (None, {"u": 18})):
+        request = OffsetFetchRequestGroup(group_id="g", topics=topics)
+        answer = fetch_group_offsets(c.state, request, c.runtime.topics, 9)
+        assert {t.name: t.partitions[0].committed_offset for t in answer.topics} == expected
+
+
+def swept(lab: tools.ShardLab) -> None:
+    for sweep in (sweep_expired_offsets(lab.shard.state), sweep_expired_groups(lab.shard.state)):
+        while not sweep.is_finished:
+            lab.apply(lambda state, sweep=sweep: sweep.build_slice(state, lab.call()))
+            sweep.slice_is_written()
+
+
+def commit_alone(lab: tools.ShardLab, retention_time_ms: int = -1) -> None:
+    """As somebody without a group would, for partition 0 of ``t``."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    request = OffsetCommitRequest(group_id="g", topics=[topic], retention_time_ms=retention_time_ms)
+    lab.apply(lambda state: handle_offset_commit(state, request, lab.call(4)))
+
+
+def test_offset_lives_for_the_time_that_its_commit_asked_for() -> None:
+    lab = tools.ShardLab({"t": 1})
+    commit_alone(lab, retention_time_ms=1_000)
+    lab.pass_time(999)
+    swept(lab)
+    assert lab.shard.state.committed("g", "t", 0) is not None
+    lab.pass_time(1)
+    swept(lab)
+    assert not lab.shard.state.groups
+
+
+def test_members_that_come_amid_a_sweep_keep_their_offsets() -> None:
+    lab = tools.ShardLab({"t": 1})
+    commit_alone(lab)
+    lab.pass_time(lab.config.offsets_retention_ms)
+    sweep = sweep_expired_offsets(lab.shard.state)
+    lab.heartbeat("a", 0)
+    while not sweep.is_finished:
+        lab.apply(lambda state: sweep.build_slice(state, lab.call()))
+        sweep.slice_is_written()
+    assert lab.shard.state.committed("g", "t", 0) is not None
+
+
+def test_load_goes_on_behind_a_batch_without_records(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = coordinator
+    c.write(c.record("g", "t", 0, 17), c.record("g", "u", 0, 18))
+    read_records = c.writer.read
+
+    async def read(partition: int, start_offset: int) -> Any:
+        return ([], 1) if start_offset == 0 else await read_records(partition, start_offset)
+
+    monkeypatch.setattr(c.writer, "read", read)
+    c.lead(1)
+    committed = c.state.committed("g", "u", 0)
+    assert committed is not None and committed.offset == 18
