@@ -128,3 +128,42 @@ def test_last_member_leaves_an_empty_group_with_its_generation() -> None:
         assert (await join).generation_id == 3
 
     run_classic(scenario)
+
+
+def test_member_that_commits_is_alive() -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        await world.pass_time(SESSION_MS - 1)
+        assert await world.commit(leader, 1) == 0
+        assert await world.heartbeat(other, 1) == 0
+        await world.pass_time(SESSION_MS - 1)
+        assert await world.commit(leader, 1) == 0
+
+    run_classic(scenario)
+
+
+def test_member_that_is_removed_while_it_joins_is_told() -> None:
+    async def scenario(world: Classic) -> None:
+        leader, _ = await world.stable_pair()
+        waits = world.join(leader)
+        await world.settle()
+        assert not waits.done()
+        await world.leave(MemberIdentity(member_id=leader))
+        await world.settle()
+        assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run_classic(scenario)
+
+
+def test_member_that_is_removed_while_it_waits_for_its_work_is_told() -> None:
+    async def scenario(world: Classic) -> None:
+        leader, other = await world.stable_pair()
+        await asyncio.gather(world.join(leader), world.join(other))
+        waits = world.sync(other, 2)
+        await world.settle()
+        assert not waits.done()
+        await world.leave(MemberIdentity(member_id=other))
+        await world.settle()
+        assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run_classic(scenario)

@@ -100,3 +100,17 @@ def test_absent_static_leader_keeps_its_place_but_not_the_lead() -> None:
         assert {m.member_id for m in answer.members} == {leader, other}
 
     run_classic(scenario)
+
+
+def test_static_member_that_restarts_fences_its_former_self_that_waits_for_work() -> None:
+    async def scenario(world: Classic) -> None:
+        ids = await static_pair(world)
+        await asyncio.gather(*(world.join(ids[i], group_instance_id=i) for i in ("i0", "i1")))
+        waits = world.sync(ids["i1"], 2, group_instance_id="i1")
+        await world.settle()
+        assert not waits.done()
+        world.join(group_instance_id="i1")
+        await world.settle()
+        assert waits.done() and waits.result().error_code == ErrorCode.FENCED_INSTANCE_ID
+
+    run_classic(scenario)

@@ -8,6 +8,7 @@ import pytest
 
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.shard import TIMER_RETRY_MS
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from tests.group_coordinator import tools
@@ -300,6 +301,16 @@ def test_topic_that_was_deleted_and_created_again_is_assigned_anew(lab: tools.Sh
     response = lab.heartbeat("a", response.member_epoch, set())
     assigned = tools.assigned(response) or lab.group.members["a"].assigned
     assert {topic for topic, _ in assigned} == {tools.topic_id("t", 2)}
+
+
+def test_end_of_a_session_that_could_not_be_written_is_tried_again(lab) -> None:  # type: ignore[no-untyped-def]
+    lab.heartbeat("a", 0)
+    lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    lab.pass_time(lab.config.consumer_session_timeout_ms)
+    assert set(lab.group.members) == {"a"}
+    lab.writer.refuse = None
+    lab.pass_time(TIMER_RETRY_MS)
+    assert lab.group.is_empty
 
 
 def test_member_that_revokes_in_time_is_left_alone(lab: tools.ShardLab) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from pykraft.group_coordinator.sessions import Deadlines, TimerKey, TimerKind
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
@@ -116,3 +117,13 @@ def test_timers_do_not_spin_while_the_lease_has_lapsed() -> None:
         assert ticks <= 2
 
     run_world(scenario)
+
+
+def test_deadline_that_is_moved_earlier_comes_earlier() -> None:
+    deadlines = Deadlines()
+    key = TimerKey(TimerKind.SESSION, "g", "a")
+    deadlines.set(key, 100)
+    deadlines.set(key, 50, 7)
+    assert deadlines.next_deadline_ms() == 50
+    assert deadlines.pop_expired(50, 10) == [(key, 7)]
+    assert deadlines.next_deadline_ms() is None

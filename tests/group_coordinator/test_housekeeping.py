@@ -14,6 +14,7 @@ from pykraft.group_coordinator.codec import decode_record, encode_records
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.housekeeping import (
     SLICE_STEPS,
+    Sweep,
     sweep_expired_groups,
     sweep_expired_offsets,
 )
@@ -29,9 +30,11 @@ from pykraft.group_coordinator.records import (
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.sessions import SetTimer, TimerKey, TimerKind
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -370,10 +373,14 @@ def test_offsets_of_a_deleted_topic_are_not_told_for_its_namesake(coordinator: C
 
 
 def swept(lab: tools.ShardLab) -> None:
-    for sweep in (sweep_expired_offsets(lab.shard.state), sweep_expired_groups(lab.shard.state)):
-        while not sweep.is_finished:
-            lab.apply(lambda state, sweep=sweep: sweep.build_slice(state, lab.call()))
-            sweep.slice_is_written()
+    for begin in (sweep_expired_offsets, sweep_expired_groups):
+        write_slices(lab, begin(lab.shard.state))
+
+
+def write_slices(lab: tools.ShardLab, sweep: Sweep) -> None:
+    while not sweep.is_finished:
+        lab.apply(lambda state: sweep.build_slice(state, lab.call()))
+        sweep.slice_is_written()
 
 
 def commit_alone(lab: tools.ShardLab, retention_time_ms: int = -1) -> None:
@@ -401,9 +408,7 @@ def test_members_that_come_amid_a_sweep_keep_their_offsets() -> None:
     lab.pass_time(lab.config.offsets_retention_ms)
     sweep = sweep_expired_offsets(lab.shard.state)
     lab.heartbeat("a", 0)
-    while not sweep.is_finished:
-        lab.apply(lambda state: sweep.build_slice(state, lab.call()))
-        sweep.slice_is_written()
+    write_slices(lab, sweep)
     assert lab.shard.state.committed("g", "t", 0) is not None
 
 
@@ -421,3 +426,23 @@ def test_load_goes_on_behind_a_batch_without_records(
     c.lead(1)
     committed = c.state.committed("g", "u", 0)
     assert committed is not None and committed.offset == 18
+
+
+def test_timer_that_is_due_before_all_others_wakes_the_coordinator(coordinator: Coordinator) -> None:
+    c = coordinator
+    timer = SetTimer(TimerKey(TimerKind.SESSION, "g", "a"), 1_000)
+
+    async def scenario() -> None:
+        c.runtime.elect(0, 1)
+        await c.hosted.load_task
+        c.runtime.start()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert c.runtime._sleeping_until_ms > c.clock.now_ms + 1_000
+        await c.runtime.write(0, lambda _: CoordinatorResult(HeartbeatResponse(), timers=(timer,)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert c.runtime._sleeping_until_ms == c.clock.now_ms + 1_000
+        await c.runtime.stop()
+
+    asyncio.run(scenario())

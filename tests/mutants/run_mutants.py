@@ -34,6 +34,7 @@ PYTEST = (
     *("-o", "cpu_limit_s=60", "-o", "wall_limit_s=300"),
 )
 """A planted bug may make a test run for ever: it fails by its limit then."""
+NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ SUITES = {
     # What carries bytes: sockets, gRPC, real files, and the turns of the event loop that all share.
     "adapters": by_tests(
         "runtime",
+        "broker/test_connection_limits.py",
         "broker/test_failing_connections.py",
         "broker/test_tcp_listener.py",
         "broker/test_turn_budget.py",
@@ -236,7 +238,8 @@ def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
     if not (ROOT / path).exists():
         return None
     try:
-        return check(replace(suite, marker="FAILED "), directory, (*PYTEST, f"{ROOT / path}::{test}"))
+        command = (*PYTEST, *NAMED_TEST_LIMIT, f"{ROOT / path}::{test}")
+        return check(replace(suite, marker="FAILED "), directory, command)
     except BrokenMutantError:  # no such test any more
         return None
 

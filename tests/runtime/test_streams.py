@@ -132,3 +132,28 @@ def test_file_that_became_shorter_is_an_error_and_never_sends_other_bytes() -> N
     file.truncate(80)
     with pytest.raises(TruncatedSliceError):
         queue.pump(Sink([], False))
+
+
+def test_chunks_behind_one_that_was_sent_in_part_are_sent_whole() -> None:
+    queue = OutputQueue(memoryview(bytearray(1024)))
+    queue.add([b"abc", b"def", b"ghi"])
+    sink = Sink([2, 1, 2], takes_files=False)
+    while queue.pending_chunks:
+        queue.pump(sink)
+    assert bytes(sink.got) == b"abcdefghi"
+
+
+def test_file_that_is_read_a_little_at_a_time_is_sent_whole() -> None:
+    class Slow:
+        path = "f"
+
+        def pread_into(self, position: int, buffer: memoryview) -> int:
+            piece = b"abcdefghij"[position : position + min(3, len(buffer))]
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+    queue = OutputQueue(memoryview(bytearray(1024)))
+    queue.add([Slice(Slow(), 1, 8)])
+    sink = Sink([], takes_files=False)
+    queue.pump(sink)
+    assert bytes(sink.got) == b"bcdefghi"
