@@ -3,8 +3,9 @@
 Kafka does not flush before it acknowledges: a record is safe while fewer disks than ``min.insync.replicas``
 lose what they had not flushed. ``tail-loss`` says that a node's disk did, ``tail-restored`` that its replicas
 are in sync again. Whoever sees more than that says of a partition itself, by ``forgiven``, that none of its
-records was promised any more at that moment. Until the last such moment acknowledgements prove nothing, reads
-need not be repeated, and positions may be lost; from then on everything is demanded.
+records was promised any more at that moment, and once more when clients have heard of it: an answer that was
+on its way, or a reader's position, may be older. Until the last such moment acknowledgements prove nothing,
+reads need not be repeated, and positions may be lost; from then on everything is demanded.
 """
 
 from __future__ import annotations
