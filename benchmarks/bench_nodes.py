@@ -83,9 +83,9 @@ class Child:
         self._fenced_s: dict[int, float] = {}
         self._isr_requests = self._isr_proposals = self._isr_refused = 0
         if node.broker is not None:
-            self._watch(node.broker._metadata)
-        if node._controller is not None:
-            self._count_proposals(node._controller)
+            self._watch(node.broker.metadata)
+        if node.controller is not None:
+            self._count_proposals(node.controller)
 
     def _watch(self, cache: Any) -> None:
         publish = cache.publish
@@ -138,11 +138,9 @@ class Child:
             case ["offset"]:
                 return self._image().offset
             case ["is_active"]:
-                return self._node._controller is not None and self._node._controller.active
+                return self._node.controller is not None and self._node.controller.active
             case ["quorum_epoch"]:
-                quorum = self._node._quorum
-                assert quorum is not None
-                return quorum.leader.epoch
+                return self._node.quorum.leader.epoch
             case ["isr_proposals"]:
                 return [self._isr_requests, self._isr_proposals, self._isr_refused]
             case ["broker_epoch", broker_id]:
@@ -154,8 +152,7 @@ class Child:
             case ["out_of_sync"]:
                 return self._count_partitions(lambda partition: len(partition.isr) < len(partition.replicas))
             case ["has_opened_logs"]:
-                replicas = self._broker()._replicas
-                return replicas is not None and replicas.is_settled
+                return self._broker().data.replicas.is_settled
             case ["changes"]:
                 return {
                     "first_s": self._first_change_s,
@@ -167,7 +164,7 @@ class Child:
                 topics = self._image().topics_by_id.values()
                 return sum(p.leader == int(broker_id) for topic in topics for p in topic.partitions)
             case ["has_topic", name]:
-                await self._broker()._metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
+                await self._broker().metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
                 return time.monotonic()
             case ["has_partition_epoch", name, index, epoch]:
 
@@ -175,7 +172,7 @@ class Child:
                     topic = image.topic(name)
                     return topic is not None and topic.partitions[int(index)].partition_epoch >= int(epoch)
 
-                await self._broker()._metadata.wait_until(newer, 60_000)
+                await self._broker().metadata.wait_until(newer, 60_000)
                 return time.monotonic()
             case _:
                 raise ValueError(f"unknown command {words}")

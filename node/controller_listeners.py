@@ -11,71 +11,35 @@ somebody else has accepted: every byte of the quorum would pass through this pro
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.apis.table import make_controller_apis
-from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.forwarding import AskedOfQuorum, find_forwarded
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import Endpoint
 from pykraft.node.config import ServerConfig
 from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
 
-logger = logging.getLogger(__name__)
 
-
-class ControllerListeners:
-    """All of one controller's; possibly none."""
-
-    def __init__(self, config: ServerConfig, world: World) -> None:
-        self._config = config
-        self._world = world
-        limits = ListenerLimits.from_properties(config.values)
-        self._listeners = [
-            (one, KafkaListener(world.streams, one.host or None, one.port, one.name, limits))
-            for one in config.controller_client_listeners
-        ]
-        self._requests: RequestServer[ControllerServices] | None = None
-
-    async def bind(self) -> tuple[Endpoint, ...]:
-        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
-        return tuple([configured.endpoint(await listener.bind()) for configured, listener in self._listeners])
-
-    async def start_serving(self, cluster_id: str, controller: ControllerDriver, quorum: QuorumNode) -> None:
-        """Answer on the addresses that were taken."""
-        if not self._listeners:
-            logger.info(
-                "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
-                " finds no listener here"
-            )
-        config = self._config
-        services = ControllerServices(
-            metadata=_CommittedView(config.node_id, cluster_id, controller),
-            controller=_OwnController(controller),
-            server_properties=config.given,
-            kraft_version=lambda: quorum.voters.kraft_version,
-            loggers=self._world.loggers,
-            leader_id=lambda: quorum.leader.leader_id,
-        )
-        self._requests = RequestServer(services, make_controller_apis(), self._world.streams.budget)
-        for _, listener in self._listeners:
-            await listener.start_serving(self._requests)
-
-    async def stop(self) -> None:
-        for _, listener in self._listeners:
-            await listener.stop_listening()
-        if self._requests is not None:
-            await self._requests.close()
-        for _, listener in self._listeners:
-            await listener.stop()
+def make_controller_requests(
+    config: ServerConfig, world: World, cluster_id: str, controller: ControllerDriver, quorum: QuorumNode
+) -> RequestServer[ControllerServices]:
+    """What answers the clients of one controller."""
+    services = ControllerServices(
+        metadata=_CommittedView(config.node_id, cluster_id, controller),
+        controller=_OwnController(controller),
+        server_properties=config.given,
+        kraft_version=lambda: quorum.voters.kraft_version,
+        loggers=world.loggers,
+        leader_id=lambda: quorum.leader.leader_id,
+    )
+    return RequestServer(services, make_controller_apis(), world.streams.budget)
 
 
 @dataclass(frozen=True, slots=True)

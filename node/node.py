@@ -1,18 +1,18 @@
 """One node: the composition root. Here, and only here, are the parts made and joined.
 
-Order of a start: check the directories; open and recover the metadata log; take the controller's addresses
-(if a controller); join the quorum; then the broker. The way down is the reverse: the broker hands over first,
-while there is still a quorum to tell.
+Order of a start: check the directories; take the addresses; open and recover the metadata log; make the
+parts; join the quorum; then the broker. The way down is the reverse: the broker hands over first, while there
+is still a quorum to tell.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from pykraft import __version__
+from pykraft.broker.config import ListenerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
@@ -29,8 +29,9 @@ from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.broker_settings import controller_config
+from pykraft.node.client_listeners import ClientListeners
 from pykraft.node.config import ServerConfig
-from pykraft.node.controller_listeners import ControllerListeners
+from pykraft.node.controller_listeners import make_controller_requests
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
 from pykraft.node.quorum_watch import QuorumWatch
@@ -58,25 +59,23 @@ _REFUSALS = (
 
 
 class Node:
-    """A controller, a broker, or both, in one process and on one event loop."""
+    """A controller, a broker, or both, on one event loop.
+
+    ``log``, ``transport``, ``quorum`` and ``loader`` are there once :meth:`start` has come to them; so are
+    ``controller`` and ``broker``, None where the node does not have that role.
+    """
+
+    log: Log
+    transport: RpcTransport
+    quorum: QuorumNode
+    loader: MetadataLoader
 
     def __init__(self, config: ServerConfig, world: World) -> None:
         self.config = config
         self._world = world
-        self._disk = world.disk
-        self._clock = world.clock
-        # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
-        self._flush_executor = world.executor(2, "metadata-flush")
-        self._transport: RpcTransport | None = None
-        self._server: RpcServer | None = None
-        self._quorum: QuorumNode | None = None
-        self._log: Log | None = None
-        self._controller: ControllerDriver | None = None
+        self._made = AsyncExitStack()
+        self.controller: ControllerDriver | None = None
         self.broker: BrokerNode | None = None
-        self.loader: MetadataLoader | None = None
-        self._snapshots: SnapshotGenerator | None = None
-        self._controller_listeners: ControllerListeners | None = None
-        self._watch: QuorumWatch | None = None
 
     async def start(self) -> None:
         """Come up; returns once the node serves (a broker: once it is unfenced).
@@ -94,55 +93,65 @@ class Node:
             raise StartError(f"node {self.config.node_id} does not start: {error.message}") from error
 
     async def _start(self) -> None:
+        config, world, made = self.config, self._world, self._made
         # All the modules: to look through them takes longer than any turn of the loop should.
-        self._world.settle_memory()
-        config = self.config
-        identity = check_directories(self._disk, config)
-        roles = ", ".join(sorted(config.roles))
+        world.settle_memory()
+        identity = check_directories(world.disk, config)
         logger.info(
             "pykraft %s: node %d (%s) of cluster %s starts, with its data in %s",
-            *(__version__, config.node_id, roles, identity.cluster_id, ", ".join(config.all_dirs)),
+            *(__version__, config.node_id, ", ".join(sorted(config.roles))),
+            *(identity.cluster_id, ", ".join(config.all_dirs)),
         )
-        voters = self._voters()
-        self._transport = self._world.rpc_transport()
-        quorum = self._quorum = self._make_quorum(identity, voters)
-        controller: ControllerDriver | None = None
+        voters = self._known_voters()
+        # Addresses first: one that is taken ends the start before anything is opened.
+        listener = config.controller_listener
+        server = None if listener is None else await self._bind_server(listener)
+        broker_clients, broker_endpoints = await self._bind_listeners(config.broker_listeners)
+        clients, endpoints = await self._bind_listeners(config.controller_client_listeners)
+
+        log = self.log = self._open_log()
+        transport = self.transport = world.rpc_transport()
+        made.push_async_callback(transport.close)
+        quorum = self.quorum = self._make_quorum(identity, voters, log, transport)
         if config.is_controller:
-            listeners = self._controller_listeners = ControllerListeners(config, self._world)
-            endpoints = await listeners.bind()
-            controller = self._controller = self._make_controller(identity, quorum, endpoints)
-            await self._start_server(quorum, controller)
+            self.controller = self._make_controller(identity, quorum, transport, endpoints)
         if config.is_broker:
-            self.broker = BrokerNode(config, identity, self._world)
-        snapshots = self._snapshots = SnapshotGenerator(
-            SnapshotConfig.from_properties(config.values),
-            quorum,
-            self._clock,
-            self._world.fatal,
+            self.broker = BrokerNode(
+                config, identity, world, transport, quorum, broker_clients, broker_endpoints
+            )
+        snapshots = SnapshotGenerator(
+            SnapshotConfig.from_properties(config.values), quorum, world.clock, world.fatal
         )
         loader = self.loader = MetadataLoader(
-            [] if self.broker is None else [self.broker.publisher],
-            controller,
+            () if self.broker is None else self.broker.publishers,
+            self.controller,
             snapshots,
-            self._world.settle_memory,
+            world.settle_memory,
             high_watermark=lambda: quorum.high_watermark,
         )
-        watch = self._watch = QuorumWatch(
-            self._clock, asyncio.get_running_loop().call_later, lambda: quorum.voters
-        )
+        watch = QuorumWatch(world.clock, world.streams.loop.call_later, lambda: quorum.voters)
+
+        if self.controller is not None and server is not None:
+            quorum.register(server)
+            controller_rpc.register(server, self.controller)
+            await server.start()
+        made.push_async_callback(quorum.stop)
         watch.start()
+        made.callback(watch.stop)
         await quorum.start([loader, watch])
         snapshots.start()
-        if controller is not None:
-            await controller.start()
-            await listeners.start_serving(identity.cluster_id, controller, quorum)
+        made.push_async_callback(snapshots.stop)
+        if self.controller is not None:
+            made.push_async_callback(self.controller.stop)
+            await self.controller.start()
+            await self._serve_clients(identity, clients, self.controller, quorum)
         if self.broker is not None:
-            await self.broker.start(self._transport, quorum, loader)
-        logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses()))
+            made.push_async_callback(self.broker.stop)
+            await self.broker.start()
+        logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses(broker_endpoints)))
 
-    def _addresses(self) -> list[str]:
+    def _addresses(self, known: Sequence[Endpoint]) -> list[str]:
         """Where clients and controllers find this node."""
-        known = [] if self.broker is None else list(self.broker.endpoints())
         listener = self.config.controller_listener
         found = [f"{it.name}://{RpcAddress(it.host, it.port)}" for it in known]
         if listener is not None:
@@ -158,33 +167,77 @@ class Node:
 
     async def stop(self) -> None:
         """Hand over and go; safe after a start that failed half-way. A part that fails keeps no other."""
-        async with AsyncExitStack() as last_to_first:
-            if self._log is not None:
-                last_to_first.callback(self._log.close)
-            if self._transport is not None:
-                last_to_first.push_async_callback(self._transport.close)
-            if self._server is not None:
-                last_to_first.push_async_callback(self._server.stop, _GRACE_MS)
-            last_to_first.callback(self._flush_executor.shutdown, wait=False)
-            if self._quorum is not None:
-                last_to_first.push_async_callback(self._quorum.stop)
-            if self._watch is not None:
-                last_to_first.callback(self._watch.stop)
-            if self._snapshots is not None:
-                last_to_first.push_async_callback(self._snapshots.stop)
-            if self._controller is not None:
-                last_to_first.push_async_callback(self._controller.stop)
-            if self._controller_listeners is not None:
-                last_to_first.push_async_callback(self._controller_listeners.stop)
-            if self.broker is not None:
-                last_to_first.push_async_callback(self.broker.stop)
+        await self._made.aclose()
 
-    def _voters(self) -> VoterSet:
+    async def _bind_server(self, listener: ListenerConfig) -> RpcServer:
+        """The server of a controller for the quorum and for brokers."""
+        server = self._world.rpc_server()
+        self._made.push_async_callback(server.stop, _GRACE_MS)
+        if not is_loopback(listener.host):
+            logger.warning(
+                "listener %s at %s can be reached from other machines and asks nobody who it is:"
+                " whoever reaches it administers the cluster; let only the cluster's own nodes through",
+                listener.name,
+                RpcAddress(listener.host or "0.0.0.0", listener.port),
+            )
+        try:
+            await server.bind(listener.host, listener.port)
+        except OSError as error:
+            address = f"{listener.name}://{listener.host}:{listener.port}"
+            raise OSError(f"cannot listen on {address}: {error}") from error
+        return server
+
+    async def _bind_listeners(
+        self, configured: Sequence[ListenerConfig]
+    ) -> tuple[ClientListeners, tuple[Endpoint, ...]]:
+        listeners = ClientListeners(self.config, configured, self._world.streams)
+        self._made.push_async_callback(listeners.stop)
+        return listeners, await listeners.bind()
+
+    async def _serve_clients(
+        self,
+        identity: NodeIdentity,
+        clients: ClientListeners,
+        controller: ControllerDriver,
+        quorum: QuorumNode,
+    ) -> None:
+        """Answer the clients of a controller."""
+        if not clients:
+            logger.info(
+                "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
+                " finds no listener here"
+            )
+        requests = make_controller_requests(self.config, self._world, identity.cluster_id, controller, quorum)
+        self._made.push_async_callback(clients.stop)
+        self._made.push_async_callback(requests.close)
+        self._made.push_async_callback(clients.stop_listening)
+        await clients.start_serving(requests)
+
+    def _open_log(self) -> Log:
+        config, world = self.config, self._world
+        directory = self._log_directory
+        world.disk.make_dirs(directory)
+        log = Log.open(
+            world.disk,
+            directory,
+            LogConfig(
+                segment_bytes=config.integer("metadata.log.segment.bytes"),
+                segment_ms=config.integer("metadata.log.segment.ms"),
+            ),
+            now_ms=world.clock.wall_ms(),
+        )
+        self._made.callback(log.close)
+        return log
+
+    @property
+    def _log_directory(self) -> str:
+        return f"{self.config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
+
+    def _known_voters(self) -> VoterSet:
         """What is known of the voters before the log is read: they may have changed since."""
-        directory = f"{self.config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
         if self.config.static_voters is not None:
             return self.config.static_voters
-        voters = read_bootstrap_voters(self._disk, directory)
+        voters = read_bootstrap_voters(self._world.disk, self._log_directory)
         if voters is not None:
             return voters
         if not self.config.bootstrap_servers:
@@ -194,59 +247,56 @@ class Node:
             )
         return NO_VOTERS
 
-    def _make_quorum(self, identity: NodeIdentity, voters: VoterSet) -> QuorumNode:
-        config = self.config
-        directory = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
-        self._disk.make_dirs(directory)
-        self._log = Log.open(
-            self._disk,
-            directory,
-            LogConfig(
-                segment_bytes=config.integer("metadata.log.segment.bytes"),
-                segment_ms=config.integer("metadata.log.segment.ms"),
-            ),
-            now_ms=self._clock.wall_ms(),
-        )
-        assert self._transport is not None
+    def _make_quorum(
+        self, identity: NodeIdentity, voters: VoterSet, log: Log, transport: RpcTransport
+    ) -> QuorumNode:
+        config, world = self.config, self._world
+        # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
+        flush_executor = world.executor(2, "metadata-flush")
+        self._made.callback(flush_executor.shutdown, wait=False)
         return QuorumNode(
             config=QuorumConfig.from_properties(config.values, bootstrap_servers=config.bootstrap_servers),
             cluster_id=identity.cluster_id,
             local=ReplicaKey(config.node_id, identity.directory_ids[config.metadata_log_dir]),
             voters=voters,
-            log=self._log,
-            state_store=QuorumStateStore(self._disk, directory),
-            transport=self._transport,
-            clock=self._clock,
-            rng=self._world.chance(),
-            on_fatal=self._world.fatal,
-            flush_executor=self._flush_executor,
+            log=log,
+            state_store=QuorumStateStore(world.disk, self._log_directory),
+            transport=transport,
+            clock=world.clock,
+            rng=world.chance(),
+            on_fatal=world.fatal,
+            flush_executor=flush_executor,
             local_address=config.controller_address,
         )
 
     def _make_controller(
-        self, identity: NodeIdentity, quorum: QuorumNode, endpoints: Sequence[Endpoint]
+        self,
+        identity: NodeIdentity,
+        quorum: QuorumNode,
+        transport: RpcTransport,
+        endpoints: Sequence[Endpoint],
     ) -> ControllerDriver:
-        config = self.config
+        config, world = self.config, self._world
         assert config.controller_listener is not None
         return ControllerDriver(
             node_id=config.node_id,
             config=controller_config(config),
             cluster_id=identity.cluster_id,
-            clock=self._clock,
-            rng=self._world.chance(),
+            clock=world.clock,
+            rng=world.chance(),
             bootstrap_features=self._bootstrap_features(),
             quorum=quorum,
-            register=self._make_registrar(identity.cluster_id, quorum, endpoints),
+            register=self._make_registrar(identity.cluster_id, quorum, transport, endpoints),
             endpoints=tuple(endpoints),
             listener_name=config.controller_listener.name,
-            on_fatal=self._world.fatal,
+            on_fatal=world.fatal,
         )
 
     def _make_registrar(
-        self, cluster_id: str, quorum: QuorumNode, endpoints: Sequence[Endpoint]
+        self, cluster_id: str, quorum: QuorumNode, transport: RpcTransport, endpoints: Sequence[Endpoint]
     ) -> Registrar:
-        assert self._transport is not None
-        channel = ControllerChannel(self._transport, quorum.leader_address, self._clock, self._world.chance())
+        world = self._world
+        channel = ControllerChannel(transport, quorum.leader_address, world.clock, world.chance())
         request = pb.RegisterControllerRequest(
             cluster_id=cluster_id,
             controller_id=self.config.node_id,
@@ -271,28 +321,8 @@ class Node:
     def _bootstrap_features(self) -> dict[str, int]:
         directory = self.config.metadata_log_dir
         try:
-            return read_bootstrap_checkpoint(self._disk, directory)
+            return read_bootstrap_checkpoint(self._world.disk, directory)
         except FileNotFoundError:
             raise ConfigError(
                 f"{directory} has no bootstrap.checkpoint: it was not formatted as a metadata directory"
             ) from None
-
-    async def _start_server(self, quorum: QuorumNode, controller: ControllerDriver) -> None:
-        listener = self.config.controller_listener
-        assert listener is not None
-        if not is_loopback(listener.host):
-            logger.warning(
-                "listener %s at %s can be reached from other machines and asks nobody who it is:"
-                " whoever reaches it administers the cluster; let only the cluster's own nodes through",
-                listener.name,
-                RpcAddress(listener.host or "0.0.0.0", listener.port),
-            )
-        server = self._server = self._world.rpc_server()
-        try:
-            await server.bind(listener.host, listener.port)
-        except OSError as error:
-            address = f"{listener.name}://{listener.host}:{listener.port}"
-            raise OSError(f"cannot listen on {address}: {error}") from error
-        quorum.register(server)
-        controller_rpc.register(server, controller)
-        await server.start()

@@ -157,6 +157,7 @@ class GrpcServer:
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = limits or ServerLimits()
         self._handlers: dict[str, RpcHandler] = {}
+        self._is_started = False
         self._server = grpc.aio.server(
             options=self._limits.options, maximum_concurrent_rpcs=self._limits.calls
         )
@@ -175,9 +176,12 @@ class GrpcServer:
 
     async def start(self) -> None:
         self._server.add_generic_rpc_handlers((_Router(self._handlers, self._limits.served_bytes),))
+        self._is_started = True
         await self._server.start()
 
     async def stop(self, grace_ms: int) -> None:
+        if not self._is_started:
+            await self._server.start()  # else gRPC does not let go of an address that was bound
         await self._server.stop(grace_ms / 1000)
 
 

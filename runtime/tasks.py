@@ -1,4 +1,4 @@
-"""Supervised background tasks: a task that dies of a bug takes the node down instead of vanishing.
+"""What runs beside the requests: supervised background tasks, and jobs for worker threads.
 
 A broker whose fetcher or heartbeat loop silently ended would go on serving with half its parts dead, which
 is worse than not serving; so every long-lived task is started here and its failure is reported once.
@@ -9,29 +9,44 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 logger = logging.getLogger(__name__)
 
 FatalHandler = Callable[[BaseException], None]
+T = TypeVar("T")
 
 FaultHandler = Callable[[str, BaseException], None]
 """(what, error): a part of the node failed for good; the node has to stop."""
 
 
 class TaskSupervisor:
-    """Starts tasks, reports the first failure of any to ``on_fatal``, cancels them all on close."""
+    """Starts tasks, reports the failure of any to ``on_fatal``, cancels them all on close."""
 
     def __init__(self, on_fatal: FatalHandler) -> None:
         self._on_fatal = on_fatal
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many are running."""
+        return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run ``work`` in the background under ``name``."""
+        """Run ``work`` in the background under ``name``. Cancelled at once when this is closed."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        if self._is_closed:
+            task.cancel()
         return task
+
+    async def sleep(self, duration_ms: int) -> None:
+        """For tasks that are started here."""
+        await asyncio.sleep(duration_ms / 1000)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -44,7 +59,19 @@ class TaskSupervisor:
 
     async def close(self) -> None:
         """Cancel every task and wait until each has ended."""
+        self._is_closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Workers:
+    """Threads for jobs that block; those of the event loop itself if there is no ``executor``."""
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run ``job`` on values that nobody else touches meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, job)

@@ -65,6 +65,9 @@ class StreamSession(Protocol):
 
 SessionFactory = Callable[["StreamConnection"], StreamSession]
 
+OnUnreadable = Callable[[FileSlice], None]
+"""Told of a file range that could not be sent because the medium does not give it."""
+
 
 class StreamRuntime:
     """What all connections of one event loop share: receive buffer, scratch buffer and budgets.
@@ -87,8 +90,6 @@ class StreamRuntime:
         self.budget = TurnBudget(loop.call_soon, now_us)
         self.sendfile = sendfile
         self.files = files
-        #: Told of file ranges that could not be sent because the medium does not give them.
-        self.on_unreadable: Callable[[FileSlice], None] | None = None
         self.retained_bytes = 0
         self.tick = loop.time()  # of the newest sweep of a server; a connection remembers when it last heard
 
@@ -183,6 +184,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_factory",
         "_is_kept",
         "_on_lost",
+        "_on_unreadable",
         "_output",
         "_paused",
         "_pump_scheduled",
@@ -202,10 +204,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         runtime: StreamRuntime,
         factory: SessionFactory,
         on_lost: Callable[[StreamConnection], None] | None = None,
+        on_unreadable: OnUnreadable | None = None,
     ) -> None:
         self._runtime = runtime
         self._factory = factory
         self._on_lost = on_lost
+        self._on_unreadable = on_unreadable
         self._transport: asyncio.Transport | None = None
         self._buffer: ReceiveBuffer | None = None
         self._is_kept = False  # the session has views of the buffer that stay
@@ -494,8 +498,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         except OSError as error:
             logger.info("closing connection from %s: %s", self.peer[0], error)
             self.close()
-            if isinstance(error, UnreadableSliceError) and self._runtime.on_unreadable is not None:
-                self._runtime.on_unreadable(error.chunk)
+            if isinstance(error, UnreadableSliceError) and self._on_unreadable is not None:
+                self._on_unreadable(error.chunk)
             return
         within_budget = self._runtime.budget.spend(sent)
         if not output.pending_chunks:

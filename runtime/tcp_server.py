@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pykraft.runtime.tcp import SessionFactory, StreamConnection, StreamRuntime, StreamSession
+from pykraft.runtime.tcp import OnUnreadable, SessionFactory, StreamConnection, StreamRuntime, StreamSession
 from pykraft.runtime.turns import BULK
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class StreamServer:
         self._host = host
         self._port = port
         self._factory: SessionFactory = _refuse
+        self._on_unreadable: OnUnreadable | None = None
         self.max_connections = max_connections
         """May be changed at any time; connections that are open stay."""
         self.max_connections_per_ip = max_connections_per_ip
@@ -68,7 +69,7 @@ class StreamServer:
         """Take the address; peers are refused until :meth:`start_serving`. Returns the port."""
         loop = self._runtime.loop
         self._server = await loop.create_server(
-            lambda: StreamConnection(self._runtime, self._accept, self._lost),
+            lambda: StreamConnection(self._runtime, self._accept, self._lost, self._on_unreadable),
             self._host,
             self._port,
             backlog=1024,
@@ -78,10 +79,10 @@ class StreamServer:
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
-    async def start_serving(self, factory: SessionFactory) -> None:
+    async def start_serving(self, factory: SessionFactory, on_unreadable: OnUnreadable | None = None) -> None:
         """Listen on the address that was bound; each connection gets a session from ``factory``."""
         assert self._server is not None
-        self._factory = factory
+        self._factory, self._on_unreadable = factory, on_unreadable
         await self._server.start_serving()
         self._sweeper = self._runtime.loop.call_later(self._sweep_s, self._sweep)
 

@@ -46,11 +46,12 @@ ADAPTERS = {
     # Drivers: they own a pure core and step it from the event loop.
     "broker/membership/controller_channel.py": EVENT_LOOP,
     "broker/membership/lifecycle_driver.py": EVENT_LOOP,
-    "broker/logs/log_manager.py": {"asyncio", "concurrent"},
+    "broker/logs/log_manager.py": EVENT_LOOP,
     "broker/metadata_cache.py": EVENT_LOOP,
     "broker/producer_ids.py": EVENT_LOOP,
     "broker/replicas/replica_fetcher.py": EVENT_LOOP,
-    "broker/replicas/replica_manager.py": EVENT_LOOP,
+    "broker/replicas/log_reconciler.py": EVENT_LOOP,
+    "broker/replicas/worklist.py": EVENT_LOOP,
     "broker/serving/request_server.py": EVENT_LOOP,
     "broker/replicas/validation_turns.py": EVENT_LOOP,
     "group_coordinator/answers.py": EVENT_LOOP,
@@ -59,8 +60,6 @@ ADAPTERS = {
     "group_coordinator/service.py": EVENT_LOOP,
     "metadata_log/controller/driver.py": EVENT_LOOP,
     "metadata_log/snapshot_generator.py": EVENT_LOOP,
-    "node/broker_node.py": EVENT_LOOP,
-    "node/node.py": EVENT_LOOP,
     "quorum/calls.py": EVENT_LOOP,
     "quorum/driver.py": EVENT_LOOP,
 }

@@ -39,7 +39,7 @@ async def handle(
 
 async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
     try:
-        usage = await services.replicas.logs.usage(log_dir)
+        usage = await services.logs.usage(log_dir)
     except OSError:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
     return DescribeLogDirsResult(
@@ -51,7 +51,7 @@ async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | Non
 
 
 async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> list[DescribeLogDirsResult]:
-    logs, results = services.replicas.logs, []
+    logs, results = services.logs, []
     for (topic, index), offline in sorted(logs.offline.items()):
         if wanted is not None and index not in wanted.get(topic, ()):
             continue
@@ -72,10 +72,10 @@ async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> 
 
 def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> list[DescribeLogDirsTopic]:
     by_name: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), opened in sorted(services.replicas.logs.logs.items()):
+    for (topic, index), opened in sorted(services.logs.logs.items()):
         if opened.log_dir != log_dir or (wanted is not None and index not in wanted.get(topic, ())):
             continue
-        partition = services.replicas.find(topic, index)
+        partition = services.replicas.table.find(topic, index)
         high_watermark = opened.high_watermark if partition is None else partition.high_watermark
         by_name.setdefault(topic, []).append(
             DescribeLogDirsPartition(

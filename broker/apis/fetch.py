@@ -14,7 +14,6 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_session import check_session
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.fetch_fast import (
@@ -40,8 +39,13 @@ Results = list[tuple[str | Uuid, list[FetchResult]]]
 class FetchHandler:
     """Answers Fetch; one per broker."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self.replicas = replicas
+    def __init__(self, services: BrokerServices) -> None:
+        self._replicas = services.replicas
+        self._isr_proposals = services.isr_proposals
+        self._metadata = services.metadata
+        self._max_bytes = services.config.fetch_max_bytes
+        self.wakeups = services.wakeups
+        self.clock = services.clock
         self.parked_followers: dict[int, _PendingFetch] = {}
 
     def handle(
@@ -63,7 +67,7 @@ class FetchHandler:
             empty = build_fetch_response(version, header.correlation_id, [], error_code=session_error)
             slot.complete_framed(empty)
             return
-        replicas = self.replicas
+        replicas = self._replicas
         is_replica = request.replica_id >= 0
         # A follower is refused, and asks again soon: its other partitions must not wait.
         if not (is_replica or replicas.is_settled) and replicas.hold_until_open(
@@ -80,13 +84,13 @@ class FetchHandler:
             waiting = self.parked_followers.pop(connection.connection_id, None)
             if waiting is not None:
                 waiting.expire()
-        replicas.wakeups.begin_request()
+        self.wakeups.begin_request()
         try:
             if is_replica:
                 self._acknowledge(request)
             topics, size, is_final = self.read(request)
         finally:
-            replicas.wakeups.end_request()
+            self.wakeups.end_request()
         if is_final or size >= request.min_bytes or request.max_wait_ms <= 0:
             self.answer(header, request, connection.listener_name, topics, slot)
         else:
@@ -97,9 +101,8 @@ class FetchHandler:
 
     def _acknowledge(self, request: FetchRequestView) -> None:
         """Count what a follower's offsets acknowledge. Errors are found again, and told, when reading."""
-        replicas = self.replicas
         replica_id, broker_epoch = request.replica_id, request.replica_epoch
-        now_ms = replicas.clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         for topic in request.topics:
             for asked in topic.partitions:
                 try:
@@ -108,14 +111,14 @@ class FetchHandler:
                         self._check_incarnation(replica_id, broker_epoch)
                         partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
                         if partition.followers[replica_id].is_in_doubt(asked.fetch_offset):
-                            replicas.check_sent(partition, asked.fetch_offset)
+                            self._replicas.check_sent(partition, asked.fetch_offset)
                 except KafkaError:
                     continue
                 if replica_id not in partition.isr.committed:
-                    replicas.maybe_change_isr(partition)
+                    self._isr_proposals.maybe_propose(partition)
 
     def _check_incarnation(self, replica_id: int, broker_epoch: int) -> None:
-        broker = self.replicas.metadata.image.brokers.get(replica_id)
+        broker = self._metadata.image.brokers.get(replica_id)
         if broker is not None and 0 <= broker_epoch < broker.epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
@@ -123,10 +126,10 @@ class FetchHandler:
 
     def find(self, topic: FetchTopic, asked: FetchPartition) -> Partition:
         if topic.topic_id is not None:
-            partition = self.replicas.by_id(topic.topic_id, asked.partition)
+            partition = self._replicas.by_id(topic.topic_id, asked.partition)
         else:
             assert topic.name is not None
-            partition = self.replicas.by_name(topic.name, asked.partition)
+            partition = self._replicas.by_name(topic.name, asked.partition)
         if asked.current_leader_epoch >= 0 or not partition.is_leader:
             partition.require_leader(asked.current_leader_epoch)
         return partition
@@ -144,12 +147,12 @@ class FetchHandler:
 
     def read(self, request: FetchRequestView) -> tuple[Results, int, bool]:
         """(results, bytes of records, whether they must be answered now)."""
-        left = min(request.max_bytes, self.replicas.config.fetch_max_bytes)
+        left = min(request.max_bytes, self._max_bytes)
         is_replica = request.replica_id >= 0
         refusal: KafkaError | None = None
         if not is_replica:
             try:
-                self.replicas.refuse_if_fenced()
+                self._replicas.refuse_if_fenced()
             except KafkaError as error:
                 refusal = error
         topics: Results = []
@@ -199,18 +202,15 @@ class FetchHandler:
         try:
             return read(offset, max(limit, 0), at_least_one=at_least_one)
         except STORAGE_ERRORS as error:
-            self.replicas.storage_failed(partition, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise partition.storage_failed(error) from error
 
     def _error(self, topic: FetchTopic, asked: FetchPartition, error: KafkaError) -> FetchResult:
         """With a hint at the leader where that is the question (KIP-951), and offsets where they are."""
         leader: tuple[int, int] | None = None
         high_watermark = log_start = -1
         if error.code in HINTED:
-            replicas = self.replicas
-            leader = find_leader(
-                replicas.metadata.image, topic.name, topic.topic_id, asked.partition, replicas.node_id
-            )
+            image, node_id = self._metadata.image, self._replicas.node_id
+            leader = find_leader(image, topic.name, topic.topic_id, asked.partition, node_id)
         elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             partition = self.find(topic, asked)
             high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
@@ -225,7 +225,7 @@ class FetchHandler:
         slot: ResponseSlot,
     ) -> None:
         leaders = [r.leader[0] for _, results in topics for r in results if r.leader is not None]
-        image = self.replicas.metadata.image
+        image = self._metadata.image
         slot.complete_framed(
             build_fetch_response(
                 header.api_version,
@@ -239,7 +239,7 @@ class FetchHandler:
 
 def make_handler(services: BrokerServices, turns: Turns) -> FetchHandler:
     """The handler of one broker; what it reads is bounded by the request, not by ``turns``."""
-    return FetchHandler(services.replicas)
+    return FetchHandler(services)
 
 
 class _PendingFetch:
@@ -264,21 +264,21 @@ class _PendingFetch:
         self.bucket = -1
 
     def park(self) -> None:
-        replicas = self._handler.replicas
+        handler = self._handler
         is_replica = self._request.replica_id >= 0
         for topic in self._request.topics:
             for asked in topic.partitions:
-                partition = self._handler.find(topic, asked)
+                partition = handler.find(topic, asked)
                 waiters: dict[_PendingFetch, None] = (
                     partition.replica_waiters if is_replica else partition.consumer_waiters  # type: ignore[assignment]
                 )
                 waiters[self] = None
                 self._partitions.append(waiters)
         self._slot.on_abandon = self._leave
-        replicas.wakeups.wait_until(self, replicas.clock.monotonic_ms() + self._request.max_wait_ms)
+        handler.wakeups.wait_until(self, handler.clock.monotonic_ms() + self._request.max_wait_ms)
 
     def wake(self) -> None:
-        self._handler.replicas.wakeups.wake(self)
+        self._handler.wakeups.wake(self)
 
     def evaluate(self) -> None:
         """Something changed: answer if it is enough, else go on waiting."""
@@ -303,4 +303,4 @@ class _PendingFetch:
         connection_id = self._connection.connection_id
         if self._handler.parked_followers.get(connection_id) is self:
             del self._handler.parked_followers[connection_id]
-        self._handler.replicas.wakeups.deadlines.remove(self)
+        self._handler.wakeups.deadlines.remove(self)

@@ -84,7 +84,7 @@ def _answer(
             )
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
-        found = _find(replicas, partition, asked.timestamp, is_replica=replica_id >= 0)
+        found = _find(partition, asked.timestamp, is_replica=replica_id >= 0)
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
@@ -98,9 +98,8 @@ def _answer(
     )
 
 
-def _find(replicas: ReplicaManager, partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
+def _find(partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
     try:
         return find_offset(partition, timestamp, is_replica=is_replica)
     except STORAGE_ERRORS as error:
-        replicas.storage_failed(partition, error)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        raise partition.storage_failed(error) from error

@@ -18,7 +18,6 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.validate import ClientBatch, RejectedRecordsError
 from pykraft.broker.replicas.validation_turns import ValidationTurns
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
@@ -51,8 +50,8 @@ Results = list[tuple[str | Uuid, list[ProduceResult]]]
 class ProduceHandler:
     """Answers Produce; one per broker. ``turns`` is the budget of the node's event loop."""
 
-    def __init__(self, replicas: ReplicaManager, turns: Turns) -> None:
-        self.replicas = replicas
+    def __init__(self, services: BrokerServices, turns: Turns) -> None:
+        self.services = services
         self.validation = ValidationTurns(turns)
         self._turns = turns
 
@@ -69,7 +68,7 @@ class ProduceHandler:
         Nothing is done yet, and the connection held, while this broker is about to lead a partition of it.
         """
         request = parse_produce_request(body, 0, header.api_version)
-        replicas = self.replicas
+        replicas = self.services.replicas
         if not replicas.is_settled and replicas.hold_until_open(
             connection,
             (
@@ -82,13 +81,13 @@ class ProduceHandler:
         production = _Production(self, connection, header, request, slot)
         if not production.run():
             connection.hold()
-            replicas.spawn(production.run_in_slices())
+            self.services.tasks.start(production.run_in_slices(), "produce")
             self._turns.spend(steps=1)
 
 
 def make_handler(services: BrokerServices, turns: Turns) -> ProduceHandler:
     """The handler of one broker."""
-    return ProduceHandler(services.replicas, turns)
+    return ProduceHandler(services, turns)
 
 
 class _Asked(NamedTuple):
@@ -119,6 +118,7 @@ class _Production:
         "_now_ms",
         "_pending",
         "_replicas",
+        "_services",
         "_slot",
         "_timeout_ms",
         "_topics",
@@ -133,14 +133,15 @@ class _Production:
         request: ProduceRequestView,
         slot: ResponseSlot,
     ) -> None:
-        self._replicas = handler.replicas
+        self._services = handler.services
+        self._replicas = handler.services.replicas
         self._validation = handler.validation
         self._connection = connection
         self._header = header
         self._slot = slot
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
-        self._now_ms = handler.replicas.clock.wall_ms()
+        self._now_ms = handler.services.clock.wall_ms()
         self._pending: _PendingProduce | None = None
         self._failed = False
         self._topics: Results = []
@@ -159,7 +160,7 @@ class _Production:
         :meth:`run_in_slices`."""
         refusal = self._refusal()
         asked = self._asked
-        self._replicas.wakeups.begin_request()
+        self._services.wakeups.begin_request()
         try:
             while self._next < len(asked):
                 if self._failed and not self._validation.has_room():
@@ -178,7 +179,7 @@ class _Production:
                     self._fail(one, error)
                 self._next += 1
         finally:
-            self._replicas.wakeups.end_request()
+            self._services.wakeups.end_request()
         self._answer()
         return True
 
@@ -213,13 +214,13 @@ class _Production:
         except KafkaError as error:
             self._fail(one, error)
             return
-        self._replicas.wakeups.begin_request()
+        self._services.wakeups.begin_request()
         try:
             self._append(one, batch)
         except KafkaError as error:
             self._fail(one, error)
         finally:
-            self._replicas.wakeups.end_request()
+            self._services.wakeups.end_request()
 
     def _refusal(self) -> KafkaError | None:
         """Why nothing of this request can be taken now; None if it can."""
@@ -265,9 +266,9 @@ class _Production:
             return
         async with self._validation.memory:
             if batch.is_large:
-                await self._replicas.logs.run(batch.unfold)
+                await self._services.workers.run(batch.unfold)
                 await self._validation.walk(batch)
-            await self._replicas.logs.run(batch.finish)
+            await self._services.workers.run(batch.finish)
 
     def _keep_rest(self, begun: ClientBatch | None) -> None:
         """The frame lives no longer than the call that handles it, unless its connection gives it away.
@@ -294,14 +295,13 @@ class _Production:
                 batch.records, batch.header, self._now_ms, all_acks=self._acks == ACKS_ALL
             )
         except STORAGE_ERRORS as error:
-            self._replicas.storage_failed(partition, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise partition.storage_failed(error) from error
         if self._acks != ACKS_ALL:
             # The process may have stood still since it looked, in the disk or as a whole.
             self._replicas.refuse_past_lease()
         elif next_offset > partition.high_watermark:
             if self._pending is None:
-                self._pending = _PendingProduce(self._replicas, self._slot, self._header, self._topics)
+                self._pending = _PendingProduce(self._services, self._slot, self._header, self._topics)
             self._pending.add(partition, next_offset, one.results)
         log_start_offset = partition.log.log_start_offset
         one.results.append(ProduceResult(one.partition, _NONE, base_offset, append_time_ms, log_start_offset))
@@ -310,7 +310,7 @@ class _Production:
         self._failed = True
         leader = None
         if error.code in HINTED:
-            image = self._replicas.metadata.image
+            image = self._services.metadata.image
             leader = find_leader(image, one.topic, one.topic_id, one.partition, self._replicas.node_id)
         record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
         one.results.append(
@@ -330,7 +330,7 @@ class _Production:
         endpoints: Sequence[NodeEndpoint] = ()
         if self._failed:
             leaders = [r.leader[0] for _, results in self._topics for r in results if r.leader is not None]
-            image = self._replicas.metadata.image
+            image = self._services.metadata.image
             endpoints = find_endpoints(image, leaders, self._connection.listener_name)
         if self._pending is not None:
             self._pending.park(self._timeout_ms, endpoints)
@@ -352,12 +352,12 @@ class _Production:
 class _PendingProduce:
     """A request that waits until all of its batches are committed."""
 
-    __slots__ = ("_endpoints", "_header", "_replicas", "_slot", "_topics", "_waiting", "bucket")
+    __slots__ = ("_endpoints", "_header", "_services", "_slot", "_topics", "_waiting", "bucket")
 
     def __init__(
-        self, replicas: ReplicaManager, slot: ResponseSlot, header: RequestHeader, topics: Results
+        self, services: BrokerServices, slot: ResponseSlot, header: RequestHeader, topics: Results
     ) -> None:
-        self._replicas = replicas
+        self._services = services
         self._slot = slot
         self._header = header
         self._topics = topics
@@ -381,13 +381,13 @@ class _PendingProduce:
             self._answer()
             return
         self._slot.on_abandon = self._abandon
-        deadline_ms = self._replicas.clock.monotonic_ms() + max(timeout_ms, 0)
-        self._replicas.wakeups.wait_until(self, deadline_ms)
+        deadline_ms = self._services.clock.monotonic_ms() + max(timeout_ms, 0)
+        self._services.wakeups.wait_until(self, deadline_ms)
 
     def batch_done(self, batch: _PendingBatch) -> None:
         self._waiting.pop(batch, None)
         if not self._waiting and self.bucket >= 0:
-            self._replicas.wakeups.deadlines.remove(self)
+            self._services.wakeups.deadlines.remove(self)
             self._answer()
 
     def expire(self) -> None:
@@ -399,7 +399,7 @@ class _PendingProduce:
 
     def _abandon(self) -> None:
         """The client is gone."""
-        self._replicas.wakeups.deadlines.remove(self)
+        self._services.wakeups.deadlines.remove(self)
         self._forget_batches()
 
     def _forget_batches(self) -> None:

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import TaskSupervisor, Workers
 
 
 class MetadataView(Protocol):
@@ -105,6 +109,11 @@ class BrokerServices:
     lifecycle: BrokerLifecycle
     controller: ControllerChannel
     replicas: ReplicaManager
+    logs: LogManager
+    isr_proposals: IsrProposals
+    wakeups: Wakeups
+    tasks: TaskSupervisor
+    workers: Workers
     groups: GroupCoordinatorService
     producer_ids: ProducerIdAllocator
     server_properties: Mapping[str, str]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
@@ -27,13 +26,14 @@ from pykraft.log_store.interface import DAMAGE_ERRORS
 from pykraft.log_store.log import (
     CorruptLogError,
     FlushJob,
+    Log,
     LogConfig,
     rename_directory,
     renamed_directory,
 )
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
-from pykraft.runtime.tasks import FaultHandler
+from pykraft.runtime.tasks import FaultHandler, TaskSupervisor, Workers
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class LogManager:
     """Owns the logs of ``log_dirs``.
 
     ``logs`` maps (topic, partition) to those that are open, ``offline`` to those that are damaged and that
-    nothing has taken the place of. ``on_damage`` is told when a log turns out to be damaged in a flush.
+    nothing has taken the place of. ``on_damage`` is told of a log that has just been taken offline.
     """
 
     def __init__(
@@ -54,35 +54,35 @@ class LogManager:
         log_dirs: Sequence[str],
         default_config: LogConfig,
         clock: Clock,
+        workers: Workers,
         on_fault: FaultHandler,
-        executor: Executor | None = None,
+        on_damage: Callable[[TopicPartition], None],
     ) -> None:
         self._disk = disk
         self._dirs = tuple(log_dirs)
         self._default_config = default_config
         self._clock = clock
+        self._workers = workers
         self._on_fault = on_fault
-        self._executor = executor
+        self._on_damage = on_damage
         self.logs: dict[TopicPartition, OpenLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
-        self.on_damage: Callable[[TopicPartition, Exception], None] | None = None
         #: What the checkpoint files say, by path: what a start after a crash would trust.
         self._stored: dict[str, dict[TopicPartition, int]] = {}
         #: Held while a file is written in the executor, so that an older version never comes last.
         self._writing = asyncio.Lock()
         self._flushing: set[TopicPartition] = set()
+        #: Set when a log may not be in use any more.
+        self._released = asyncio.Event()
         self._setting_aside: dict[TopicPartition, asyncio.Task[None]] = {}
         #: Producer snapshots to be written: where, and of what.
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._tasks = TaskSupervisor(partial(on_fault, "producer snapshots"))
         #: The log whose snapshot is being written: its directory must keep its name.
         self._snapshot_key: TopicPartition | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
-
-    async def run(self, job: Callable[[], T]) -> T:
-        """Run a blocking job on values of its own."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
 
     # -- start and stop --------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class LogManager:
         for log_dir in self._dirs:
             now_ms = self._clock.wall_ms()
             job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
-            loaded = await self.run(job)
+            loaded = await self._workers.run(job)
             epochs.append(loaded.broker_epoch)
             self._stored.update(loaded.checkpoints)
             for opened in loaded.logs:
@@ -127,11 +127,11 @@ class LogManager:
         if log.log_end_offset > log.log_start_offset and not producers.is_behind:
             await self._write_snapshot(key, opened, log.log_end_offset, producers.capture())
         try:
-            await self.run(log.close)
+            await self._workers.run(log.close)
         except DAMAGE_ERRORS as error:
             log.abandon()
             if key in self.logs:
-                self.take_offline(key, error)
+                self._take_offline(opened, error)
             await self.set_aside_damaged(key)
         except OSError as error:
             self._on_fault(log.directory, error)
@@ -146,7 +146,7 @@ class LogManager:
 
     async def _guarded(self, what: str, job: Callable[[], T]) -> T:
         try:
-            return await self.run(job)
+            return await self._workers.run(job)
         except OSError as error:
             self._on_fault(what, error)
             raise
@@ -194,12 +194,15 @@ class LogManager:
         return taken
 
     async def _until_unused(self, key: TopicPartition) -> None:
+        """Until the log is neither flushed nor its snapshot written."""
         while key in self._flushing or key == self._snapshot_key:
-            await asyncio.sleep(0.001)
+            self._released.clear()
+            await self._released.wait()
 
-    def take_offline(self, key: TopicPartition, error: Exception) -> None:
-        """A log is damaged: nobody may use it any more. :meth:`set_aside_damaged` comes next."""
-        opened = self.logs.pop(key)
+    def _take_offline(self, opened: OpenLog, error: Exception) -> None:
+        """Nobody may use it any more. :meth:`set_aside_damaged` comes next."""
+        key = opened.topic_partition
+        del self.logs[key]
         self._snapshots.pop(key, None)
         self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
 
@@ -225,13 +228,13 @@ class LogManager:
         """Of a directory that was set aside. :class:`OSError` if it cannot be looked at; not final."""
         if offline.directory is None:
             return 0
-        return await self.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
+        return await self._workers.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
 
-    def find_file(self, path: str) -> tuple[TopicPartition, OpenLog] | None:
+    def find_file(self, path: str) -> OpenLog | None:
         """The log that has this segment file, None if none has it any more."""
         topic, _, index = path.split("/")[-2].rpartition("-")
         opened = self.logs.get((topic, int(index)))
-        return None if opened is None or not opened.log.has_file(path) else (opened.topic_partition, opened)
+        return None if opened is None or not opened.log.has_file(path) else opened
 
     async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
         """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
@@ -241,7 +244,7 @@ class LogManager:
 
     async def usage(self, log_dir: str) -> DiskUsage:
         """Of the volume that holds a log directory. :class:`OSError` if it cannot be asked; not final."""
-        return await self.run(partial(self._disk.usage, log_dir))
+        return await self._workers.run(partial(self._disk.usage, log_dir))
 
     def _emptiest_dir(self) -> str:
         counts = dict.fromkeys(self._dirs, 0)
@@ -260,9 +263,9 @@ class LogManager:
         try:
             try:
                 job: FlushJob = opened.log.prepare_flush()
-                await self.run(job.run)
+                await self._workers.run(job.run)
             except DAMAGE_ERRORS as error:
-                self.report_damage(key, opened, error)
+                self.report_damage(opened.log, error)
                 return
             except OSError as error:
                 self._on_fault(opened.log.directory, error)
@@ -270,21 +273,34 @@ class LogManager:
             opened.log.complete_flush(job)
         finally:
             self._flushing.discard(key)
+            self._released.set()
 
-    def report_damage(self, key: TopicPartition, opened: OpenLog, error: Exception) -> None:
+    def report_damage(self, log: Log, error: Exception) -> None:
         """The files of a log are not what they should be. It may have been taken out of use meanwhile."""
-        if self.logs.get(key) is not opened:
+        key = log.topic_partition
+        opened = self.logs.get(key)
+        if opened is None or opened.log is not log:
             return
-        if self.on_damage is None:
-            self._on_fault(opened.log.directory, error)
+        logger.error("%s-%d is taken offline: %s", *key, error)
+        self._take_offline(opened, error)
+        self._on_damage(key)
+
+    def storage_failed(self, log: Log, error: OSError | CorruptLogError) -> None:
+        """A log can no longer be used.
+
+        What its files show costs this replica only; any other error of the disk costs the node, since nothing
+        on it can be trusted then.
+        """
+        if isinstance(error, DAMAGE_ERRORS):
+            self.report_damage(log, error)
         else:
-            self.on_damage(key, error)
+            self._on_fault(log.directory, error)
 
     def _adopt(self, opened: OpenLog) -> None:
         """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
         log = opened.log
         self.logs[opened.topic_partition] = opened
-        opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self.run)
+        opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self._workers.run)
         log.before_truncation = partial(self._before_truncation, opened)
         log.on_roll = partial(self._rolled, opened)
 
@@ -307,22 +323,18 @@ class LogManager:
     def write_snapshots_soon(self) -> None:
         """Begin to write the snapshots that are due, unless they are being written."""
         if self._snapshot_task is None:
-            self._snapshot_task = asyncio.get_running_loop().create_task(self.write_snapshots())
-            self._snapshot_task.add_done_callback(self._snapshots_written)
-
-    def _snapshots_written(self, task: asyncio.Task[None]) -> None:
-        self._snapshot_task = None
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._on_fault("producer snapshots", error)
+            self._snapshot_task = self._tasks.start(self.write_snapshots(), "producer-snapshots")
 
     async def write_snapshots(self) -> None:
         """Write those that are due."""
-        while self._snapshots:
-            key, (offset, captured) = self._snapshots.popitem()
-            opened = self.logs.get(key)
-            if opened is not None:
-                await self._write_snapshot(key, opened, offset, captured)
+        try:
+            while self._snapshots:
+                key, (offset, captured) = self._snapshots.popitem()
+                opened = self.logs.get(key)
+                if opened is not None:
+                    await self._write_snapshot(key, opened, offset, captured)
+        finally:
+            self._snapshot_task = None
 
     async def pause(self) -> None:
         """Let others have the event loop."""
@@ -336,21 +348,23 @@ class LogManager:
         try:
             await opened.snapshots.write(offset, captured, opened.producers.complete)
         except DAMAGE_ERRORS as error:
-            self.report_damage(key, opened, error)
+            self.report_damage(opened.log, error)
         except OSError as error:
             if self.logs.get(key) is opened:  # else its directory has been renamed or removed
                 self._on_fault(opened.log.directory, error)
         finally:
             self._snapshot_key = None
+            self._released.set()
 
     async def rebuild_producers(self, key: TopicPartition) -> None:
         """Read again what is known of the producers of a log that was cut."""
         opened = self.logs.get(key)
         if opened is not None:
             try:
-                await rebuild_producers(self._disk, opened.log, opened.producers, self.run, self.pause)
+                run = self._workers.run
+                await rebuild_producers(self._disk, opened.log, opened.producers, run, self.pause)
             except DAMAGE_ERRORS as error:
-                self.report_damage(key, opened, error)
+                self.report_damage(opened.log, error)
 
     def expire_producers(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
         """Forget producers that are silent, and note that those of deleted segments are forgotten."""
@@ -438,7 +452,7 @@ class LogManager:
                 try:
                     opened.snapshots.remove_unneeded()
                 except DAMAGE_ERRORS as error:
-                    self.report_damage(key, opened, error)
+                    self.report_damage(opened.log, error)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:

@@ -8,7 +8,7 @@ report.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from pykraft.broker.logs.log_loading import OpenLog
@@ -21,20 +21,22 @@ from pykraft.log_store.scrub import STEP_BYTES
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.streams import FileSlice
+from pykraft.runtime.tasks import TaskSupervisor, Workers
 
 PASS_INTERVAL_MS = 3_600_000
 """A pass over all logs does not begin sooner after the one before: what is small need not be read all day."""
-
-Sleep = Callable[[int], Awaitable[None]]
 
 
 class LogScrubber:
     """The scrub of one broker, and the look at what a follower could not use or nobody could be sent."""
 
-    def __init__(self, logs: LogManager, clock: Clock, sleep: Sleep, bytes_per_second: int) -> None:
+    def __init__(
+        self, logs: LogManager, clock: Clock, workers: Workers, tasks: TaskSupervisor, bytes_per_second: int
+    ) -> None:
         self._logs = logs
+        self._workers = workers
         self._clock = clock
-        self._sleep = sleep
+        self._tasks = tasks
         self._bytes_per_second = bytes_per_second
 
     async def run(self) -> None:
@@ -42,7 +44,7 @@ class LogScrubber:
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.scrub_all()
-            await self._sleep(max(1, began_ms + PASS_INTERVAL_MS - self._clock.monotonic_ms()))
+            await self._tasks.sleep(max(1, began_ms + PASS_INTERVAL_MS - self._clock.monotonic_ms()))
 
     async def scrub_all(self) -> None:
         """One pass over every log there is."""
@@ -56,9 +58,9 @@ class LogScrubber:
         for base_offset in log.segment_base_offsets:
             scrub = log.scrub_segment(base_offset)
             while scrub is not None and not scrub.is_done:
-                if not await self._is_sound(key, opened, cuts, scrub.step):
+                if not await self._is_sound(opened, cuts, scrub.step):
                     return
-                await self._sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
+                await self._tasks.sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
                 if log.truncation_count != cuts or self._logs.logs.get(key) is not opened:
                     return  # the next pass sees it as it is then
 
@@ -66,7 +68,7 @@ class LogScrubber:
         """Look at what a follower asks for again, as if it had not been able to use it."""
         opened = self._logs.logs.get(key)
         if opened is not None:
-            await self._is_sound(key, opened, opened.log.truncation_count, partial(read_checked, piece))
+            await self._is_sound(opened, opened.log.truncation_count, partial(read_checked, piece))
 
     async def check_unsent(self, piece: FileSlice) -> None:
         """Look at what a client could not be sent.
@@ -75,21 +77,18 @@ class LogScrubber:
         of since.
         """
         path = piece.file.path
-        found = self._logs.find_file(path)
-        if found is not None:
-            key, opened = found
+        opened = self._logs.find_file(path)
+        if opened is not None:
             look = partial(_read_through, opened.log.disk, path, piece.position, piece.size_bytes)
-            await self._is_sound(key, opened, opened.log.truncation_count, look)
+            await self._is_sound(opened, opened.log.truncation_count, look)
 
-    async def _is_sound(
-        self, key: TopicPartition, opened: OpenLog, cuts: int, look: Callable[[], object]
-    ) -> bool:
+    async def _is_sound(self, opened: OpenLog, cuts: int, look: Callable[[], object]) -> bool:
         """Run ``look``; what it finds counts unless the log was cut meanwhile, or is not used any more."""
         try:
-            await self._logs.run(look)
+            await self._workers.run(look)
         except DAMAGE_ERRORS as error:
             if _is_as_before(opened.log, cuts, error):
-                self._logs.report_damage(key, opened, error)
+                self._logs.report_damage(opened.log, error)
             return False
         return True
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.image import BrokerRegistration
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import Clock
@@ -45,7 +46,6 @@ class LifecycleDriver:
 
     ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
-    ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed, if any.
     ``dead_incarnation_secrets``: of earlier processes of this broker that certainly ended; they need not be
     waited for.
     """
@@ -58,11 +58,10 @@ class LifecycleDriver:
         clock: Clock,
         *,
         incarnation_id: Uuid,
-        endpoints: Callable[[], tuple[Endpoint, ...]],
+        endpoints: Sequence[Endpoint],
         log_dir_ids: tuple[Uuid, ...],
         metadata_offset: Callable[[], int],
         features: dict[str, tuple[int, int]],
-        stopped_in_order_at_epoch: int | None = None,
         dead_incarnation_secrets: tuple[bytes, ...] = (),
     ) -> None:
         self._config = config
@@ -74,7 +73,6 @@ class LifecycleDriver:
         self._log_dir_ids = log_dir_ids
         self._metadata_offset = metadata_offset
         self._features = features
-        self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
         self._dead_incarnation_secrets = dead_incarnation_secrets
         self._somebody_leaves = False
         self._failed = False
@@ -95,6 +93,14 @@ class LifecycleDriver:
                 self.running.set()
             await self._pause()
         self.stopped.set()
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The brokers of the cluster may have changed, this one among them."""
+        node_id = self._config.node_id
+        if node_id in delta.changed_brokers:
+            self._lifecycle.handle_registration_change(image.brokers.get(node_id))
+        if delta.changed_brokers:
+            self.handle_brokers(image.brokers)
 
     def handle_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         """The brokers of the cluster, as of a newer image."""
@@ -123,20 +129,23 @@ class LifecycleDriver:
                 async with asyncio.timeout((until_ms - now_ms) / 1000):
                     await self.stopped.wait()
 
-    async def register(self) -> None:
-        """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time."""
+    async def register(self, stopped_in_order_at_epoch: int | None = None) -> None:
+        """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time.
+
+        ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed.
+        """
         request = pb.RegisterBrokerRequest(
             cluster_id=self._config.cluster_id,
             broker_id=self._config.node_id,
             incarnation_id=self._incarnation_id,
-            endpoints=endpoint_messages(self._endpoints()),
+            endpoints=endpoint_messages(self._endpoints),
             features=[
                 pb.Feature(name=name, min_level=low, max_level=high)
                 for name, (low, high) in sorted(self._features.items())
             ],
             rack=self._config.rack,
             log_dirs=list(self._log_dir_ids),
-            previous_broker_epoch=self._previous_broker_epoch(),
+            previous_broker_epoch=self._previous_broker_epoch(stopped_in_order_at_epoch),
             dead_incarnation_secrets=list(self._dead_incarnation_secrets),
         )
         deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
@@ -163,11 +172,11 @@ class LifecycleDriver:
             logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
             return
 
-    def _previous_broker_epoch(self) -> int:
+    def _previous_broker_epoch(self, stopped_in_order_at_epoch: int | None) -> int:
         """The epoch whose logs are all here: this process's own, else the last orderly stop's, or -1."""
         if self._lifecycle.epoch >= 0:
             return self._lifecycle.epoch
-        return -1 if self._stopped_in_order_at_epoch is None else self._stopped_in_order_at_epoch
+        return -1 if stopped_in_order_at_epoch is None else stopped_in_order_at_epoch
 
     async def _heartbeat(self) -> None:
         self._log_standing()  # the metadata log may have fenced it meanwhile

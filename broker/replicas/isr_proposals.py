@@ -19,8 +19,7 @@ Decides what an answer means for a proposal:
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
@@ -30,6 +29,7 @@ from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_R
 from pykraft.metadata_log.controller.requests import IsrMember, PartitionIsrChange
 from pykraft.runtime.backoff import Backoff, Chance
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import TaskSupervisor
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +49,6 @@ _NOT_APPLIED = frozenset(
 Proposed = tuple[Partition, IsrProposal]
 
 
-class Tasks(Protocol):
-    """Runs what takes time, for as long as the replicas are open (the replica manager)."""
-
-    def spawn(self, work: Coroutine[object, object, None]) -> None: ...
-    async def sleep(self, duration_ms: int) -> None: ...
-
-
 class IsrProposals:
     """The proposals of one broker."""
 
@@ -68,7 +61,7 @@ class IsrProposals:
         controller: AlterPartitionPort,
         clock: Clock,
         chance: Chance,
-        tasks: Tasks,
+        tasks: TaskSupervisor,
     ) -> None:
         self._node_id = node_id
         self._max_lag_ms = max_lag_ms
@@ -94,7 +87,12 @@ class IsrProposals:
         self._due[partition] = None
         if not self._is_sending:
             self._is_sending = True
-            self._tasks.spawn(self._send_all())
+            self._tasks.start(self._send_all(), "isr-proposals")
+
+    def check_lag(self, partitions: Iterable[Partition]) -> None:
+        """Look for followers that have fallen behind; called from time to time."""
+        for partition in partitions:
+            self.maybe_propose(partition)
 
     def _is_eligible(self, replica: int, broker_epoch: int) -> bool:
         broker = self._metadata.image.brokers.get(replica)
@@ -160,7 +158,8 @@ class IsrProposals:
         retry_ms = self._clock.monotonic_ms() + delay_ms
         for partition, proposal in refused:
             partition.handle_isr_refused(proposal, retry_ms, outcome_known=error in _NOT_APPLIED)
-        self._tasks.spawn(self._propose_later([partition for partition, _ in refused], delay_ms))
+        later = self._propose_later([partition for partition, _ in refused], delay_ms)
+        self._tasks.start(later, "isr-proposals-again")
 
     async def _propose_later(self, partitions: Sequence[Partition], delay_ms: int) -> None:
         await self._tasks.sleep(delay_ms + _TIMER_SLACK_MS)

@@ -4,29 +4,28 @@ The order is what keeps records: a replica whose log is found damaged serves and
 directory is set aside, the controller takes it out of the ISR (ReportLostReplicas), and only when this
 broker has applied that it creates an empty log and copies everything from the leader. Where there is no
 leader it stays offline until somebody has made one: with an empty log it would be in nobody's way, but the
-one that was set aside could not be put back. Decides when a replica may begin anew; :mod:`.replica_manager`
+one that was set aside could not be put back. Decides when a replica may begin anew; :mod:`.log_reconciler`
 opens and closes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.replicas.ports import ImageSource, LostReplicasPort
+from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.requests import LostReplica
 from pykraft.metadata_log.image import TopicImage
+from pykraft.runtime.tasks import TaskSupervisor
 
 logger = logging.getLogger(__name__)
 
 REPORTED_AT_ONCE = 250
 RETRY_MS = 100
 RETRY_MAX_MS = 5000
-
-Spawn = Callable[[Coroutine[object, object, None]], None]
 
 
 class LostReplicas:
@@ -38,17 +37,15 @@ class LostReplicas:
         logs: LogManager,
         metadata: ImageSource,
         controller: LostReplicasPort,
-        spawn: Spawn,
-        sleep: Callable[[int], Awaitable[None]],
-        reported: Callable[[TopicPartition], None],
+        worklist: Worklist,
+        tasks: TaskSupervisor,
     ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._metadata = metadata
         self._controller = controller
-        self._spawn = spawn
-        self._sleep = sleep
-        self._reported = reported
+        self._worklist = worklist
+        self._tasks = tasks
         self._is_reporting = False
 
     @property
@@ -71,7 +68,7 @@ class LostReplicas:
         """See to it that the controller is told of all that it has not been told of."""
         if not self._is_reporting and self._reportable():
             self._is_reporting = True
-            self._spawn(self._report_all())
+            self._tasks.start(self._report_all(), "lost-replicas")
 
     def _unreported(self) -> dict[TopicPartition, LostReplica]:
         image, found = self._metadata.image, {}
@@ -100,7 +97,7 @@ class LostReplicas:
             if await self._report_some(some):
                 retry_ms = RETRY_MS
             else:
-                await self._sleep(retry_ms)
+                await self._tasks.sleep(retry_ms)
                 retry_ms = min(2 * retry_ms, RETRY_MAX_MS)
         self._is_reporting = False
 
@@ -120,5 +117,5 @@ class LostReplicas:
                 logger.warning("%s-%d is lost, the controller answers %s", *key, answer.error.name)
             elif offline is not None and offline is told[key]:
                 offline.partition_epoch = answer.partition_epoch
-                self._reported(key)
+                self._worklist.add(key)
         return all(answer.error is ErrorCode.NONE for answer in answers)

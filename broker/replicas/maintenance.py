@@ -8,22 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.ports import ImageSource
+from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.metadata_log.broker_configs import dynamic_broker_values
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import TaskSupervisor
 
 FLUSH_CHECK_MS = 1000
 
 
 class LogMaintenance:
-    """The periodic work of one broker. ``start`` it after the replica manager."""
+    """The periodic work of one broker."""
 
-    def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
-        self._replicas = replicas
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ImageSource,
+        table: ReplicaTable,
+        logs: LogManager,
+        isr_proposals: IsrProposals,
+        scrubber: LogScrubber,
+        clock: Clock,
+        tasks: TaskSupervisor,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._table = table
         self._logs = logs
-        self._config = replicas.config
+        self._isr_proposals = isr_proposals
+        self._scrubber = scrubber
+        self._clock = clock
+        self._tasks = tasks
         self._last_flush_ms: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
@@ -35,59 +56,59 @@ class LogMaintenance:
             (FLUSH_CHECK_MS, self.flush_due),
             (max(1, config.replica_lag_time_max_ms // 2), self._check_lag),
         ):
-            self._replicas.spawn(self._repeat(interval_ms, job))
+            self._tasks.start(self._repeat(interval_ms, job), "log-maintenance")
         if config.log_scrub_bytes_per_second > 0:
-            self._replicas.spawn(self._replicas.scrubber.run())
+            self._tasks.start(self._scrubber.run(), "log-scrubber")
 
     async def _repeat(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await self._replicas.sleep(interval_ms)
+            await self._tasks.sleep(interval_ms)
             await job()
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Of every replica here."""
-        return {(p.topic, p.index): p.high_watermark for p in self._replicas.partitions()}
+        return {(p.topic, p.index): p.high_watermark for p in self._table}
 
     async def _checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks(self.high_watermarks())
 
     async def _checkpoint(self) -> None:
         """Finished segments are made durable, so that a start after a crash need not check them again."""
-        for partition in list(self._replicas.partitions()):
+        for partition in list(self._table):
             if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
                 await self._logs.flush((partition.topic, partition.index))
         await self._logs.write_checkpoints(self.high_watermarks())
 
     async def delete_old_segments(self) -> None:
         """Retention by time and size, never beyond the high watermark; and producers that went silent."""
-        clock = self._replicas.clock
+        clock = self._clock
         retired: list[TopicPartition] = []
-        for partition in list(self._replicas.partitions()):
-            if self._replicas.find(partition.topic, partition.index) is not partition:
+        for partition in list(self._table):
+            if self._table.find(partition.topic, partition.index) is not partition:
                 continue  # gone since; what stands in its directory now may be another log
             try:
                 if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
                     retired.append((partition.topic, partition.index))
             except STORAGE_ERRORS as error:
-                self._replicas.storage_failed(partition, error)
+                partition.storage_failed(error)
                 continue
             key = (partition.topic, partition.index)
             self._logs.expire_producers(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
-            await self._replicas.sleep(0)
+            await self._tasks.sleep(0)
         await self._logs.store_log_starts(retired)
         for key in retired:
             self._logs.delete_retired_segments(key)
-            await self._replicas.sleep(0)
+            await self._tasks.sleep(0)
 
     def _producer_id_expiration_ms(self) -> int:
-        values = dynamic_broker_values(self._replicas.metadata.image, self._replicas.node_id)
+        values = dynamic_broker_values(self._metadata.image, self._config.node_id)
         text = values.get("producer.id.expiration.ms")
         return self._config.producer_id_expiration_ms if text is None else int(text)
 
     async def flush_due(self) -> None:
         """``flush.messages`` and ``flush.ms``, for the topics that set them."""
-        now_ms = self._replicas.clock.monotonic_ms()
-        for partition in list(self._replicas.partitions()):
+        now_ms = self._clock.monotonic_ms()
+        for partition in list(self._table):
             log, key = partition.log, (partition.topic, partition.index)
             config = log.config
             unflushed = log.log_end_offset - log.recovery_point
@@ -102,4 +123,4 @@ class LogMaintenance:
                 self._last_flush_ms[key] = now_ms
 
     async def _check_lag(self) -> None:
-        self._replicas.check_lag()
+        self._isr_proposals.check_lag(self._table)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
-from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.ports import BrokerLease
+from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
-from pykraft.kafka_protocol.records import iter_headers
+from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.log_store.interface import STORAGE_ERRORS
+from pykraft.log_store.reader import read_checked
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import Workers
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter"]
+__all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter", "decode_records"]
 
 _READ_BYTES = 64 * 1024
 """Decoded in one piece, on the event loop; some hundred records."""
@@ -22,38 +30,81 @@ _READ_BYTES = 64 * 1024
 class OffsetsTopicWriter:
     """The group coordinator's :class:`~pykraft.group_coordinator.shard.PartitionWriter`."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
+    def __init__(self, table: ReplicaTable, lease: BrokerLease, clock: Clock, workers: Workers) -> None:
+        self._table = table
+        self._lease = lease
+        self._clock = clock
+        self._workers = workers
 
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
+        """Append with the guarantees of acks=all; :class:`KafkaError` if this broker does not lead in
+        ``leader_epoch`` or too few replicas are in sync."""
+        if self._lease.is_fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
+        replica = self._find(partition)
+        replica.require_leader(leader_epoch)
         batch = encode_batch(
             [RecordInput(key=key, value=value, timestamp_ms=now_ms) for key, value in records],
             leader_epoch=leader_epoch,
         )
-        return self._replicas.append_records(OFFSETS_TOPIC, partition, leader_epoch, batch)
+        limit = replica.log.config.max_message_bytes
+        if len(batch) > limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes; allowed are {limit}")
+        data = memoryview(bytearray(batch))
+        try:
+            info = replica.append_as_leader(data, read_header(data), self._clock.wall_ms(), all_acks=True)
+        except STORAGE_ERRORS as error:
+            raise replica.storage_failed(error) from error
+        return info.next_offset
 
     def high_watermark(self, partition: int) -> int:
-        return self._replicas.high_watermark(OFFSETS_TOPIC, partition)
+        return self._find(partition).high_watermark
 
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
-        """Records from ``start_offset`` on, without control batches, and the offset behind the last batch.
+        """Records from ``start_offset`` on, uncommitted ones too, and the offset behind the last batch.
 
-        A batch whose records make no sense is stepped over, as a record is that makes none: the groups of a
-        partition must not be out of reach for ever because of it.
+        Below the log start it reads from there. KAFKA_STORAGE_ERROR if what is there is damaged.
         """
-        data, _ = await self._replicas.read(OFFSETS_TOPIC, partition, start_offset, _READ_BYTES)
-        records: list[Record] = []
-        next_offset = start_offset
-        for position, header in iter_headers(data):
-            next_offset = header.next_offset
-            if not header.is_control:
-                whole = data[position : position + header.size_bytes]
-                try:
-                    decoded = decode_batch(whole, header)
-                except ProtocolError as error:
-                    logger.error("%s-%d, batch %d: %s", OFFSETS_TOPIC, partition, header.base_offset, error)
-                    continue
-                records += [item for item in decoded if item.offset >= start_offset]
-        return records, next_offset
+        return decode_records(await self._read_batches(partition, start_offset), start_offset)
+
+    async def _read_batches(self, partition: int, start_offset: int) -> bytes:
+        replica = self._find(partition)
+        log = replica.log
+        start, cuts = max(start_offset, log.log_start_offset), log.truncation_count
+        try:
+            piece = replica.read_replica(start, _READ_BYTES, at_least_one=True)
+            return b"" if piece is None else await self._workers.run(partial(read_checked, piece))
+        except STORAGE_ERRORS as error:
+            if log.truncation_count != cuts:  # while it was being read: it belongs to another leader now
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was cut") from error
+            raise replica.storage_failed(error) from error
+
+    def _find(self, partition: int) -> Partition:
+        replica = self._table.find(OFFSETS_TOPIC, partition)
+        if replica is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{OFFSETS_TOPIC}-{partition} is not here")
+        return replica
+
+
+def decode_records(data: bytes, start_offset: int) -> tuple[list[Record], int]:
+    """The records of whole batches from ``start_offset`` on, without control batches, and the offset behind
+    the last batch.
+
+    A batch whose records make no sense is stepped over, as a record is that makes none: the groups of a
+    partition must not be out of reach for ever because of it.
+    """
+    records: list[Record] = []
+    next_offset = start_offset
+    for position, header in iter_headers(data):
+        next_offset = header.next_offset
+        if not header.is_control:
+            whole = data[position : position + header.size_bytes]
+            try:
+                decoded = decode_batch(whole, header)
+            except ProtocolError as error:
+                logger.error("%s, batch %d: %s", OFFSETS_TOPIC, header.base_offset, error)
+                continue
+            records += [item for item in decoded if item.offset >= start_offset]
+    return records, next_offset

@@ -33,7 +33,7 @@ from pykraft.kafka_protocol.records import (
     read_header,
     set_log_append_time,
 )
-from pykraft.log_store.interface import EpochEnd, LogSlice
+from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
 
@@ -48,6 +48,10 @@ class PartitionEvents(Protocol):
 
     def producers_lost(self, partition: Partition) -> None:
         """What is known of its producers has to be read from the log anew."""
+        ...
+
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
+        """Its log can no longer be used."""
         ...
 
 
@@ -139,6 +143,11 @@ class Partition:
     @property
     def is_leader(self) -> bool:
         return self.leader_id == self._node_id
+
+    def storage_failed(self, error: OSError | CorruptLogError) -> KafkaError:
+        """Report that the log could not be written or read; what to answer to whoever asked for that."""
+        self._events.storage_failed(self, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     # -- role ------------------------------------------------------------------------------------------
 

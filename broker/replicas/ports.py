@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from pykraft.metadata_log.controller.requests import (
@@ -33,6 +33,22 @@ class BrokerLease(Protocol):
         ...
 
 
+class TopicCoordinator(Protocol):
+    """Keeps its state in the partitions of one topic that this broker leads."""
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """The log is open, and this broker leads."""
+        ...
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker leads no more."""
+        ...
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        """It has moved. Called on the event loop, never from within an append."""
+        ...
+
+
 class ImageSource(Protocol):
     """Holds the newest metadata image (:class:`pykraft.broker.metadata_cache.MetadataCache`)."""
 
@@ -58,10 +74,3 @@ class LostReplicasPort(Protocol):
     async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> Sequence[LostReplicaResult]:
         """An answer for each, once committed. :class:`KafkaError` when no answer came."""
         ...
-
-
-HighWatermarkListener = Callable[[str, int, int], None]
-"""(topic, partition, high watermark); called on the event loop, never from within an append."""
-
-LeadershipListener = Callable[[str, int, int | None], None]
-"""(topic, partition, leader epoch or None): this broker's log is open and it leads, or it leads no more."""

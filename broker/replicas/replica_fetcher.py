@@ -14,8 +14,9 @@ import logging
 from collections import deque
 from contextlib import suppress
 
+from pykraft.broker.config import BrokerConfig
 from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.ports import BrokerLease, ImageSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.fetch_fast import FetchPartition
 from pykraft.kafka_protocol.fetch_follower import (
@@ -27,7 +28,8 @@ from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, read_frame_
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.log_store.interface import STORAGE_ERRORS
-from pykraft.metadata_log.image import MetadataImage
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
 
 logger = logging.getLogger(__name__)
@@ -53,17 +55,28 @@ Key = tuple[Uuid, int]
 class ReplicaFetchers:
     """All leaders that this broker follows."""
 
-    def __init__(self, replicas: ReplicaManager, runtime: StreamRuntime, listener_name: str) -> None:
-        self.replicas = replicas
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ImageSource,
+        lease: BrokerLease,
+        runtime: StreamRuntime,
+        clock: Clock,
+        tasks: TaskSupervisor,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.lease = lease
         self.runtime = runtime
-        self.listener_name = listener_name
+        self.clock = clock
+        self.tasks = tasks
         self._links: dict[int, _LeaderLink] = {}
         self._link_of: dict[Partition, _LeaderLink] = {}
 
     def follow(self, partition: Partition) -> None:
         """Fetch from the partition's present leader, in its present epoch."""
         leader = partition.leader_id
-        assert leader is not None and leader != self.replicas.node_id
+        assert leader is not None and leader != self.config.node_id
         self.unfollow(partition)
         link = self._links.get(leader)
         if link is None:
@@ -76,7 +89,7 @@ class ReplicaFetchers:
         if link is not None:
             link.remove(partition)
 
-    def brokers_changed(self, image: MetadataImage) -> None:
+    def brokers_changed(self) -> None:
         """Leaders may be reachable elsewhere, or again."""
         for leader in sorted(self._links):
             self._links[leader].endpoint_changed()
@@ -102,16 +115,15 @@ class _LeaderLink:
 
     def __init__(self, owner: ReplicaFetchers, leader_id: int) -> None:
         self._owner = owner
-        self._replicas = owner.replicas
-        self._config = owner.replicas.config
+        self._config = owner.config
+        self._clock = owner.clock
         self._leader_id = leader_id
         self._followed: dict[Key, _Followed] = {}
         self._session: _FetchSession | None = None
         self._address: tuple[str, int] | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
-        self._task = owner.runtime.loop.create_task(self._run())
-        self._task.add_done_callback(owner.replicas.task_done)
+        self._task = owner.tasks.start(self._run(), f"replica-fetcher-{leader_id}")
 
     # -- what to fetch ---------------------------------------------------------------------------------
 
@@ -139,7 +151,7 @@ class _LeaderLink:
         session = self._session
         if session is None:
             return
-        now_ms = self._replicas.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         topics: dict[Uuid, list[FetchPartition]] = {}
         asked: dict[Key, _Followed] = {}
         retry_ms: int | None = None
@@ -190,7 +202,7 @@ class _LeaderLink:
                 logger.warning("fetching %s from %d: %s", followed.partition, self._leader_id, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
             except STORAGE_ERRORS as error:
-                self._replicas.storage_failed(followed.partition, error)
+                followed.partition.storage_failed(error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
 
     def _apply(self, followed: _Followed, result: FollowerResult) -> None:
@@ -206,7 +218,7 @@ class _LeaderLink:
             )
             return
         if len(result.records):
-            appended = partition.append_as_follower(result.records, self._replicas.clock.wall_ms())
+            appended = partition.append_as_follower(result.records, self._clock.wall_ms())
             if appended:
                 # To the end of the next request, so that all partitions get their share of it.
                 key = (partition.topic_id, partition.index)
@@ -236,13 +248,14 @@ class _LeaderLink:
         self._delay(followed, EPOCH_RETRY_MS if soon else self._config.replica_fetch_backoff_ms)
 
     def _delay(self, followed: _Followed, delay_ms: int) -> None:
-        followed.retry_ms = self._replicas.clock.monotonic_ms() + delay_ms
+        followed.retry_ms = self._clock.monotonic_ms() + delay_ms
 
     # -- connection ------------------------------------------------------------------------------------
 
     def _find_address(self) -> tuple[str, int] | None:
-        broker = self._replicas.metadata.image.brokers.get(self._leader_id)
-        endpoint = broker.endpoint(self._owner.listener_name) if broker is not None else None
+        broker = self._owner.metadata.image.brokers.get(self._leader_id)
+        listener_name = self._config.inter_broker_listener_name
+        endpoint = broker.endpoint(listener_name) if broker is not None else None
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
     async def _run(self) -> None:
@@ -287,7 +300,7 @@ class _LeaderLink:
 
     def request_values(self) -> tuple[int, int]:
         """(this broker's id, its epoch)."""
-        return self._replicas.node_id, self._replicas.lease.epoch
+        return self._config.node_id, self._owner.lease.epoch
 
     async def stop(self) -> None:
         self._task.cancel()

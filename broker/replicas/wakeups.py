@@ -1,20 +1,21 @@
 """Waking whoever waits, but never from within the change that woke them.
 
-Fetches that wait for data and listeners of high watermarks are collected while a request is handled and run
-when it is done, or in the next turn of the loop if no request caused them; many causes, one evaluation. A
-turn that has had enough leaves the rest to later ones. Deadlines share one timer. Decides when; what a
-woken fetch does is its own business.
+Fetches that wait for data and coordinators that follow high watermarks are collected while a request is
+handled and run when it is done, or in the next turn of the loop if no request caused them; many causes, one
+evaluation. A turn that has had enough leaves the rest to later ones. Deadlines share one timer. Decides when;
+what a woken fetch does is its own business.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.ports import HighWatermarkListener
+from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.purgatory import Deadlines, Waiting
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.turns import EndlessTurn, Turns
+from pykraft.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -29,11 +30,23 @@ class Wakeable(Protocol):
 
 
 class Wakeups:
-    """The wake-ups of one broker. ``attach`` it to the loop before anybody waits."""
+    """The wake-ups of one broker.
 
-    def __init__(self, clock: Clock) -> None:
+    ``turns``: what a turn of the loop allows for clients. ``coordinators`` are told when a high watermark of
+    their topic has moved.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        turns: Turns,
+        clock: Clock,
+        coordinators: Mapping[str, TopicCoordinator],
+    ) -> None:
+        self._loop = loop
+        self._turns = turns
         self._clock = clock
-        self._loop: AbstractEventLoop | None = None
+        self._coordinators = coordinators
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
         self._woken: dict[Wakeable, None] = {}
@@ -42,24 +55,12 @@ class Wakeups:
         self._is_scheduled = False
         self._runs_later = False
         self._expires_later = False
-        self._turns: Turns = EndlessTurn()
-        self._listeners: dict[str, list[HighWatermarkListener]] = {}
         self.deadlines = Deadlines()
-
-    def attach(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def share(self, turns: Turns) -> None:
-        """From now on, work for clients within what a turn of the loop allows."""
-        self._turns = turns
 
     def close(self) -> None:
         """No deadline fires any more; what was woken is still run by :meth:`run`."""
         if self._timer is not None:
             self._timer.cancel()
-
-    def add_listener(self, callback: HighWatermarkListener, topic: str) -> None:
-        self._listeners.setdefault(topic, []).append(callback)
 
     def begin_request(self) -> None:
         """Wake-ups wait until :meth:`end_request`."""
@@ -76,18 +77,18 @@ class Wakeups:
         self._schedule()
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Tell the listeners of its topic soon."""
-        if partition.topic in self._listeners:
+        """Tell the coordinator of its topic soon."""
+        if partition.topic in self._coordinators:
             self._moved[partition] = None
             self._schedule()
 
     def _schedule(self) -> None:
-        if not self._in_request and not self._is_scheduled and self._loop is not None:
+        if not self._in_request and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Tell listeners of moved high watermarks and evaluate what was woken.
+        """Tell coordinators of moved high watermarks and evaluate what was woken.
 
         Evaluates as many as this turn has room for; with the rest it goes on in the next.
         """
@@ -95,7 +96,7 @@ class Wakeups:
         while self._moved or self._woken:
             try:
                 if self._moved:
-                    self._tell_listeners()
+                    self._tell_coordinator()
                 elif self._turns.has_room():
                     waiting = next(iter(self._woken))
                     del self._woken[waiting]
@@ -118,11 +119,11 @@ class Wakeups:
         self._runs_later = False
         self.run()
 
-    def _tell_listeners(self) -> None:
+    def _tell_coordinator(self) -> None:
         partition = next(iter(self._moved))
         del self._moved[partition]
-        for listener in self._listeners[partition.topic]:
-            listener(partition.topic, partition.index, partition.high_watermark)
+        coordinator = self._coordinators[partition.topic]
+        coordinator.on_high_watermark(partition.index, partition.high_watermark)
 
     def wait_until(self, operation: Waiting, deadline_ms: int) -> None:
         """Expire ``operation`` at ``deadline_ms`` (monotonic) unless it is removed from ``deadlines``."""
@@ -135,7 +136,6 @@ class Wakeups:
             return
         if self._timer is not None:
             self._timer.cancel()
-        assert self._loop is not None
         self._timer_ms = due_ms
         delay_ms = max(0, due_ms - self._clock.monotonic_ms())
         self._timer = self._loop.call_later(delay_ms / 1000, self._expire)

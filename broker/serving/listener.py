@@ -11,7 +11,7 @@ from itertools import count
 
 from pykraft.configuration.settings import Settings, setting
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.tcp import OnUnreadable, StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer, bind_failure
 
 _connection_ids = count(1)
@@ -64,10 +64,10 @@ class KafkaListener:
         self._server.max_connections = max_connections
         self._server.max_connections_per_ip = max_connections_per_ip
 
-    async def start(self, handler: RequestHandler) -> int:
+    async def start(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> int:
         """Bind and listen; returns the port."""
         port = await self.bind()
-        await self.start_serving(handler)
+        await self.start_serving(handler, on_unreadable)
         return port
 
     async def bind(self) -> int:
@@ -80,9 +80,9 @@ class KafkaListener:
         except OSError as error:
             raise OSError(f"cannot listen on {self._address}: {bind_failure(error)}") from error
 
-    async def start_serving(self, handler: RequestHandler) -> None:
+    async def start_serving(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> None:
         """Listen; requests go to ``handler``."""
-        await self._server.start_serving(partial(self._open, handler))
+        await self._server.start_serving(partial(self._open, handler), on_unreadable)
 
     async def stop_listening(self) -> None:
         """Accept nobody any more; open connections go on being served."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pykraft.broker.apis.fetch import FetchHandler
 from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.log_manager import LogManager
-from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
-from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.data_plane import DataPlane
+from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -39,6 +40,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import TaskSupervisor, Workers
 from pykraft.runtime.tcp import StreamRuntime
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
@@ -85,7 +87,7 @@ class Controller:
         old = self._change(brokers=self.image.brokers.set(broker.node_id, registration))
         delta = MetadataDelta(old, self.image, changed_brokers=frozenset([broker.node_id]))
         for other in self.brokers.values():
-            other.replicas.publish(delta, self.image)
+            other.data.publisher.publish(delta, self.image)
         self.brokers[broker.node_id] = broker
         everything = MetadataDelta(
             MetadataImage(),
@@ -94,7 +96,7 @@ class Controller:
             changed_partitions={id: frozenset([0]) for id in self.image.topics_by_id},
             changed_brokers=frozenset(self.image.brokers),
         )
-        broker.replicas.publish(everything, self.image)
+        broker.data.publisher.publish(everything, self.image)
 
     def _change(self, **fields: Any) -> MetadataImage:
         old = self.image
@@ -126,7 +128,7 @@ class Controller:
             created_topics=frozenset() if known else frozenset([image.id]),
         )
         for broker in list(self.brokers.values()):
-            broker.replicas.publish(delta, self.image)
+            broker.data.publisher.publish(delta, self.image)
 
     def delete_topic(self, topic: str) -> None:
         """Everyone is told."""
@@ -138,7 +140,7 @@ class Controller:
         )
         delta = MetadataDelta(old, self.image, deleted_topics={image.id: image})
         for broker in list(self.brokers.values()):
-            broker.replicas.publish(delta, self.image)
+            broker.data.publisher.publish(delta, self.image)
 
     def set_configs(self, resource_type: int, name: str, configs: dict[str, str]) -> None:
         """Replace what a resource sets; everyone is told."""
@@ -148,7 +150,7 @@ class Controller:
         old = self._change(configs=self.image.configs.set(key, Map(configs)))
         delta = MetadataDelta(old, self.image, changed_configs=frozenset([key]))
         for broker in list(self.brokers.values()):
-            broker.replicas.publish(delta, self.image)
+            broker.data.publisher.publish(delta, self.image)
 
     def partition(self, topic: str = "t") -> PartitionRegistration:
         image = self.image.topic(topic)
@@ -242,7 +244,14 @@ class LostReplicasOf:
 class DataBroker:
     """One broker's data plane."""
 
-    def __init__(self, node_id: int, controller: Controller, disk: Any, **config: Any) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        controller: Controller,
+        disk: Any,
+        coordinators: Mapping[str, Any] = MappingProxyType({}),
+        **config: Any,
+    ) -> None:
         values: dict[str, Any] = {
             "log_dirs": (f"/d{node_id}",),
             "replica_lag_time_max_ms": 500,
@@ -256,32 +265,45 @@ class DataBroker:
         self.disk = disk
         self.lease = Lease(100 + node_id)
         self.faults: list[str] = []
-        self.runtime = StreamRuntime(asyncio.get_running_loop())
-        self.logs = LogManager(
-            disk,
-            self.config.log_dirs,
-            build_log_config({}, self.config.topic_defaults),
-            SystemClock(),
-            lambda what, error: self.faults.append(f"{what}: {error}"),
-        )
-        self.replicas = ReplicaManager(
+        runtime = self.runtime = StreamRuntime(asyncio.get_running_loop())
+        clock = self.clock = SystemClock()
+        metadata: Any = controller
+        lost: Any = LostReplicasOf(node_id, controller)
+        data = self.data = DataPlane(
             self.config,
-            self.logs,
-            controller,
+            ReplicaTable(),
+            coordinators,
+            metadata,
             self.lease,
-            controller,
-            SystemClock(),
-            random.Random(node_id),
-            lambda what, error: self.faults.append(f"{what}: {error!r}"),
-            lost_replicas=LostReplicasOf(node_id, controller),
+            metadata,
+            lost,
+            disk=disk,
+            clock=clock,
+            chance=random.Random(node_id),
+            streams=runtime,
+            workers=Workers(),
+            tasks=TaskSupervisor(lambda error: self.faults.append(f"task: {error!r}")),
+            on_fault=lambda what, error: self.faults.append(f"{what}: {error}"),
         )
-        self.runtime.on_unreadable = self.replicas.check_unsent
-        self.fetchers = ReplicaFetchers(self.replicas, self.runtime, "PLAINTEXT")
-        self.replicas.set_fetchers(self.fetchers)
-        self.listener = KafkaListener(self.runtime, "127.0.0.1", 0, "PLAINTEXT")
-        self._hot: dict[int, ProduceHandler | FetchHandler] = {
-            0: ProduceHandler(self.replicas, self.runtime.budget),
-            1: FetchHandler(self.replicas),
+        self.table, self.logs, self.replicas = data.table, data.logs, data.replicas
+        self.services = cast(
+            "BrokerServices",
+            SimpleNamespace(
+                config=self.config,
+                clock=clock,
+                metadata=metadata,
+                replicas=data.replicas,
+                logs=data.logs,
+                isr_proposals=data.isr_proposals,
+                wakeups=data.wakeups,
+                tasks=data.tasks,
+                workers=data.workers,
+            ),
+        )
+        self.listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+        self._hot: dict[int, HotHandler] = {
+            0: ProduceHandler(self.services, runtime.budget),
+            1: FetchHandler(self.services),
         }
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -291,23 +313,25 @@ class DataBroker:
         except KafkaError as error:
             connection.close(str(error))
 
-    @property
-    def services(self) -> Any:
-        return SimpleNamespace(replicas=self.replicas)
+    def coordinator_log(self, topic: str = "t") -> OffsetsTopicWriter:
+        """What a coordinator would have that keeps its state in ``topic``."""
+        table: Any = SimpleNamespace(find=lambda _, index: self.table.find(topic, index))
+        return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
+
+    def check_lag(self) -> None:
+        self.data.isr_proposals.check_lag(self.table)
 
     async def start(self) -> None:
         await self.logs.start()
-        await self.listener.start(self)
+        await self.listener.start(self, self.replicas.check_unsent)
         self.controller.register(self, self.lease.epoch)
-        await self.replicas.start()
+        self.data.tasks.start(self.data.reconciler.run(), "log-reconciler")
 
     async def stop(self, *, clean: bool = True) -> None:
         await self.listener.stop()
-        await self.fetchers.stop()
-        marks = {(p.topic, p.index): p.high_watermark for p in self.replicas.partitions()}
-        await self.replicas.stop()
+        await self.data.stop()
         if clean:
-            await self.logs.stop(self.lease.epoch, marks)
+            await self.data.stop_logs(self.lease.epoch)
         else:
             self.logs.abandon()
         del self.controller.brokers[self.node_id]
@@ -425,7 +449,7 @@ class DataCluster:
             PartitionRegistration(replicas, replicas, leader, 0, 0), configs=configs, topic=topic
         )
         await until(
-            lambda: all(self.brokers[id].replicas.find(topic, 0) for id in replicas if id in self.brokers)
+            lambda: all(self.brokers[id].table.find(topic, 0) for id in replicas if id in self.brokers)
         )
 
     async def client(self, node_id: int) -> DataClient:
@@ -435,7 +459,7 @@ class DataCluster:
         return client
 
     def partition(self, node_id: int) -> Any:
-        partition = self.brokers[node_id].replicas.find("t", 0)
+        partition = self.brokers[node_id].table.find("t", 0)
         assert partition is not None
         return partition
 

@@ -23,15 +23,15 @@ async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: st
     for number, value in enumerate(values(count)):
         if number % 3 == 0:
             for broker in cluster.brokers.values():
-                partition = broker.replicas.find(topic, 0)
+                partition = broker.table.find(topic, 0)
                 if partition is not None and broker.node_id in cluster.controller.brokers:
                     partition.log.roll(0)
         result = await client.produce(data_plane.batch(value), topic=topic)
         assert result.error_code == ErrorCode.NONE
         await data_plane.until(
             lambda number=number: all(
-                broker.replicas.find(topic, 0) is None
-                or broker.replicas.find(topic, 0).log.log_end_offset == number + 1
+                broker.table.find(topic, 0) is None
+                or broker.table.find(topic, 0).log.log_end_offset == number + 1
                 for broker in cluster.brokers.values()
             )
         )
@@ -86,6 +86,6 @@ def first_batch_only(disk: MemoryDisk, path: str) -> None:
 
 
 def in_sync(cluster: Any, node_id: int, end_offset: int, topic: str = "t") -> bool:
-    partition = cluster.brokers[node_id].replicas.find(topic, 0)
+    partition = cluster.brokers[node_id].table.find(topic, 0)
     isr = cluster.controller.partition(topic).isr
     return partition is not None and partition.log.log_end_offset == end_offset and node_id in isr

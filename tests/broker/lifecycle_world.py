@@ -96,6 +96,7 @@ class Controllers:
 
 class World:
     def __init__(self, stopped_in_order_at_epoch: int | None = None, **config: Any) -> None:
+        self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
         self.controllers = Controllers()
         self.lifecycle = BrokerLifecycle()
         self.metadata_offset = 0
@@ -110,11 +111,10 @@ class World:
             self.channel,
             self.clock,
             incarnation_id=Uuid(b"i" * 16),
-            endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),
+            endpoints=(Endpoint("PLAINTEXT", "h", 9092),),
             log_dir_ids=(Uuid(b"d" * 16),),
             metadata_offset=lambda: self.metadata_offset,
             features={"metadata.version": (7, 30)},
-            stopped_in_order_at_epoch=stopped_in_order_at_epoch,
         )
         self.beat: Answer = lambda request: pb.BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= 10,
@@ -129,7 +129,7 @@ class World:
 
     async def start(self) -> asyncio.Task[None]:
         """Register and get unfenced; the task that goes on heartbeating."""
-        await self.driver.register()
+        await self.driver.register(self._stopped_in_order_at_epoch)
         self.metadata_offset = 10
         self.lifecycle.handle_registration_change(self.unfenced)
         running = asyncio.ensure_future(self.driver.run())

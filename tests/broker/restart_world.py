@@ -23,6 +23,7 @@ from pykraft.log_store.interface import LogConfig, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.tasks import Workers
 
 T = TypeVar("T")
 NODES = (1, 2, 3)
@@ -41,10 +42,12 @@ def now(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
-class Logs(LogManager):
+class AtOnce(Workers):
     async def run(self, job: Any) -> Any:
         return job()
 
+
+class Logs(LogManager):
     async def pause(self) -> None:
         return None
 
@@ -69,6 +72,9 @@ class Events:
 
     def producers_lost(self, partition: Partition) -> None:
         now(self._logs.rebuild_producers(KEY))
+
+    def storage_failed(self, partition: Partition, error: Exception) -> None:
+        raise AssertionError(f"{partition}: {error}")
 
 
 @dataclass(eq=False)
@@ -209,17 +215,20 @@ class World:
         node.epoch = self.epochs[node.node_id] = self.next_epoch
         self.next_epoch += 1
 
+        def damage(key: tuple[str, int]) -> None:
+            raise AssertionError(f"{key} is damaged")
+
         def fault(what: str, error: BaseException) -> None:
             raise AssertionError(f"{what}: {error}")
 
-        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
+        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), fault, damage)
         now(node.logs.start())
         if node.logs.offline:
             # A power loss may zero too little of a rolled segment to be told from damage: start it empty.
             assert node.lost_power, node.logs.offline[KEY].reason
             self.count("refused")
             node.disk = MemoryDisk()
-            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), fault)
+            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), fault, damage)
             now(node.logs.start())
         node.inbox.clear()
         self.open(node, self.topic_id)

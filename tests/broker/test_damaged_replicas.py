@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
-from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -149,13 +147,13 @@ def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_
             broker, controller = cluster.brokers[2], cluster.controller
             controller.silent = True
             cluster.partition(2).log._active.file.truncate(10)
-            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: broker.disk.is_dir("/d2/t-0.00000000-damaged"))
             assert not broker.replicas.is_settled, "the controller does not know yet"
             for epoch in range(3):
                 controller.elect(1, (1, 2))
                 await asyncio.sleep(0)
-                assert broker.replicas.find("t", 0) is None and not broker.disk.is_dir("/d2/t-0"), epoch
+                assert broker.table.find("t", 0) is None and not broker.disk.is_dir("/d2/t-0"), epoch
             controller.silent = False
             await data_plane.until(lambda: in_sync(cluster, 2, 6))
             assert controller.lost == [(2, "t")]
@@ -168,9 +166,9 @@ def test_report_is_repeated_as_of_the_newest_leader_epoch(data_plane: Any) -> No
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
             await fill(cluster, data_plane, 1, 6)
-            broker, controller = cluster.brokers[2], cluster.controller
+            controller = cluster.controller
             controller.silent = True
-            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: controller.reports)
             controller.elect(1, (1, 2))
             controller.silent = False
@@ -191,14 +189,15 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
             await cluster.create(1, 2, topic="u")
             broker, controller = cluster.brokers[2], cluster.controller
             controller.silent = True
-            broker.replicas.storage_failed(cluster.partition(2), FileNotFoundError("planted"))
+            cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: controller.reports)
             broker.logs._flushing.add(("u", 0))  # it takes long
-            broker.replicas.storage_failed(broker.replicas.find("u", 0), FileNotFoundError("planted"))
+            broker.table.find("u", 0).storage_failed(FileNotFoundError("planted"))
             controller.silent = False
             await data_plane.until(lambda: (2, "t") in controller.lost)
             told, is_settled = list(controller.lost), broker.replicas.is_settled
             broker.logs._flushing.discard(("u", 0))
+            broker.logs._released.set()
             assert told == [(2, "t")] and not is_settled
             await data_plane.until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
             assert controller.lost == [(2, "t"), (2, "u")]
@@ -226,7 +225,7 @@ def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any, ca
             client = await cluster.client(1)
             assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (await client.produce(data_plane.batch(b"w"), topic="u")).error_code == ErrorCode.NONE
-            services: Any = SimpleNamespace(replicas=broker.replicas, config=broker.config)
+            services: Any = broker.services
             request = DescribeLogDirsRequest(topics=None)
             answer: Any = await describe_log_dirs.handle(services, RequestContext(), request, 4)
             whole, damaged = answer.results
@@ -237,9 +236,9 @@ def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any, ca
             await broker.stop()
             broker = await cluster.start(1)
             await data_plane.until(lambda: broker.replicas.is_settled)
-            assert broker.replicas.find("t", 0) is None, "a restart is no operator"
+            assert broker.table.find("t", 0) is None, "a restart is no operator"
             cluster.controller.elect(1, (1,))
-            await data_plane.until(lambda: broker.replicas.find("t", 0) is not None)
+            await data_plane.until(lambda: broker.table.find("t", 0) is not None)
             client = await cluster.client(1)
             assert (await client.produce(data_plane.batch(b"w"))).base_offset == 0
             assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
@@ -284,19 +283,19 @@ def test_retention_under_way_leaves_the_log_alone_that_came_in_place_of_a_damage
             await client.produce(data_plane.batch(b"w", timestamp_ms=1000))
             await data_plane.until(lambda: cluster.partition(1).high_watermark == 2)
             damaged = cluster.partition(1)
-            replicas = cluster.brokers[1].replicas
+            broker = cluster.brokers[1]
 
             async def copied_anew(_duration_ms: int) -> None:
                 """What may happen while the retention check has given up its turn."""
-                if replicas.find("t", 0) is damaged:
-                    replicas.storage_failed(damaged, CorruptLogError(damaged.log.directory, 0, "planted"))
+                if broker.table.find("t", 0) is damaged:
+                    damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
                     await data_plane.until(
-                        lambda: (new := replicas.find("t", 0)) is not None and new.log.log_end_offset == 2
+                        lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
                     )
 
-            replicas.sleep = copied_anew
-            await LogMaintenance(replicas, cluster.brokers[1].logs).delete_old_segments()
-            del replicas.sleep
+            broker.data.tasks.sleep = copied_anew
+            await broker.data.maintenance.delete_old_segments()
+            del broker.data.tasks.sleep
             log = cluster.partition(1).log
             assert log is not damaged.log
             names = cluster.brokers[1].disk.list(log.directory)

@@ -16,12 +16,13 @@ from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.tasks import TaskSupervisor
 
 TOPIC_ID = Uuid(b"i" * 16)
 LAG_MS = 500
@@ -33,6 +34,7 @@ class Events:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
     def producers_lost(self, partition: Partition) -> None: ...
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None: ...
 
 
 class Controller:
@@ -76,11 +78,12 @@ class Controller:
 class World:
     """Broker 1 with partitions that it leads: it is alone in sync, and broker 2 has caught up.
 
-    It is the clock and the tasks of its own :class:`IsrProposals`, too.
+    It is the clock of its own :class:`IsrProposals`, too.
     """
 
     def __init__(self, partitions: int, seed: int = 1) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.faults: list[BaseException] = []
+        self.tasks = TaskSupervisor(self.faults.append)
         self.controller = Controller(self)
         self.metadata = SimpleNamespace(
             image=SimpleNamespace(
@@ -95,7 +98,7 @@ class World:
             self.controller,
             self,
             random.Random(seed),
-            self,
+            self.tasks,
         )
         disk = MemoryDisk()
         self.partitions = []
@@ -115,14 +118,6 @@ class World:
     def wall_ms(self) -> int:
         return self.now_ms
 
-    def spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def sleep(self, duration_ms: int) -> None:
-        await asyncio.sleep(duration_ms / 1000)
-
     def fetch(self, *indexes: int) -> None:
         """Broker 2 fetches at the end of these partitions (of all)."""
         for index in indexes or range(len(self.partitions)):
@@ -139,10 +134,8 @@ class World:
         return self.partitions[index].isr.committed
 
     async def stop(self) -> None:
-        for task in list(self.tasks):
-            task.cancel()
-        outcomes = await asyncio.gather(*self.tasks, return_exceptions=True)
-        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes), outcomes
+        await self.tasks.close()
+        assert not self.faults
 
 
 def in_virtual_time(partitions: int, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:

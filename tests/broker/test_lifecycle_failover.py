@@ -192,7 +192,7 @@ class Cluster:
             ),
             self.clock,
             incarnation_id=Uuid(b"i" * 16),
-            endpoints=lambda: (Endpoint("PLAINTEXT", "h", 9092),),
+            endpoints=(Endpoint("PLAINTEXT", "h", 9092),),
             log_dir_ids=(Uuid(b"d" * 16),),
             metadata_offset=self.catch_up,
             features=SUPPORTED_FEATURES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,17 +23,21 @@ from pykraft.log_store.checkpoint import (
 from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import Workers
 
 CONFIG = build_log_config({}, {})
 OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 KEY = ("t", 0)
 
 
-def manager(disk: Any, **options: Any) -> LogManager:
+def manager(disk: Any, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
     def fault(what: str, error: BaseException) -> None:
         raise AssertionError(f"{what}: {error}")
 
-    return LogManager(disk, ("/d",), CONFIG, SystemClock(), fault, **options)
+    def damage(key: tuple[str, int]) -> None:
+        raise AssertionError(f"{key} is damaged")
+
+    return LogManager(disk, dirs, CONFIG, SystemClock(), Workers(executor), fault, damage)
 
 
 def fill(log: Log, count: int) -> None:
@@ -160,12 +164,12 @@ def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane
     async def body() -> None:
         disk = MemoryDisk()
         for path in ("/a", "/b"):
-            logs = LogManager(disk, (path,), CONFIG, SystemClock(), lambda what, error: None)
+            logs = manager(disk, (path,))
             await logs.start()
             (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
             fill(opened.log, 3)
             await logs.stop(1, {})
-        both = LogManager(disk, ("/a", "/b"), CONFIG, SystemClock(), lambda what, error: None)
+        both = manager(disk, ("/a", "/b"))
         with pytest.raises(CorruptLogError, match=r"/b/t-0 .*/a/t-0"):
             await both.start()
 
@@ -224,7 +228,7 @@ def test_log_that_was_found_damaged_right_before_the_end_is_damaged_at_the_next_
         await logs.write_checkpoints({KEY: 30})
         if not is_clean:
             disk.remove(f"{opened.log.directory}/{10:020d}.log")
-        logs.take_offline(KEY, CorruptLogError(opened.log.directory, 0, "planted"))  # and not yet set aside
+        logs._take_offline(opened, CorruptLogError(opened.log.directory, 0, "planted"))  # and not set aside
         if is_clean:
             await logs.stop(1, {})
         else:

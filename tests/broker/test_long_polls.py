@@ -24,10 +24,10 @@ def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: Any, topi
             for name in ("t", "u"):
                 await cluster.create(1, topic=name)
             producer, consumer = await cluster.client(1), await cluster.client(1)
-            waiters = cluster.brokers[1].replicas.find(topic, 0).consumer_waiters
+            waiters = cluster.brokers[1].table.find(topic, 0).consumer_waiters
             consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, fetch.FetchResponse)
             async with asyncio.timeout(10):
-                while not cluster.brokers[1].replicas.wakeups.deadlines:
+                while not cluster.brokers[1].data.wakeups.deadlines:
                     await asyncio.sleep(0.002)
                 await producer.produce(data_plane.batch(b"v"), topic=topic)
                 response = await consumer.receive()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas import replica_manager
+from pykraft.broker.replicas import log_reconciler, replica_publisher
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_delta, build_full_delta
@@ -35,7 +35,7 @@ def apply(controller: Any, *records: Record) -> None:
     delta = build_delta(controller.image, image, changes)
     controller.image = image
     for broker in controller.brokers.values():
-        broker.replicas.publish(delta, image)
+        broker.data.publisher.publish(delta, image)
 
 
 def creation(number: int, leader: int) -> list[Record]:
@@ -46,7 +46,7 @@ def creation(number: int, leader: int) -> list[Record]:
 
 
 def led(broker: Any) -> int:
-    return sum(partition.is_leader for partition in broker.replicas.partitions())
+    return sum(partition.is_leader for partition in broker.table)
 
 
 async def settled(broker: Any) -> None:
@@ -58,7 +58,7 @@ async def settled(broker: Any) -> None:
 def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_manager, "_TURN_COST", 5 * (replica_manager._LOCAL_COST + 1))
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -66,7 +66,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             for number in range(TOPICS):
                 apply(controller, *creation(number, leader=2))
             await settled(broker)
-            assert (len(list(broker.replicas.partitions())), led(broker)) == (TOPICS * PARTITIONS, 0)
+            assert (len(list(broker.table)), led(broker)) == (TOPICS * PARTITIONS, 0)
 
             moves = [
                 PartitionChangeRecord(index, topic_id(number), leader=1)
@@ -86,9 +86,9 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             apply(controller, RemoveTopicRecord(topic_id(3)))
             await settled(broker)
             assert led(broker) == 1
-            moved_back = broker.replicas.find("t1", PARTITIONS - 1)
+            moved_back = broker.table.find("t1", PARTITIONS - 1)
             assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
-            assert broker.replicas.find("t3", 0) is None
+            assert broker.table.find("t3", 0) is None
 
     data_plane.run(body)
 
@@ -97,7 +97,7 @@ def test_broker_that_never_comes_to_the_end_of_changes_still_tells_how_far_it_is
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the controller would take it for one that does not follow."""
-    monkeypatch.setattr(replica_manager, "_TURN_COST", 5 * (replica_manager._LOCAL_COST + 1))
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -116,9 +116,9 @@ def test_broker_that_never_comes_to_the_end_of_changes_still_tells_how_far_it_is
                 apply(controller, *moves)
                 published.append(controller.image.offset)
                 if round == 0:
-                    assert broker.replicas.unapplied_since == applied
+                    assert broker.data.publisher.unapplied_since == applied
             seen = []
-            while (offset := broker.replicas.unapplied_since) is not None:
+            while (offset := broker.data.publisher.unapplied_since) is not None:
                 seen.append(offset)
                 await asyncio.sleep(0)
             assert seen == sorted(seen)
@@ -130,14 +130,14 @@ def test_broker_that_never_comes_to_the_end_of_changes_still_tells_how_far_it_is
 def test_broker_that_starts_opens_all_that_is_assigned_to_it(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_manager, "_TURN_COST", 10)
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 10)
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker, controller = cluster.brokers[1], cluster.controller
             records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
             controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
-            broker.replicas.publish(build_full_delta(controller.image), controller.image)
+            broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
             assert not broker.replicas.is_settled
             await settled(broker)
             assert led(broker) == TOPICS * PARTITIONS
@@ -148,7 +148,7 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
 def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_manager, "OPENED_PER_STEP", 3)
+    monkeypatch.setattr(log_reconciler, "OPENED_PER_STEP", 3)
     count = TOPICS * PARTITIONS
 
     async def body() -> None:
@@ -159,12 +159,14 @@ def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
             await cluster.brokers[1].stop()
             broker = await cluster.start(1)  # is told of the first partition of each topic
             await settled(broker)
-            broker.replicas.publish(build_full_delta(cluster.controller.image), cluster.controller.image)
+            broker.data.publisher.publish(
+                build_full_delta(cluster.controller.image), cluster.controller.image
+            )
             seen = [TOPICS]
             async with asyncio.timeout(15):
                 while seen[-1] < count:
                     await asyncio.sleep(0)
-                    seen.append(len(list(broker.replicas.partitions())))
+                    seen.append(len(list(broker.table)))
             assert max(later - earlier for earlier, later in pairwise(seen)) == 3
 
     data_plane.run(body)
@@ -181,7 +183,7 @@ def test_each_log_of_a_large_topic_is_configured_once(
         set_min_isr(partition, min_isr, strict=strict)
 
     monkeypatch.setattr(Partition, "set_min_isr", counted)
-    count = 5 * replica_manager.OPENED_PER_STEP
+    count = 5 * log_reconciler.OPENED_PER_STEP
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

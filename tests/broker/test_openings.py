@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis.table import make_apis
-from pykraft.broker.replicas import openings, replica_manager
+from pykraft.broker.replicas import log_reconciler, openings, replica_publisher
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -61,7 +61,7 @@ def serve_others(broker: Any) -> None:
 
 async def held(broker: Any, count: int, until: Callable[..., Any]) -> None:
     """Until so many connections wait for logs of this broker."""
-    waiting = broker.replicas._openings._held
+    waiting = broker.data.openings._held
     await until(lambda: sum(len(those) for those in waiting.values()) == count)
 
 
@@ -117,7 +117,7 @@ def test_nothing_of_a_connection_overtakes_a_request_that_waits(data_plane: Any)
                 client.send_produce(data_plane.batch(b"%d" % number), acks=1, topic=topic)
             await held(broker, 1, data_plane.until)
             assert (await other.produce(data_plane.batch(b"other"), acks=1, topic="open")).base_offset == 0
-            assert broker.replicas.find("open", 0).log.log_end_offset == 1
+            assert broker.table.find("open", 0).log.log_end_offset == 1
             slow.let()
             results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(20)]
             assert [result.error_code for result in results] == [0] * 20
@@ -146,9 +146,9 @@ def test_log_that_does_not_open_in_time_is_answered_as_one_that_is_not_here(
                 async with asyncio.timeout(15):
                     result = (await client.receive()).responses[0].partition_responses[0]
                 assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert not cluster.brokers[1].replicas._openings._held
+            assert not cluster.brokers[1].data.openings._held
             slow.let()
-            await data_plane.until(lambda: cluster.brokers[1].replicas.find("t", 0))
+            await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0))
             assert (await client.produce(data_plane.batch(b"v"), acks=1)).base_offset == 0
 
     data_plane.run(body)
@@ -183,7 +183,7 @@ def test_client_that_goes_while_it_waits_leaves_nothing_behind(data_plane: Any) 
             client.close()
             slow.let()
             await data_plane.until(lambda: broker.listener.connection_count == 0)
-            assert not broker.replicas._openings._held
+            assert not broker.data.openings._held
 
     data_plane.run(body)
 
@@ -193,7 +193,7 @@ def test_log_that_somebody_waits_for_is_opened_before_others(data_plane: Any) ->
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
             slow = SlowLogs(broker)
-            names = [f"t-{number}" for number in range(5 * replica_manager.OPENED_PER_STEP)]
+            names = [f"t-{number}" for number in range(5 * log_reconciler.OPENED_PER_STEP)]
             for name in names:
                 name_leader(cluster, data_plane, name, 1)
             await data_plane.until(lambda: slow.asked)
@@ -219,7 +219,7 @@ def test_follower_that_was_elected_is_written_to_before_it_has_taken_over(
             broker = cluster.brokers[2]
             client = await cluster.client(2)
             await client.produce(data_plane.batch(b"v"), acks=1)
-            monkeypatch.setattr(replica_manager, "_TURN_COST", 0)  # as behind a long queue of changes
+            monkeypatch.setattr(replica_publisher, "_TURN_COST", 0)  # as behind a long queue of changes
             cluster.controller.elect(2)
             assert not cluster.partition(2).is_leader
             client.send_produce(data_plane.batch(b"w"), acks=1)

@@ -111,7 +111,7 @@ def test_client_that_goes_while_its_batch_is_walked_leaves_nothing_behind(data_p
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
-            await cluster.brokers[2].fetchers.stop()
+            await cluster.brokers[2].data.fetchers.stop()
             gate = Gate(cluster)
             client = await cluster.client(1)
             client.send_produce(long_batch(data_plane), timeout_ms=2**31 - 1)
@@ -124,7 +124,7 @@ def test_client_that_goes_while_its_batch_is_walked_leaves_nothing_behind(data_p
             partition = cluster.partition(1)
             await data_plane.until(lambda: partition.log.log_end_offset == LONG)
             assert partition.high_watermark == 0, "the batch still waits for its replicas"
-            assert not len(cluster.brokers[1].replicas.wakeups.deadlines), "but nobody waits for the answer"
+            assert not len(cluster.brokers[1].data.wakeups.deadlines), "but nobody waits for the answer"
 
     data_plane.run(body)
 
@@ -337,15 +337,15 @@ def test_broker_that_stops_begins_no_long_batch_and_nothing_behind_one(data_plan
             client.send_produce(data_plane.batch(b"after"), acks=1)
             client.send_produce(long_batch(data_plane), acks=1)
             await data_plane.until(lambda: gate.waiting)
-            replicas, server = cluster.brokers[1].replicas, cluster.brokers[1].listener._server
-            await replicas.stop()
+            data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
+            await data.stop()
             await data_plane.until(lambda: server.connection_count == 1)
             assert cluster.partition(1).log.log_end_offset == 0, "nothing overtakes what was broken off"
             late.send_produce(data_plane.batch(b"small"), acks=1)
             late.send_produce(long_batch(data_plane), acks=1)
             await late.receive()
             await data_plane.until(lambda: all(link.session._is_held for link in server._connections))
-            assert not replicas._tasks
+            await data_plane.until(lambda: not len(data.tasks))
             assert gate.waiting == 1
 
     data_plane.run(body)

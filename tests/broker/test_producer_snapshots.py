@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import Workers
 
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
 ID = b"a" * 16
@@ -39,13 +40,15 @@ def now(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
+class AtOnce(Workers):
+    async def run(self, job: Any) -> Any:
+        return job()
+
+
 class Logs(LogManager):
     """Everything at once; ``pauses`` counts how often others would have had their turn."""
 
     pauses = 0
-
-    async def run(self, job: Any) -> Any:
-        return job()
 
     async def pause(self) -> None:
         self.pauses += 1
@@ -58,6 +61,10 @@ def fault(what: str, error: BaseException) -> None:
     raise AssertionError(f"{what}: {error}")
 
 
+def damage(key: tuple[str, int]) -> None:
+    raise AssertionError(f"{key} is damaged")
+
+
 class Owner:
     """One log, its producers, and what a broker does with them. ``complete`` ones begin at sequence 0."""
 
@@ -66,7 +73,7 @@ class Owner:
         self.start()
 
     def start(self) -> None:
-        self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), fault)
+        self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), AtOnce(), fault, damage)
         now(self.logs.start())
         assert not self.logs.offline
         (self.opened,) = now(self.logs.open_or_create([(*KEY, ID, CONFIG)]))  # type: ignore[list-item]
@@ -332,7 +339,7 @@ def test_cut_while_a_snapshot_is_written_leaves_none_of_what_was_cut(owner: Owne
         owner.append(number % 3)
     owner.stop()
     cuts = [lambda: owner.truncate(25), lambda: owner.truncate(20)]
-    run = owner.logs.run
+    run = owner.logs._workers.run
 
     async def cut_meanwhile(job: Any) -> Any:
         result = await run(job)
@@ -414,12 +421,8 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
 
     owner.opened.snapshots._run = recreated_meanwhile
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pykraft.broker.logs.log_manager.asyncio.sleep", _once)
+        patch.setattr(owner.logs._released, "wait", _Once)
         now(owner.logs.write_snapshots())
-
-
-def _once(_seconds: float) -> Any:
-    return _Once()
 
 
 class _Once:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 TWO = {"min.insync.replicas": "2"}
@@ -61,7 +61,7 @@ def test_dead_follower_leaves_the_isr_and_comes_back(data_plane: Any) -> None:
             await cluster.brokers[3].stop(clean=False)
             client.send_produce(data_plane.batch(b"while it is gone"))
             await asyncio.sleep(0.6)
-            cluster.brokers[1].replicas.check_lag()
+            cluster.brokers[1].check_lag()
             response = await client.receive()
             assert response.responses[0].partition_responses[0].error_code == 0
             assert cluster.controller.partition().isr == (1, 2)
@@ -94,7 +94,7 @@ def test_isr_that_shrinks_below_the_minimum_is_told_after_the_append(data_plane:
             await cluster.brokers[2].stop()
             client.send_produce(data_plane.batch(b"v"))
             await asyncio.sleep(0.6)
-            cluster.brokers[1].replicas.check_lag()
+            cluster.brokers[1].check_lag()
             response = await client.receive()
             code = response.responses[0].partition_responses[0].error_code
             assert code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -123,7 +123,7 @@ def test_deposed_leader_refuses_waiters_and_drops_what_was_not_committed(data_pl
             client = await cluster.client(1)
             await client.produce(data_plane.batch(b"committed"))
             for node in (2, 3):  # the followers hear nothing more from 1
-                await cluster.brokers[node].fetchers.stop()
+                await cluster.brokers[node].data.fetchers.stop()
             client.send_produce(data_plane.batch(b"lost"))
             await data_plane.until(lambda: cluster.partition(1).log.log_end_offset == 2)
             await cluster.brokers[3].stop()
@@ -196,7 +196,7 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
             result = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
 
             def settled() -> bool:
-                cluster.brokers[1].replicas.check_lag()
+                cluster.brokers[1].check_lag()
                 return bool(result.done())
 
             await data_plane.until(settled)
@@ -242,7 +242,7 @@ def test_recreated_topic_starts_empty_and_old_id_is_unknown(data_plane: Any) -> 
                 topic_ids=controller.image.topic_ids.delete("t"),
             )
             delta = MetadataDelta(old, controller.image, deleted_topics={old_topic.id: old_topic})
-            broker.replicas.publish(delta, controller.image)
+            broker.data.publisher.publish(delta, controller.image)
             assert (await client.fetch(0, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
             assert (await client.fetch(0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await data_plane.until(lambda: not broker.logs.logs)
@@ -252,27 +252,42 @@ def test_recreated_topic_starts_empty_and_old_id_is_unknown(data_plane: Any) -> 
     data_plane.run(body)
 
 
+class Coordinator:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.led: list[tuple[int, int | None]] = []
+        self.moved: list[tuple[int, int]] = []
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        self.led.append((partition, leader_epoch))
+
+    def on_resigned(self, partition: int) -> None:
+        self.led.append((partition, None))
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        self.moved.append((partition, high_watermark))
+
+
 def test_append_for_a_coordinator_is_told_when_committed(data_plane: Any) -> None:
     async def body() -> None:
-        async with data_plane.cluster(1, 2, 3) as cluster:
-            led: list[tuple[str, int, int | None]] = []
-            moved: list[tuple[str, int, int]] = []
-            replicas = cluster.brokers[1].replicas
-            replicas.add_leadership_listener(lambda *event: led.append(event))
-            replicas.add_high_watermark_listener(lambda *event: moved.append(event), "t")
+        async with data_plane.cluster(2, 3) as cluster:
+            coordinator = Coordinator()
+            await cluster.start(1, coordinators={"t": coordinator})
             await cluster.create(1, 2, 3)
-            assert led == [("t", 0, 0)]
-            end = replicas.append_records("t", 0, 0, data_plane.batch(b"a", b"b"))
-            assert end == 2 and not moved
-            await data_plane.until(lambda: moved and moved[-1] == ("t", 0, 2))
-            data, log_end = await replicas.read("t", 0, 0)
-            assert (data_plane.values(data), log_end) == ([b"a", b"b"], 2)
+            assert coordinator.led == [(0, 0)]
+            log = cluster.brokers[1].coordinator_log()
+            end = log.append(0, 0, [(b"a", b"1"), (b"b", b"2")], now_ms=0)
+            assert end == 2 and not coordinator.moved
+            await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
+            assert log.high_watermark(0) == 2
+            records, next_offset = await log.read(0, 0)
+            assert ([bytes(record.key) for record in records], next_offset) == ([b"a", b"b"], 2)
             cluster.controller.elect(2)
-            assert led[-1] == ("t", 0, None)
-            from pykraft.kafka_protocol.errors import KafkaError
-
-            with pytest.raises(KafkaError):
-                replicas.append_records("t", 0, 0, data_plane.batch(b"c"))
+            assert coordinator.led[-1] == (0, None)
+            for epoch in (0, 1):
+                with pytest.raises(KafkaError):
+                    log.append(0, epoch, [(b"c", b"3")], now_ms=0)
 
     data_plane.run(body)
 

@@ -31,7 +31,7 @@ def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
             follower = cluster.partition(2)
-            link = cluster.brokers[2].fetchers._links[1]
+            link = cluster.brokers[2].data.fetchers._links[1]
             result = FetchResult(0, 0, 1, 0, data_plane.batch(b"of another epoch"))
             chunks = build_fetch_response(17, 1, [(data_plane.topic_id, [result])])
             frame = memoryview(
@@ -161,4 +161,4 @@ def move_leader(cluster: Any, port: int) -> None:
     old = controller._change(brokers=controller.image.brokers.set(1, moved))
     delta = MetadataDelta(old, controller.image, changed_brokers=frozenset([1]))
     for broker in cluster.brokers.values():
-        broker.replicas.publish(delta, controller.image)
+        broker.data.publisher.publish(delta, controller.image)

@@ -10,7 +10,6 @@ import pytest
 
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -19,6 +18,7 @@ from pykraft.log_store.checkpoint import read_offset_checkpoint
 from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import Workers
 
 CONFIG = build_log_config({}, {})
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -26,7 +26,15 @@ ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 
 def manager(disk: Any, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
     seen = faults if faults is not None else []
-    return LogManager(disk, dirs, CONFIG, SystemClock(), lambda what, error: seen.append(what))
+    return LogManager(
+        disk,
+        dirs,
+        CONFIG,
+        SystemClock(),
+        Workers(),
+        lambda what, error: seen.append(what),
+        lambda key: seen.append("{}-{}".format(*key)),
+    )
 
 
 def fill(log: Log, count: int) -> None:
@@ -194,7 +202,7 @@ def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None
             for _ in range(3):
                 await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
             broker = cluster.brokers[1]
-            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            maintenance = broker.data.maintenance
             log = cluster.partition(1).log
             await maintenance.flush_due()
             assert log.recovery_point == 3
@@ -215,7 +223,7 @@ def test_log_start_is_stored_before_its_segments_go(data_plane: Any) -> None:
             await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
             broker = cluster.brokers[1]
             disk.calls.clear()
-            await LogMaintenance(broker.replicas, broker.logs).delete_old_segments()
+            await broker.data.maintenance.delete_old_segments()
             calls = [(call.operation, call.path.rpartition("/")[2]) for call in disk.calls]
             stored = calls.index(("rename", "log-start-offset-checkpoint.new"))
             assert stored < calls.index(("remove", "00000000000000000000.log"))
@@ -255,7 +263,7 @@ def test_retention_spares_what_is_not_committed(data_plane: Any) -> None:
             for _ in range(3):
                 await client.produce(data_plane.batch(b"v"), acks=1)
             broker, partition = cluster.brokers[1], cluster.partition(1)
-            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            maintenance = broker.data.maintenance
             await maintenance.delete_old_segments()
             assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
             partition.handle_follower_fetch(2, 3, 100, 0)

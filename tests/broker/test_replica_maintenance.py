@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykraft.broker.replicas.maintenance import LogMaintenance
-
 
 def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: Any) -> None:
     async def body() -> None:
@@ -16,7 +14,7 @@ def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: Any) -
                 await client.produce(data_plane.batch(b"v"), acks=1)
             broker, partition = cluster.brokers[1], cluster.partition(1)
             partition.handle_follower_fetch(2, 2, 100, 0)
-            assert LogMaintenance(broker.replicas, broker.logs).high_watermarks() == {("t", 0): 2}
+            assert broker.data.maintenance.high_watermarks() == {("t", 0): 2}
 
     data_plane.run(body)
 
@@ -26,7 +24,7 @@ def test_messages_are_flushed_when_there_are_as_many_as_the_topic_says(data_plan
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"flush.messages": "3"})
             client, broker = await cluster.client(1), cluster.brokers[1]
-            maintenance = LogMaintenance(broker.replicas, broker.logs)
+            maintenance = broker.data.maintenance
             for flushed in (0, 0, 3, 3):
                 await client.produce(data_plane.batch(b"v"))
                 await maintenance.flush_due()

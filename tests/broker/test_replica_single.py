@@ -110,7 +110,7 @@ def test_fetch_waits_for_data_and_for_min_bytes(data_plane: Any) -> None:
             await data_plane.until(lambda: cluster.partition(1).consumer_waiters)
             consumer.close()
             await data_plane.until(lambda: not cluster.partition(1).consumer_waiters)
-            assert len(cluster.brokers[1].replicas.wakeups.deadlines) == 0
+            assert len(cluster.brokers[1].data.wakeups.deadlines) == 0
 
     data_plane.run(body)
 

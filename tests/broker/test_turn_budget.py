@@ -17,7 +17,7 @@ from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.clock import Clock, SystemClock
 from pykraft.runtime.tcp import StreamRuntime
-from pykraft.runtime.turns import BULK, TurnBudget
+from pykraft.runtime.turns import BULK, EndlessTurn, TurnBudget
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 WORK_US = 1_000
@@ -146,9 +146,7 @@ class StandingClock:
 def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
     loop = Loop()
     budget = TurnBudget(loop.call_soon, lambda: loop.now_us)
-    wakeups = Wakeups(cast(Clock, StandingClock()))
-    wakeups.attach(cast(asyncio.AbstractEventLoop, loop))
-    wakeups.share(budget)
+    wakeups = Wakeups(cast(asyncio.AbstractEventLoop, loop), budget, cast(Clock, StandingClock()), {})
     return loop, budget, wakeups
 
 
@@ -168,8 +166,7 @@ def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
 
 def test_whoever_waits_for_less_long_than_all_others_moves_the_timer() -> None:
     async def body() -> None:
-        wakeups = Wakeups(SystemClock())
-        wakeups.attach(asyncio.get_running_loop())
+        wakeups = Wakeups(asyncio.get_running_loop(), EndlessTurn(), SystemClock(), {})
         ended = asyncio.Event()
 
         class Patient:

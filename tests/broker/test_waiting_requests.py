@@ -20,7 +20,7 @@ def test_one_expiry_that_fails_does_not_keep_others_waiting_for_ever(data_plane:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            wakeups = cluster.brokers[1].replicas.wakeups
+            wakeups = cluster.brokers[1].data.wakeups
             seen: list[Any] = []
             asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
             client = await cluster.client(1)
@@ -75,7 +75,7 @@ def test_who_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -
                 topics_by_id=old.topics_by_id.delete(topic.id), topic_ids=old.topic_ids.delete("t")
             )
             delta = MetadataDelta(gone, cluster.controller.image, deleted_topics={topic.id: topic})
-            cluster.brokers[1].replicas.publish(delta, cluster.controller.image)
+            cluster.brokers[1].data.publisher.publish(delta, cluster.controller.image)
             async with asyncio.timeout(5):
                 produced = (await producer.receive()).responses[0].partition_responses[0]
                 fetched = (await consumer.receive()).responses[0].partitions[0]

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
-from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
+from pykraft.broker.replicas.offsets_writer import decode_records
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES
-
-
-class Replicas:
-    """Just enough of a replica manager: one read returns everything that is there."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    async def read(self, topic: str, index: int, offset: int, max_bytes: int) -> tuple[bytes, int]:
-        return self.data, 0
 
 
 def batch(base_offset: int, *keys: bytes, is_control: bool = False) -> bytes:
@@ -26,8 +13,7 @@ def batch(base_offset: int, *keys: bytes, is_control: bool = False) -> bytes:
 
 
 def read(data: bytes, start_offset: int = 0) -> tuple[list[bytes | None], int]:
-    replicas: Any = Replicas(data)
-    records, next_offset = asyncio.run(OffsetsTopicWriter(replicas).read(0, start_offset))
+    records, next_offset = decode_records(data, start_offset)
     return [record.key and bytes(record.key) for record in records], next_offset
 
 

@@ -27,7 +27,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
-from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller import cluster_control
@@ -56,6 +56,9 @@ class Silent:
     def producers_lost(self, partition: Partition) -> None:
         log = partition.log
         partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
+
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
+        raise error
 
 
 @dataclass

@@ -86,26 +86,20 @@ class Cluster:
             await self.nodes.pop(id).stop()
 
     def image(self, id: int = 1) -> MetadataImage:
-        loader = self.nodes[id].loader
-        assert loader is not None
-        return loader.image
+        return self.nodes[id].loader.image
 
     def log_start_offset(self, id: int) -> int:
-        log = self.nodes[id]._log
-        assert log is not None
-        return log.log_start_offset
+        return self.nodes[id].log.log_start_offset
 
     def log_end_offset(self, id: int) -> int:
-        log = self.nodes[id]._log
-        assert log is not None
-        return log.log_end_offset
+        return self.nodes[id].log.log_end_offset
 
     def files(self, id: int, suffix: str) -> list[str]:
         directory = self.directory / f"node-{id}" / "__cluster_metadata-0"
         return sorted(path.name for path in directory.iterdir() if path.name.endswith(suffix))
 
     async def forward(self, api_key: ApiKey, request: Any, response: Any, version: int) -> Any:
-        controller = self.nodes[1]._controller
+        controller = self.nodes[1].controller
         assert controller is not None
         body = request.encode(version)
         answer = await controller.forward(RequestContext(), api_key, version, body, 10_000)
@@ -137,7 +131,7 @@ class Cluster:
     @contextmanager
     def cut_off(self, id: int) -> Iterator[None]:
         """The node's calls to other nodes fail for a while."""
-        transport: Any = self.nodes[id]._transport
+        transport: Any = self.nodes[id].transport
 
         def send(to: Any, method: str, payload: bytes, deadline_ms: int, on_reply: Any) -> None:
             asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
@@ -151,8 +145,8 @@ class Cluster:
     def served(self, id: int) -> set[tuple[str, int, Uuid]]:
         """Replicas at a broker: topic, partition, topic id."""
         broker = self.nodes[id].broker
-        assert broker is not None and broker._replicas is not None
-        return {(p.topic, p.index, p.topic_id) for p in broker._replicas.partitions()}
+        assert broker is not None
+        return {(p.topic, p.index, p.topic_id) for p in broker.data.table}
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -196,7 +190,7 @@ def test_node_that_starts_from_a_snapshot_has_everything_and_no_old_segment(tmp_
             after.topic("t7") is not None and len(after.topics_by_id[after.topic_ids["t7"]].partitions) == 3
         )
         assert after.brokers[1].epoch > before.brokers[1].epoch
-        controller = cluster.nodes[1]._controller
+        controller = cluster.nodes[1].controller
         assert controller is not None and controller.committed_image is after
         await cluster.create("one-more", broker_id=1)
 

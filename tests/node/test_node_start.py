@@ -29,6 +29,7 @@ from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.tasks import Workers
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -169,7 +170,15 @@ def test_node_without_a_quorum_stops_at_once_when_its_start_is_broken_off(tmp_pa
 def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         config = lonely_config(tmp_path)
-        logs = LogManager(OsDisk(), [str(tmp_path)], LogConfig(), SystemClock(), lambda what, error: None)
+        logs = LogManager(
+            OsDisk(),
+            [str(tmp_path)],
+            LogConfig(),
+            SystemClock(),
+            Workers(),
+            lambda what, error: None,
+            lambda key: None,
+        )
         await logs.start()
         (opened,) = await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
         batch = encode_batch([RecordInput(None, b"v", (), 0)] * 7)

@@ -80,6 +80,17 @@ def test_a_taken_port_is_refused() -> None:
     asyncio.run(case())
 
 
+def test_address_that_was_bound_in_vain_is_free_again() -> None:
+    async def case() -> None:
+        first = GrpcServer()
+        port = await first.bind("127.0.0.1", 0)
+        await first.stop(0)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+
+    asyncio.run(case())
+
+
 def test_port_of_another_node_is_refused() -> None:
     async def case(transport: GrpcTransport, port: int) -> None:
         server = GrpcServer()

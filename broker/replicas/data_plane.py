@@ -1,0 +1,135 @@
+"""The replicas of one broker and all that works on them: made and joined here, and taken down in order.
+
+Each part is given those it needs, so their order is that of their dependencies: coordinators know the table
+only; roles know the fetchers; logs report damage to the roles; what applies the metadata image and opens logs
+knows them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.log_scrubber import LogScrubber
+from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.log_reconciler import LogReconciler
+from pykraft.broker.replicas.lost_replicas import LostReplicas
+from pykraft.broker.replicas.maintenance import LogMaintenance
+from pykraft.broker.replicas.openings import Openings
+from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
+from pykraft.broker.replicas.ports import (
+    AlterPartitionPort,
+    BrokerLease,
+    ImageSource,
+    LostReplicasPort,
+    TopicCoordinator,
+)
+from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
+from pykraft.broker.replicas.replica_roles import ReplicaRoles
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.wakeups import Wakeups
+from pykraft.broker.replicas.worklist import Worklist
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.runtime.backoff import Chance
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.tasks import FaultHandler, TaskSupervisor, Workers
+from pykraft.runtime.tcp import StreamRuntime
+
+
+class DataPlane:
+    """``coordinators``: those that keep their state in replicas of ``table``, by topic name."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        table: ReplicaTable,
+        coordinators: Mapping[str, TopicCoordinator],
+        metadata: ImageSource,
+        lease: BrokerLease,
+        alter_partition: AlterPartitionPort,
+        lost_replicas: LostReplicasPort,
+        *,
+        disk: Disk,
+        clock: Clock,
+        chance: Chance,
+        streams: StreamRuntime,
+        workers: Workers,
+        tasks: TaskSupervisor,
+        on_fault: FaultHandler,
+    ) -> None:
+        node_id = config.node_id
+        self.table = table
+        self.workers = workers
+        self.tasks = tasks
+        worklist = self.worklist = Worklist()
+        wakeups = self.wakeups = Wakeups(streams.loop, streams.budget, clock, coordinators)
+        openings = self.openings = Openings(clock, wakeups)
+        fetchers = self.fetchers = ReplicaFetchers(config, metadata, lease, streams, clock, tasks)
+        roles = ReplicaRoles(table, worklist, fetchers, openings, coordinators, clock)
+        logs = self.logs = LogManager(
+            disk,
+            config.log_dirs,
+            build_log_config({}, config.topic_defaults),
+            clock,
+            workers,
+            on_fault,
+            roles.handle_damage,
+        )
+        publisher = self.publisher = ReplicaPublisher(
+            config, metadata, table, roles, logs, worklist, fetchers, tasks
+        )
+        self.reconciler = LogReconciler(
+            node_id,
+            logs,
+            metadata,
+            table,
+            worklist,
+            publisher,
+            LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
+            openings,
+            BrokerPartitionEvents(logs, wakeups, tasks),
+            on_fault,
+        )
+        isr_proposals = self.isr_proposals = IsrProposals(
+            node_id,
+            config.replica_lag_time_max_ms,
+            metadata,
+            lease,
+            alter_partition,
+            clock,
+            chance,
+            tasks,
+        )
+        scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)
+        self.maintenance = LogMaintenance(
+            config, metadata, table, logs, isr_proposals, scrubber, clock, tasks
+        )
+        self.replicas = ReplicaManager(
+            config, table, metadata, lease, logs, worklist, openings, scrubber, clock, tasks
+        )
+
+    async def stop(self) -> None:
+        """Refuse whoever waits, and do nothing any more. The logs stay open."""
+        await self.fetchers.stop()
+        self.wakeups.close()
+        for partition in self.table:
+            partition.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.wakeups.run()
+        await self.tasks.close()
+
+    async def stop_logs(self, broker_epoch: int) -> None:
+        """Flush and close them, and note the orderly stop at ``broker_epoch``.
+
+        -1: never registered, so they are still as the previous process left them.
+        """
+        # A start that was broken off has not opened every replica: keep what their checkpoint said.
+        high_watermarks = {key: opened.high_watermark for key, opened in self.logs.logs.items()}
+        high_watermarks |= self.maintenance.high_watermarks()
+        if broker_epoch < 0 and self.logs.previous_broker_epoch is not None:
+            broker_epoch = self.logs.previous_broker_epoch
+        await self.logs.stop(broker_epoch, high_watermarks)

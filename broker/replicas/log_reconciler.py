@@ -1,0 +1,144 @@
+"""Opens and deletes logs until what is here is what the metadata image assigns to this broker.
+
+It looks at a few logs at a time. The image may change meanwhile, and then a log is looked at again. A log
+that is open becomes a partition, and takes part from then on. One that is damaged is set aside first, and is
+created again when the controller has taken note.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykraft.broker.logs.log_loading import OpenLog
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.lost_replicas import LostReplicas
+from pykraft.broker.replicas.openings import Openings
+from pykraft.broker.replicas.partition import Partition, PartitionEvents
+from pykraft.broker.replicas.ports import ImageSource
+from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.worklist import Worklist
+from pykraft.metadata_log.image import TopicImage
+from pykraft.runtime.tasks import FaultHandler
+
+OPENED_PER_STEP = 16
+
+
+class LogReconciler:
+    """Runs in one task. ``events`` are those of the partitions it makes."""
+
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogManager,
+        metadata: ImageSource,
+        table: ReplicaTable,
+        worklist: Worklist,
+        publisher: ReplicaPublisher,
+        lost: LostReplicas,
+        openings: Openings,
+        events: PartitionEvents,
+        on_fault: FaultHandler,
+    ) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._metadata = metadata
+        self._table = table
+        self._worklist = worklist
+        self._publisher = publisher
+        self._lost = lost
+        self._openings = openings
+        self._events = events
+        self._on_fault = on_fault
+
+    async def run(self) -> None:
+        """For ever, or until a log directory fails.
+
+        Only once the image holds at least this incarnation's registration: by an older one it would delete
+        logs of topics that it does not know yet.
+        """
+        self._worklist.wake()
+        while True:
+            await self._worklist.wait()
+            try:
+                while self._has_work:
+                    if self._publisher.unapplied_since is not None:
+                        self._publisher.apply_some()
+                    else:
+                        await self._look_at_some()
+                    await asyncio.sleep(0)  # logs that are open already were not waited for
+            except OSError as error:
+                self._on_fault("log directories", error)
+                return
+            if self._lost.is_settled:
+                self._worklist.settled.set()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._worklist) or self._publisher.unapplied_since is not None
+
+    async def _look_at_some(self) -> None:
+        wanted, unwanted = [], []
+        for key in self._worklist.take(OPENED_PER_STEP):
+            topic = self._assigned(*key)
+            if key in self._logs.offline and not await self._may_open(topic, *key):
+                continue
+            if topic is None:
+                self._openings.opened(key)  # it never will be
+                if key not in self._table:
+                    unwanted.append(key)
+            elif key not in self._table:
+                wanted.append((*key, topic.id, self._publisher.log_config(topic.name)))
+        await self._logs.delete(unwanted)
+        for opened in await self._logs.open_or_create(wanted):
+            self._take_up(opened)
+
+    def _take_up(self, opened: OpenLog) -> None:
+        key = topic_name, index = opened.topic_partition
+        topic = self._assigned(*key)
+        if topic is None or topic.id != opened.topic_id or self._logs.logs.get(key) is not opened:
+            self._worklist.add(key)  # changed, or damaged, while others were being opened
+            return
+        self._publisher.take_up(
+            Partition(
+                topic_name,
+                topic.id,
+                index,
+                self._node_id,
+                opened.log,
+                self._events,
+                producers=opened.producers,
+                high_watermark=opened.high_watermark,
+            )
+        )
+
+    async def _may_open(self, topic: TopicImage | None, name: str, index: int) -> bool:
+        """Whether a log that is offline is done with: another may take its place, or none is wanted."""
+        await self._logs.set_aside_damaged((name, index))
+        offline = self._logs.offline[name, index]
+        if topic is None:
+            del self._logs.offline[name, index]
+            return False
+        if self._lost.may_begin_anew(offline, topic, index):
+            return True
+        self._lost.report()
+        return False
+
+    def _assigned(self, topic_name: str, index: int) -> TopicImage | None:
+        """The topic, by the newest image, if it has a replica here."""
+        topic = self._metadata.image.topic(topic_name)
+        if topic is None or index >= len(topic.partitions):
+            return None
+        return topic if self._node_id in topic.partitions[index].replicas else None
+
+    async def set_aside_strays(self) -> None:
+        """Rename the logs that the image does not know. For a broker whose image is caught up."""
+        strays = [
+            key
+            for key, opened in sorted(self._logs.logs.items())
+            if key not in self._table
+            and ((topic := self._assigned(*key)) is None or topic.id != opened.topic_id)
+        ]
+        await self._logs.set_aside(strays)
+        for key in [key for key in self._logs.offline if self._assigned(*key) is None]:
+            del self._logs.offline[key]  # nobody misses it

@@ -1,0 +1,34 @@
+"""What follows from what happens in a partition: whoever waits is woken, its log is seen to."""
+
+from __future__ import annotations
+
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.wakeups import Wakeups
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.runtime.tasks import TaskSupervisor
+
+
+class BrokerPartitionEvents:
+    """:class:`~pykraft.broker.replicas.partition.PartitionEvents` of every partition of one broker."""
+
+    def __init__(self, logs: LogManager, wakeups: Wakeups, tasks: TaskSupervisor) -> None:
+        self._logs = logs
+        self._wakeups = wakeups
+        self._tasks = tasks
+
+    def log_grew(self, partition: Partition) -> None:
+        for waiter in partition.replica_waiters:
+            waiter.wake()
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        for waiter in partition.consumer_waiters:
+            waiter.wake()
+        self._wakeups.high_watermark_moved(partition)
+
+    def producers_lost(self, partition: Partition) -> None:
+        rebuild = self._logs.rebuild_producers((partition.topic, partition.index))
+        self._tasks.start(rebuild, "rebuild-producers")
+
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
+        self._logs.storage_failed(partition.log, error)

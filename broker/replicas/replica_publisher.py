@@ -1,0 +1,175 @@
+"""Applies the metadata image to the replicas here: their roles and their settings.
+
+Logs that have to be opened or deleted for that go to the worklist. All that concerns one replica is decided
+in :mod:`pykraft.broker.replicas.partition`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.ports import ImageSource
+from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.replica_roles import ReplicaRoles
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.worklist import Worklist
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.interface import LogConfig
+from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.runtime.tasks import TaskSupervisor
+
+_TURN_COST = 8_000
+_LOCAL_COST = 16
+"""A turn of the event loop applies changed partitions until they have cost so much: 1 for one elsewhere, this
+for one that is here."""
+RECONFIGURED_PER_STEP = 32
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+
+class ReplicaPublisher:
+    """A metadata publisher; comes behind the metadata cache."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ImageSource,
+        table: ReplicaTable,
+        roles: ReplicaRoles,
+        logs: LogManager,
+        worklist: Worklist,
+        fetchers: ReplicaFetchers,
+        tasks: TaskSupervisor,
+    ) -> None:
+        self._node_id = config.node_id
+        self._broker_defaults = config.topic_defaults
+        self._topic_defaults = config.topic_defaults
+        self._metadata = metadata
+        self._table = table
+        self._roles = roles
+        self._logs = logs
+        self._worklist = worklist
+        self._fetchers = fetchers
+        self._tasks = tasks
+        self._changed: deque[tuple[int, Iterator[tuple[Uuid, int]]]] = deque()
+        self._applied_offset = -1
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Bring the replicas here in line with a newer image."""
+        for topic in delta.iter_deleted_topics():
+            for _, partition in sorted(self._table.by_id.get(topic.id, {}).items()):
+                self._roles.drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._worklist.add(*((topic.name, index) for index in range(len(topic.partitions))))
+        # Before the partitions: what their new ISR allows depends on how many must be in sync.
+        for kind, name in sorted(delta.changed_configs):
+            if kind == ConfigResourceType.TOPIC:
+                self._reconfigure(name, image)
+        self._reconfigure_broker_wide(delta, image)
+        self._changed.append((image.offset, _changed_partitions(delta)))
+        self.apply_some()
+        if delta.changed_brokers:
+            self._fetchers.brokers_changed()
+
+    @property
+    def unapplied_since(self) -> int | None:
+        """Up to where all replicas have their roles, while some may lack what the image says; else None."""
+        return self._applied_offset if self._changed else None
+
+    def apply_some(self) -> None:
+        """Bring changed partitions in line with the newest image, as many as one turn of the loop may take.
+
+        The rest is left to later calls. Nothing is missed by that, and nothing done twice matters: a
+        partition knows by its epochs what is news.
+        """
+        image, cost = self._metadata.image, 0
+        while self._changed and cost < _TURN_COST:
+            offset, changed = self._changed[0]
+            topic_id, index = next(changed, (None, -1))
+            topic = None if topic_id is None else image.topic_by_id(topic_id)
+            cost += 1
+            if topic_id is None:
+                self._changed.popleft()
+                self._applied_offset = offset
+            elif topic is not None:  # else deleted meanwhile: a later delta says so
+                registration = topic.partitions[index]
+                self._apply(topic, index, registration)
+                cost += _LOCAL_COST * (self._node_id in registration.replicas)
+        if self._changed:
+            self._worklist.wake()
+
+    def _apply(self, topic: TopicImage, index: int, registration: PartitionRegistration) -> None:
+        partition, is_here = self._table.find(topic.name, index), self._node_id in registration.replicas
+        if partition is not None and is_here and partition.topic_id == topic.id:
+            self._roles.change_role(partition, registration)
+            return
+        key = (topic.name, index)
+        if partition is not None:
+            self._roles.drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif is_here or key in self._logs.logs or key in self._logs.offline:
+            self._worklist.add(key)
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings of a topic's logs, as of the newest image."""
+        return build_log_config(self._metadata.image.topic_config(topic), self._topic_defaults)
+
+    def take_up(self, partition: Partition) -> None:
+        """A log has been opened that the newest image assigns to this broker."""
+        self._table.add(partition)
+        image = self._metadata.image
+        _configure(partition, self.log_config(partition.topic), image)
+        topic = image.topic_by_id(partition.topic_id)
+        assert topic is not None, "checked by whoever opened it"
+        self._roles.change_role(partition, topic.partitions[partition.index])
+
+    def _reconfigure(self, topic: str, image: MetadataImage) -> None:
+        partitions = self._table.by_name.get(topic)
+        if partitions:
+            config = build_log_config(image.topic_config(topic), self._topic_defaults)
+            for partition in partitions.values():
+                _configure(partition, config, image)
+
+    def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take over what holds for every topic, if that has changed."""
+        changed: set[str] = {ELIGIBLE_LEADER_REPLICAS_VERSION} & delta.changed_features
+        if any(concerns_broker(resource, self._node_id) for resource in delta.changed_configs):
+            old = self._topic_defaults
+            self._topic_defaults = broker_wide_topic_configs(image, self._broker_defaults, self._node_id)
+            changed |= {
+                name
+                for name in old.keys() | self._topic_defaults.keys()
+                if old.get(name) != self._topic_defaults.get(name)
+            }
+        if changed & {ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS}:
+            # The controller went by it in all that follows in the log: it must hold before that is applied.
+            for name in sorted(self._table.by_name):
+                self._reconfigure(name, image)
+        elif changed and self._table.by_name:
+            self._tasks.start(self._reconfigure_all(), "reconfigure-logs")
+
+    async def _reconfigure_all(self) -> None:
+        """In steps: there may be many topics, and there is no hurry."""
+        for done, topic in enumerate(list(self._table.by_name), start=1):
+            self._reconfigure(topic, self._metadata.image)
+            if done % RECONFIGURED_PER_STEP == 0:
+                await self._tasks.sleep(0)
+
+
+def _configure(partition: Partition, config: LogConfig, image: MetadataImage) -> None:
+    partition.log.config = config
+    partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
+
+
+def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:
+    """The changed partitions, by topic name and index; found one by one, for there may be a million."""
+    for topic in delta.iter_changed_topics():
+        for index in sorted(delta.changed_partitions.get(topic.id, ())):
+            yield topic.id, index

@@ -1,0 +1,84 @@
+"""The roles of the replicas that are open: one begins to lead, follows, or is served no more.
+
+The partition takes the role (:mod:`pykraft.broker.replicas.partition`); whoever depends on it is told: the
+fetchers, requests that wait for a leader, coordinators that keep their state in the partition. Which role it
+is, the controller decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.replicas.openings import Openings
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.ports import TopicCoordinator
+from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.worklist import Worklist
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.clock import Clock
+
+
+class ReplicaRoles:
+    """``coordinators`` are those that keep their state in a topic, by its name."""
+
+    def __init__(
+        self,
+        table: ReplicaTable,
+        worklist: Worklist,
+        fetchers: ReplicaFetchers,
+        openings: Openings,
+        coordinators: Mapping[str, TopicCoordinator],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._worklist = worklist
+        self._fetchers = fetchers
+        self._openings = openings
+        self._coordinators = coordinators
+        self._clock = clock
+
+    def change_role(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Take the controller's word; older words change nothing."""
+        was_leader = partition.is_leader
+        if not partition.apply(registration, self._clock.monotonic_ms()):
+            return
+        self._openings.opened((partition.topic, partition.index))
+        if partition.is_leader:
+            self._fetchers.unfollow(partition)
+            coordinator = self._coordinators.get(partition.topic)
+            if coordinator is not None:
+                coordinator.on_elected(partition.index, partition.leader_epoch)
+            return
+        if was_leader:
+            self._tell_of_resignation(partition)
+        if partition.leader_id is None:
+            self._fetchers.unfollow(partition)
+        else:
+            self._fetchers.follow(partition)
+
+    def _tell_of_resignation(self, partition: Partition) -> None:
+        coordinator = self._coordinators.get(partition.topic)
+        if coordinator is not None:
+            coordinator.on_resigned(partition.index)
+
+    def drop(self, partition: Partition, code: ErrorCode) -> None:
+        """Serve it no more; its log goes when it is looked at. ``code`` is told to whoever waits."""
+        self._table.remove(partition)
+        self._fetchers.unfollow(partition)
+        was_leader = partition.is_leader
+        partition.leader_id = None
+        partition.refuse_waiters(code)
+        if was_leader:
+            self._tell_of_resignation(partition)
+        self._worklist.add((partition.topic, partition.index))
+
+    def handle_damage(self, key: TopicPartition) -> None:
+        """The log is damaged, and offline."""
+        partition = self._table.find(*key)
+        if partition is None:
+            self._worklist.add(key)
+        else:
+            self.drop(partition, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -1,0 +1,50 @@
+"""The replicas that this broker has open and in a role. What is to be done with them others decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.replicas.partition import Partition
+from pykraft.kafka_protocol.ids import Uuid
+
+K = TypeVar("K")
+
+
+class ReplicaTable:
+    """By topic name and by topic id. ``by_name`` and ``by_id`` are for reading."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[int, Partition]] = {}
+        self.by_id: dict[Uuid, dict[int, Partition]] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        """By topic name and index; the table may change meanwhile."""
+        for topic in sorted(self.by_name):
+            partitions = self.by_name.get(topic, {})
+            for index in sorted(partitions):
+                if index in partitions:
+                    yield partitions[index]
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        topic, index = key
+        return index in self.by_name.get(topic, ())
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        partitions = self.by_name.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def add(self, partition: Partition) -> None:
+        self.by_name.setdefault(partition.topic, {})[partition.index] = partition
+        self.by_id.setdefault(partition.topic_id, {})[partition.index] = partition
+
+    def remove(self, partition: Partition) -> None:
+        _remove(self.by_name, partition.topic, partition.index)
+        _remove(self.by_id, partition.topic_id, partition.index)
+
+
+def _remove(table: dict[K, dict[int, Partition]], topic: K, index: int) -> None:
+    del table[topic][index]
+    if not table[topic]:
+        del table[topic]

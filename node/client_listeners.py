@@ -1,0 +1,57 @@
+"""The listeners of one broker, or of one controller, for clients that speak Kafka's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.broker.config import ListenerConfig
+from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
+from pykraft.kafka_protocol.connection import RequestHandler
+from pykraft.metadata_log.records import Endpoint
+from pykraft.node.config import ServerConfig
+from pykraft.runtime.tcp import OnUnreadable, StreamRuntime
+
+
+class ClientListeners:
+    """All of them together: addresses are taken first, so that they are known, and served later."""
+
+    def __init__(
+        self, config: ServerConfig, configured: Sequence[ListenerConfig], streams: StreamRuntime
+    ) -> None:
+        limits = ListenerLimits.from_properties(config.values)
+        self._configured = tuple(configured)
+        self._listeners = [
+            KafkaListener(streams, one.host or None, one.port, one.name, limits) for one in configured
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    async def bind(self) -> tuple[Endpoint, ...]:
+        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
+        return tuple(
+            [
+                configured.endpoint(await listener.bind())
+                for configured, listener in zip(self._configured, self._listeners, strict=True)
+            ]
+        )
+
+    async def start_serving(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> None:
+        """Answer on the addresses that were taken."""
+        for listener in self._listeners:
+            await listener.start_serving(handler, on_unreadable)
+
+    def limit_connections(self, limits: ListenerLimits) -> None:
+        """Change how many may be open at each listener; those that are open stay."""
+        for listener in self._listeners:
+            listener.limit_connections(limits.max_connections, limits.max_connections_per_ip)
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; open connections go on being served."""
+        for listener in self._listeners:
+            await listener.stop_listening()
+
+    async def stop(self) -> None:
+        """Stop listening and end all connections."""
+        for listener in self._listeners:
+            await listener.stop()
