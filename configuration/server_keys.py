@@ -142,7 +142,7 @@ def _stand_in(
 
 
 STAND_IN_KEYS: Final = table(
-    _stand_in("log.flush.scheduler.interval.ms", LONG, "log.flush.interval.ms", 1, True),
+    _stand_in("log.flush.scheduler.interval.ms", LONG, "log.flush.interval.ms", 1, True, at_least(0)),
     _stand_in("log.retention.minutes", INT, "log.retention.ms", 60_000, False),
     _stand_in("log.retention.hours", INT, "log.retention.ms", 3_600_000, True),
     _stand_in("log.roll.hours", INT, "log.roll.ms", 3_600_000, True, at_least(1)),

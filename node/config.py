@@ -101,6 +101,8 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     if not isinstance(node_id, int):
         raise ConfigError("node.id is required")
     log_dirs = _list(values, "log.dirs") or _list(values, "log.dir")
+    if not log_dirs:
+        raise ConfigError("log.dirs or log.dir must name at least one directory")
     if len({path.rstrip("/") for path in log_dirs}) != len(log_dirs):
         raise ConfigError("log.dirs names a directory twice")
     listeners = _listeners(values, roles)

@@ -127,7 +127,12 @@ def test_coarser_unit_holds_where_no_finer_one_is_given(
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("log.roll.hours", "0"), ("log.roll.jitter.hours", "-1"), ("log.retention.minutes", "long")],
+    [
+        ("log.roll.hours", "0"),
+        ("log.roll.jitter.hours", "-1"),
+        ("log.retention.minutes", "long"),
+        ("log.flush.scheduler.interval.ms", "-1"),
+    ],
 )
 def test_coarser_unit_is_refused_by_its_own_name(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"{text} for configuration {name}: "):

@@ -109,6 +109,7 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"log.retention.hours": "ten"}, "ten for configuration log.retention.hours: not a number"),
         ({"log.cleanup.policy": "burn"}, "burn for configuration log.cleanup.policy: "),
         ({"log.dirs": "/a,/b,/a/"}, "log.dirs names a directory twice"),
+        ({"log.dirs": "", "log.dir": " , "}, "log.dirs or log.dir must name at least one directory"),
         (
             {
                 "process.roles": "broker",
