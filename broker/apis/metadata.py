@@ -102,13 +102,23 @@ async def _asked_topic(
     if topic is not None:
         view = cache.listener_view(context.listener)
         return cache.topic_answers.encode(topic, view, context.listener, version, with_operations)
-    name = None if code is ErrorCode.UNKNOWN_TOPIC_ID else asked.name
-    if name is None and version < 12:
-        name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
-    missing = MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+    missing = _missing(asked, code, version)
     if with_operations and code is not ErrorCode.UNKNOWN_TOPIC_ID:
         missing.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse.encode_part(missing, version)
+
+
+def _missing(asked: MetadataRequestTopic, code: ErrorCode, version: int) -> MetadataResponseTopic:
+    name = None if code is ErrorCode.UNKNOWN_TOPIC_ID else asked.name
+    if name is None and version < 12:
+        name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+
+
+def build_error(request: MetadataRequest, version: int, error: KafkaError) -> MetadataResponse:
+    """Every topic says it, in version 13 as well: to clients a topic that is not listed does not exist."""
+    topics = [_missing(asked, error.code, version) for asked in request.topics or ()]
+    return MetadataResponse(error_code=error.code, topics=topics)
 
 
 async def _named_topic(

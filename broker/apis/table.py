@@ -85,7 +85,7 @@ _ON_BROKERS = (
     HandledApi(
         ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle, partitions=list_offsets.partitions_of
     ),
-    HandledApi(MetadataRequest, MetadataResponse, metadata.handle),
+    HandledApi(MetadataRequest, MetadataResponse, metadata.handle, build_error=metadata.build_error),
     HandledApi(
         FindCoordinatorRequest,
         FindCoordinatorResponse,

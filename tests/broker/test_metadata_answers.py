@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_cluster, describe_topic_partitions, metadata
+from pykraft.broker.apis.table import make_apis
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.topic_answers import ListenerView, TopicAnswers, encode_topic
+from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.encode_plan import encoder
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (
@@ -356,3 +358,13 @@ def test_described_topics_and_clusters_tell_operations_as_kafka_does(cluster: Cl
         question = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
         told = asyncio.run(describe_cluster.handle(cluster.services, CONTEXT, question, 1))
         assert told.cluster_authorized_operations == operations
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_error_of_a_whole_request_is_said_of_every_topic(version: int) -> None:
+    (api,) = (api for api in make_apis() if api.key is ApiKey.METADATA)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t"), MetadataRequestTopic(name="u")])
+    error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
+    answer = MetadataResponse.decode(api.error_response(request, version, error).encode(version), version)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", -1), ("u", -1)]
+    assert answer.error_code == (-1 if version >= 13 else 0)
