@@ -85,7 +85,7 @@ class BrokerNode:
             dead_incarnation_secrets=world.incarnation.dead_secrets,
             endpoints=endpoints,
             log_dir_ids=tuple(identity.directory_ids[path] for path in settings.log_dirs),
-            metadata_offset=self._applied_offset,
+            metadata_offset=self.applied_offset,
             features=SUPPORTED_FEATURES,
         )
         self._last_applied_offset = -1
@@ -201,8 +201,13 @@ class BrokerNode:
     async def _stop_logs(self) -> None:
         await self.data.stop_logs(self.lifecycle.epoch)
 
-    def _applied_offset(self) -> int:
-        """The offset up to which this broker acts on the metadata: no replica is still in an older role."""
+    def applied_offset(self) -> int:
+        """The offset up to which this broker acts on the metadata: no replica is still in an older role.
+
+        -1 as long as the loader shows nobody what it has read: this incarnation may stand in that already.
+        """
+        if self.metadata.image is EMPTY_IMAGE:
+            return -1
         applied = self.data.publisher.unapplied_since
         offset = self._quorum.delivered_offset - 1 if applied is None else applied
         self._last_applied_offset = max(self._last_applied_offset, offset)
