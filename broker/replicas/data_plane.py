@@ -8,6 +8,7 @@ knows them all.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
@@ -114,13 +115,20 @@ class DataPlane:
         )
 
     async def stop(self) -> None:
-        """Refuse whoever waits, and do nothing any more. The logs stay open."""
-        await self.fetchers.stop()
+        """Refuse whoever waits, and do nothing any more. The logs stay open.
+
+        Whatever fails: no task is left, or it would open and write logs beside those that are being closed.
+        """
+        async with AsyncExitStack() as last_to_first:
+            last_to_first.push_async_callback(self.tasks.close)
+            last_to_first.callback(self._refuse_waiters)
+            await self.fetchers.stop()
+
+    def _refuse_waiters(self) -> None:
         self.wakeups.close()
         for partition in self.table:
             partition.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wakeups.run()
-        await self.tasks.close()
 
     async def stop_logs(self, broker_epoch: int) -> None:
         """Flush and close them, and note the orderly stop at ``broker_epoch``.

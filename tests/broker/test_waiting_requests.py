@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import produce
 from pykraft.metadata_log.delta import MetadataDelta
@@ -101,5 +103,22 @@ def test_long_poll_ends_with_the_commit_and_not_with_its_time(data_plane: Any) -
             async with asyncio.timeout(5):
                 fetched = (await consumer.receive()).responses[0].partitions[0]
             assert data_plane.values(fetched.records) == [b"v"]
+
+    data_plane.run(body)
+
+
+def test_stop_in_which_a_refusal_fails_leaves_no_task_beside_the_logs(data_plane: Any) -> None:
+    class Failing:
+        def offset_refused(self, error_code: int) -> None:
+            raise RuntimeError("planted")
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            data = cluster.brokers[1].data
+            cluster.partition(1).committed_waiters.add(1, Failing())
+            with pytest.raises(RuntimeError, match="planted"):
+                await data.stop()
+            assert len(data.tasks) == 0
 
     data_plane.run(body)
