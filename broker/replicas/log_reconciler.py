@@ -50,6 +50,8 @@ class LogReconciler:
         self._openings = openings
         self._events = events
         self._on_fault = on_fault
+        #: Held while directories come and go: a log must not be created where another one still stands.
+        self._changing = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever, or until a log directory fails.
@@ -65,7 +67,8 @@ class LogReconciler:
                     if self._publisher.unapplied_since is not None:
                         self._publisher.apply_some()
                     else:
-                        await self._look_at_some()
+                        async with self._changing:
+                            await self._look_at_some()
                     await asyncio.sleep(0)  # logs that are open already were not waited for
             except OSError as error:
                 self._on_fault("log directories", error)
@@ -133,12 +136,13 @@ class LogReconciler:
 
     async def set_aside_strays(self) -> None:
         """Rename the logs that the image does not know. For a broker whose image is caught up."""
-        strays = [
-            key
-            for key, opened in sorted(self._logs.logs.items())
-            if key not in self._table
-            and ((topic := self._assigned(*key)) is None or topic.id != opened.topic_id)
-        ]
-        await self._logs.set_aside(strays)
-        for key in [key for key in self._logs.offline if self._assigned(*key) is None]:
-            del self._logs.offline[key]  # nobody misses it
+        async with self._changing:
+            strays = [
+                key
+                for key, opened in sorted(self._logs.logs.items())
+                if key not in self._table
+                and ((topic := self._assigned(*key)) is None or topic.id != opened.topic_id)
+            ]
+            await self._logs.set_aside(strays)
+            for key in [key for key in self._logs.offline if self._assigned(*key) is None]:
+                del self._logs.offline[key]  # nobody misses it

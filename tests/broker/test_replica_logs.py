@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import errno
 from typing import Any
 
 import pytest
 
+from pykraft.broker.logs import log_manager
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -133,6 +135,37 @@ def test_topic_of_the_same_name_gets_a_new_log(data_plane: Any) -> None:
         await logs.set_aside([("t", 0)])
         assert [name for name in disk.list("/d") if name.endswith("-stray")]
         await manager(disk).start()
+
+    data_plane.run(body)
+
+
+def test_log_is_not_created_where_a_stray_of_its_name_still_stands(data_plane: Any) -> None:
+    async def body() -> None:
+        disks: dict[int, Any] = {}
+        async with data_plane.cluster(1, disks=disks) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"old"))
+        async with data_plane.cluster(1, disks=disks) as cluster:
+            data = cluster.brokers[1].data
+            await data.worklist.settled.wait()
+            renaming = asyncio.Event()
+
+            async def run(job: Any) -> Any:
+                if getattr(job, "func", None) is log_manager._set_aside:
+                    renaming.set()
+                    for _ in range(100):  # others would be done with all they may do meanwhile
+                        await asyncio.sleep(0)
+                return job()
+
+            data.workers.run = run
+            async with asyncio.TaskGroup() as group:
+                group.create_task(data.reconciler.set_aside_strays())
+                await renaming.wait()
+                group.create_task(cluster.create(1))
+            assert cluster.partition(1).log.log_end_offset == 0
+            names = {name for name in disks[1].list("/d1") if name.startswith("t-0")}
+            assert "t-0" in names and any(name.endswith("-stray") for name in names)
 
     data_plane.run(body)
 
