@@ -169,7 +169,8 @@ class BrokerNode:
         running.push_async_callback(self._groups.stop)
         self._followers.begin()
         running.callback(self._followers.end)
-        data.tasks.start(data.reconciler.run(), "log-reconciler")
+        reconciling = data.tasks.start(data.reconciler.run(), "log-reconciler")
+        running.callback(reconciling.cancel)  # or it would elect coordinators that have been stopped
         await data.worklist.settled.wait()
         await data.reconciler.set_aside_strays()
         data.maintenance.start()

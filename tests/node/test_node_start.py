@@ -14,6 +14,7 @@ import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.configuration.keys import ConfigError
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
@@ -131,6 +132,32 @@ def test_start_that_is_broken_off_anywhere_can_be_stopped_and_tried_again(tmp_pa
         again = make_node(config, fatal)
         await again.start()
         await again.stop()
+        await until_only_this_task_is_left()
+
+    run(scenario)
+
+
+def test_no_replica_takes_a_role_once_the_coordinators_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_groups, left = GroupCoordinatorService.stop, []
+
+    async def scenario(fatal: list[BaseException]) -> None:
+        node = make_node(make_config(tmp_path), fatal)
+
+        async def stop_and_look(groups: GroupCoordinatorService) -> None:
+            assert node.broker is not None
+            worklist = node.broker.data.worklist
+            worklist.add(("t", 0))
+            await stop_groups(groups)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            left.append(bool(worklist))
+
+        monkeypatch.setattr(GroupCoordinatorService, "stop", stop_and_look)
+        await node.start()
+        await node.stop()
+        assert left == [True], "nobody takes up work any more"
         await until_only_this_task_is_left()
 
     run(scenario)
