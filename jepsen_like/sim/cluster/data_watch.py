@@ -60,7 +60,8 @@ class Truth:
 
 
 class DataWatch:
-    """``fail`` is told which invariant is broken, and how. ``forgiven``: partitions that lost their truth."""
+    """``fail`` is told which invariant is broken, and how; ``on_forgiven`` of which topic and partition it is
+    that nothing is demanded of any more that was committed so far. ``forgiven``: how often that was so."""
 
     def __init__(self, model: Model, fail: Callable[[str, str], None]) -> None:
         self._model = model
@@ -69,7 +70,8 @@ class DataWatch:
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
         self._lost_at: dict[int, int] = {}
         self._copies_lost: set[tuple[int, Uuid, int]] = set()
-        self.forgiven: set[tuple[str, int]] = set()
+        self.forgiven = 0
+        self.on_forgiven: Callable[[str, int], None] | None = None
         self.committed = 0
 
     # --- what may be lost -------------------------------------------------------------------------------
@@ -78,8 +80,10 @@ class DataWatch:
         """A machine has lost what was not flushed of all logs, or all of them."""
         broker = self._model.brokers.get(broker_id)
         self._lost_at[broker_id] = -1 if broker is None else broker.epoch
-        for key in list(self._truths):
-            self._forgive_if_nobody_holds(key)
+        for topic_id, topic in self._model.topics.items():
+            for index, partition in enumerate(topic.partitions):
+                if broker_id in partition.replicas:
+                    self._forgive_if_nobody_holds((topic_id, index))
 
     def copy_lost(self, broker_id: int, topic_id: Uuid, index: int) -> None:
         """One replica's log is not what was written any more; until it is back in sync it holds nothing."""
@@ -117,8 +121,11 @@ class DataWatch:
         ]
 
     def _forgive(self, key: Key) -> None:
-        if self._truths.pop(key, None) is not None:
-            self.forgiven.add((self._model.ever_topics[key[0]], key[1]))
+        self._truths.pop(key, None)
+        topic = self._model.ever_topics[key[0]]
+        self.forgiven += 1
+        if self.on_forgiven is not None:
+            self.on_forgiven(topic, key[1])
 
     def _find(self, key: Key) -> ModelPartition | None:
         topic = self._model.topics.get(key[0])

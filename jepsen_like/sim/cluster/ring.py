@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.leadership import find_unrest
 from pykraft.jepsen_like.sim.cluster.lease_race import is_settled
+from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.cluster.silence import DeathWatch
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
@@ -26,6 +28,8 @@ from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 
 LAST_TOPIC = "the-last-topic"
+LOAD_WITHIN_MS = 300_000
+"""More than all limits of a workload together: what is late is in its history."""
 
 
 def progress_within_ms(options: WorldOptions) -> int:
@@ -55,15 +59,19 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
     clients = Clients(world)
     if "client" not in schedule.without:
         clients.start()
+    load = None if "load" in schedule.without else Load(world)
+    if load is not None:
+        load.start()
     nemesis = ClusterNemesis(world, schedule, clients.change_voters)
     DeathWatch(world)
     await _let_pass(world, schedule.duration_ms, lambda: False)
     fences_during_faults = world.checker.fences
     clients.stop()
     nemesis.heal()
-    await _demand_progress(world, clients)
+    await _demand_progress(world, clients, load)
     world.checker.everything_agrees()
     checker = world.checker
+    done = load.judge() if load is not None else Counter()
     return Outcome(
         seed=schedule.seed,
         events=world.events + sum(node.disk.writes for node in world.nodes.values()),
@@ -82,12 +90,15 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
             "clients served": checker.served,
             "unreplicated writes taken": checker.taken_writes,
             "voter changes": world.voter_watch.changes,
+            "records committed": checker.data.committed,
+            "partitions forgiven": checker.data.forgiven,
+            **done,
         },
         planned=len(nemesis.plan),
     )
 
 
-async def _demand_progress(world: World, clients: Clients) -> None:
+async def _demand_progress(world: World, clients: Clients, load: Load | None) -> None:
     limit_ms = progress_within_ms(world.options)
     began_s = world.loop.now_s
 
@@ -108,6 +119,8 @@ async def _demand_progress(world: World, clients: Clients) -> None:
         raise _stuck(world, "not every broker serves", limit_ms)
     if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
         raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
+    if load is not None:
+        began_s += await _end(world, load)
     done = False
     while not done and left_ms() > 0:
         clients.asking.begin(world.brokers[0], lambda node: clients.create(node, LAST_TOPIC))
@@ -116,6 +129,15 @@ async def _demand_progress(world: World, clients: Clients) -> None:
         raise _stuck(world, "a new topic does not reach every node", limit_ms)
     if not await _let_pass(world, left_ms(), lambda: world.voter_watch.agree):
         raise _stuck(world, f"voters do not agree: {world.voter_watch.told}", limit_ms)
+
+
+async def _end(world: World, load: Load) -> float:
+    """Let the workload come to its end, within limits of its own; how many seconds that took."""
+    began_s = world.loop.now_s
+    ending = load.finish()
+    if not await _let_pass(world, LOAD_WITHIN_MS, ending.done):
+        raise _stuck(world, "the workload does not come to its end", LOAD_WITHIN_MS)
+    return world.loop.now_s - began_s
 
 
 def _stuck(world: World, what: str, limit_ms: int) -> InvariantViolation:
@@ -169,6 +191,6 @@ RING = Ring(
     name="cluster",
     run=run_schedule,
     share=0.1,
-    parts=("client",),
+    parts=("client", "load"),
     planned=lambda seed, duration_ms: len(plan_faults(seed, duration_ms)),
 )

@@ -7,12 +7,14 @@ from typing import Final
 
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.streams import address_of
+from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.runtime.rpc import RpcAddress
 
 CLIENT_PORT: Final = 9092
 QUORUM_PORT: Final = 9093
 DATA: Final = "/data"
+GROUPS: Final = GroupsConfig()
 
 
 def quorum_address(node_id: int) -> RpcAddress:
@@ -57,6 +59,8 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "log.flush.offset.checkpoint.interval.ms": 5000,
         "offsets.topic.num.partitions": 3,
         "group.initial.rebalance.delay.ms": 100,
+        "group.consumer.session.timeout.ms": GROUPS.session_timeout_ms,
+        "group.consumer.heartbeat.interval.ms": GROUPS.heartbeat_interval_ms,
     }
     if options.voters_in_log:
         properties["controller.quorum.bootstrap.servers"] = ",".join(controllers)

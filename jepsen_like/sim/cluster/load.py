@@ -1,0 +1,126 @@
+"""A workload of the fault runs, in virtual time: records, groups, changes or moves, and what its history shows.
+
+The seed decides which workload it is, and how much of it. It runs in a process on a machine of its own, as
+clients of the brokers' listeners. What the disks lost beyond what is promised (:mod:`.data_watch`) is told in
+the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from pykraft.jepsen_like.checkers.history import examine
+from pykraft.jepsen_like.history import MemoryHistory
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.workloads.changes import ChangesConfig, ChangesWorkload
+from pykraft.jepsen_like.workloads.client import Admin, OperationError
+from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
+from pykraft.jepsen_like.workloads.groups import GroupsWorkload
+from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
+from pykraft.jepsen_like.workloads.own_clients import OwnClients
+from pykraft.jepsen_like.workloads.workload import Limits, Workload
+from pykraft.kafka_client.aio import AsyncioNetwork
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.world import World
+
+MIN_INSYNC_REPLICAS: Final = 2
+LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
+
+_RETRY_S: Final = 0.5
+
+
+class Load:
+    """``kind`` and the configuration come from the seed. ``history`` is what its checkers judge."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = random.Random(f"load {world.seed}")
+        self._client = world.start_client("load")
+        self.history = MemoryHistory(lambda: int(world.loop.now_s * 1_000_000))
+        self.kind = self._rng.choice(("append", "append", "groups", "changes", "moves"))
+        self._workload: Workload | None = None
+        self._healed = False
+        self._forgiven: dict[str, None] = {}
+        world.checker.data.on_forgiven = self._forgive
+
+    def start(self) -> None:
+        """Create the topics and begin; the cluster may still be coming up."""
+        self._client.run(self._start())
+
+    async def _start(self) -> None:
+        chance = random.Random(self._rng.random())
+        clients = OwnClients(AsyncioNetwork(), self._world.bootstrap, chance, self._wall_ms)
+        workload = self._make(clients)
+        admin = clients.admin("setup")
+        for topic in workload.topics:
+            factor = min(topic.replication_factor, len(self._world.brokers))
+            while not await _is_there(admin, topic.name):
+                try:
+                    await admin.create_topic(topic.name, topic.partitions, factor, topic.configs)
+                except OperationError:
+                    await asyncio.sleep(_RETRY_S)
+        await admin.close()
+        workload.start()
+        self._workload = workload
+
+    def _make(self, clients: OwnClients) -> Workload:
+        rng, seed = self._rng, self._rng.randrange(1 << 30)
+        append = AppendConfig(
+            partitions=rng.choice((2, 4)),
+            sends_per_s=rng.choice((20, 60, 120)),
+            weak_sends_per_s=rng.choice((2, 10)),
+            abandon_every_s=rng.choice((5.0, 25.0)),
+            pipelined_producers=rng.choice((0, 1, 3)),
+        )
+        if self.kind == "groups":
+            groups = GroupsConfig(sends_per_s=rng.choice((10, 50)), change_every_s=rng.choice((4.0, 15.0)))
+            return GroupsWorkload(clients, groups, seed, self.history)
+        if self.kind == "changes":
+            return ChangesWorkload(clients, ChangesConfig(append, admins=2), seed, self.history)
+        if self.kind == "moves":
+            return MovesWorkload(clients, MovesConfig(append), seed, self.history)
+        return AppendWorkload(clients, append, seed, self.history)
+
+    def _wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self._world.loop.now_s * 1000)
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def finish(self) -> asyncio.Task[None]:
+        """Everything is healed: let the workload come to its end."""
+        self._healed = True
+        for key in self._forgiven:
+            self._record_forgiven(key)
+        return self._client.run(self._finish())
+
+    async def _finish(self) -> None:
+        if self._workload is not None:
+            await self._workload.finish(LIMITS)
+
+    def judge(self) -> Counter[str]:
+        """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
+        report = examine(self.history.events, MIN_INSYNC_REPLICAS)
+        for finding in report.findings:
+            raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
+        return Counter(f"{event.op} {event.type}" for event in self.history.events)
+
+    def _forgive(self, topic: str, index: int) -> None:
+        """What becomes of it a client may find out later: so it counts until everything is healed."""
+        key = f"{topic}-{index}"
+        self._forgiven[key] = None
+        self._record_forgiven(key)
+
+    def _record_forgiven(self, key: str) -> None:
+        self.history.record("info", "disks", "forgiven", key=key)
+
+
+async def _is_there(admin: Admin, topic: str) -> bool:
+    try:
+        return await admin.partition_count(topic) is not None
+    except OperationError:
+        return False
