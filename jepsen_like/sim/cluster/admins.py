@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.cluster.leadership import UNCLEAN_TOPICS
+from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode
     from pykraft.jepsen_like.sim.cluster.world import World
 
-TOPICS = tuple(f"t{number}" for number in range(8))
 _LEVELS = (
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 0),
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),
@@ -156,6 +156,18 @@ class Admins:
         for topic in response.replica_election_results:
             for answer in topic.partition_result:
                 self._asking.note(f"elect {kind.name}", topic.topic, answer.error_code)
+
+    async def elect_the_last(self, node: SimNode) -> None:
+        """An operator gives up what is lost: anybody may lead what nobody can lead who lost nothing."""
+        asked = [
+            TopicPartitions(topic=topic.name, partitions=[index])
+            for topic, index, partition in iter_partitions(node.image)
+            if not partition.has_leader
+        ]
+        request = ElectLeadersRequest(
+            election_type=int(ElectionType.UNCLEAN), topic_partitions=asked, timeout_ms=5000
+        )
+        await self._asking.call(node, request, ElectLeadersResponse)
 
     async def _reassign(self, node: SimNode) -> None:
         image, rng = node.image, self._rng

@@ -80,6 +80,8 @@ class ClusterChecker:
         self.data = DataWatch(self.model, self.fail)
         self.committed: dict[int, _Committed] = {}
         self.epoch_at: list[int] = []
+        self.is_given_up = False
+        """An operator lets anybody lead what nobody can lead who lost nothing."""
         self.acknowledged = 0
         self.refused = 0
         self.served = 0
@@ -157,7 +159,7 @@ class ClusterChecker:
             self._check_unfenced(record)
 
     def _check_partition(self, record: r.Record) -> None:
-        everywhere = self._world.options.unclean
+        everywhere = self._world.options.unclean or self.is_given_up
         unclean = find_unclean_leader(self.model, record, unclean_everywhere=everywhere)
         if unclean is not None:
             self.fail(CLEAN_LEADER, unclean)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from pykraft.jepsen_like.sim.cluster.admins import TOPICS, Admins
+from pykraft.jepsen_like.sim.cluster.admins import Admins
 from pykraft.jepsen_like.sim.cluster.asking import TIMEOUT_MS, Asking, Operation
+from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r
 
@@ -89,6 +90,23 @@ class DataWatch:
         """One replica's log is not what was written any more; until it is back in sync it holds nothing."""
         self._copies_lost.add((broker_id, topic_id, index))
         self._forgive_if_nobody_holds((topic_id, index))
+
+    def may_lose_tail(self, broker_id: int) -> bool:
+        """Whether nothing that is promised is lost with what the machine has not flushed."""
+        return all(
+            self.may_lose_copy(broker_id, topic_id, index)
+            for topic_id, topic in self._model.topics.items()
+            for index in range(len(topic.partitions))
+        )
+
+    def may_lose_copy(self, broker_id: int, topic_id: Uuid, index: int) -> bool:
+        """The same of one replica. Of topics that clients make and delete at will nothing is promised."""
+        partition = self._find((topic_id, index))
+        if partition is None or len(partition.replicas) < 2 or self._model.topics[topic_id].name in TOPICS:
+            return True
+        if broker_id not in (*partition.isr, *partition.elr):
+            return True
+        return self._holders((topic_id, index), partition) not in ([], [broker_id])
 
     def before(self, record: r.Record) -> None:
         """``record`` is about to be applied to the model: a leader may be chosen who holds not everything."""

@@ -51,9 +51,16 @@ class CrashPointDisk(MemoryDisk):
             else:
                 yield path
 
-    def topic_id_of(self, path: str) -> Uuid | None:
-        """Of the partition whose log a file belongs to; None if its directory does not tell."""
-        return read_topic_id(self, path.rpartition("/")[0])
+    def replica_of(self, path: str) -> tuple[Uuid, int] | None:
+        """Topic id and index of the partition whose log a file belongs to; None if no file tells."""
+        directory = path.rpartition("/")[0]
+        topic_id = read_topic_id(self, directory)
+        return None if topic_id is None else (topic_id, int(directory.rpartition("-")[2]))
+
+    def mend(self) -> None:
+        """What failed to be flushed can be flushed again."""
+        for path in self._files():
+            self._file(path).flush_fault = None
 
     def live_on(self) -> None:
         self._calls_left = 0

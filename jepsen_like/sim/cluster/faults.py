@@ -264,7 +264,7 @@ class ClusterNemesis:
             case "stalled replication" if victim.is_broker:
                 peers = rng.sample(self._world.brokers, rng.randrange(1, len(self._world.brokers) + 1))
                 return self._stall(fault, rng, victim, peers)
-            case "disk loss" if self._world.voter_watch.may_lose_disk(victim):
+            case "disk loss" if self._world.voter_watch.may_lose_disk(victim) and victim.may_lose_tail:
                 self._world.voter_watch.lose_disk(victim, rng, fault.for_ms)
                 return _nothing
         return None
@@ -336,21 +336,25 @@ class ClusterNemesis:
         """A machine loses power, and when it is back, some of what a partition's log had flushed is another,
         or cannot be read."""
         victim.kill(power_loss=True)
-        found = victim.disk.flushed_logs()
+        found = [one for one in victim.disk.flushed_logs() if self._may_damage(victim, one[0])]
         if not found:
             return victim.start
         path, size_bytes = rng.choice(found)
         position = rng.randrange(size_bytes)
-        topic_id = victim.disk.topic_id_of(path)
-        if topic_id is not None:
-            index = int(path.rpartition("/")[0].rpartition("-")[2])
-            self._world.checker.data.copy_lost(victim.id, topic_id, index)
+        replica = victim.disk.replica_of(path)
+        if replica is not None:
+            self._world.checker.data.copy_lost(victim.id, *replica)
         if rots:
             victim.disk.flip_bit(path, position, rng.randrange(8))
         else:
             victim.disk.make_unreadable(path, position // 512 * 512)
         self._world.note(f"damage {victim.id} {path} {position}")
         return victim.start
+
+    def _may_damage(self, victim: SimNode, path: str) -> bool:
+        replica = victim.disk.replica_of(path)
+        spares = self._world.options.spares_tails and replica is not None
+        return not spares or self._world.checker.data.may_lose_copy(victim.id, *replica)
 
     def _flap(self, fault: Fault, rng: random.Random, pairs: list[tuple[int, int]]) -> Undo:
         flapping = True

@@ -125,6 +125,15 @@ def find_unrest(model: Model) -> str | None:
     return None
 
 
+def find_leaderless(model: Model) -> str | None:
+    """A partition that nobody leads."""
+    for topic in model.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == r.NO_LEADER:
+                return f"{topic.name}-{index} {partition}"
+    return None
+
+
 class FormerLeaders:
     """Since when, in true seconds, brokers have not led what they led before."""
 

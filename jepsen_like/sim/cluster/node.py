@@ -224,11 +224,17 @@ class SimNode:
         if self.process is not None:
             self.process.rate = 1 + error
 
+    @property
+    def may_lose_tail(self) -> bool:
+        """Whether the schedule lets this machine lose what it has not flushed now."""
+        return not self.world.options.spares_tails or self.watch.checker.data.may_lose_tail(self.id)
+
     # --- going down -------------------------------------------------------------------------------------
 
     def kill(self, *, power_loss: bool) -> None:
         """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""
         process = self.process
+        power_loss = power_loss and self.may_lose_tail
         if power_loss:
             self.world.loop.streams.power_off(self.id)
         if process is not None and process.alive:
@@ -269,6 +275,7 @@ class SimNode:
         self.world.count("node exited by itself")
         # A disk that has refused a write or a flush works again only after the machine was started anew.
         self.kill(power_loss=isinstance(cause, OSError))
+        self.disk.mend()
         self.world.later(200 + self.rng.randrange(800), self.start)
 
     def stop(self) -> None:

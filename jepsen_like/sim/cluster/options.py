@@ -11,6 +11,9 @@ from pykraft.metadata_log.features import (
     METADATA_VERSION,
 )
 
+TOPICS = tuple(f"t{number}" for number in range(8))
+"""What clients create, change and delete at will."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
@@ -20,8 +23,8 @@ class WorldOptions:
     by id. ``session_ms``: of all controllers; with ``mixed_sessions`` it is the longest of theirs, and each
     start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
     unclean elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it
-    leaves the ISR. ``fault_change_chance``: that somebody changes the
-    voters while a fault begins.
+    leaves the ISR. ``spares_tails``: no more disks lose what they had
+    not flushed than is promised to be borne. ``fault_change_chance``: that somebody changes the voters while a fault begins.
     """
 
     controllers: tuple[int, ...]
@@ -44,6 +47,7 @@ class WorldOptions:
     unclean: bool
     fault_change_chance: float
     mixed_sessions: bool
+    spares_tails: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -95,4 +99,5 @@ def draw_options(seed: int) -> WorldOptions:
         unclean=rng.random() < 0.25,
         fault_change_chance=rng.choice((0.0, 0.2, 0.5)) if voters_in_log else 0.0,
         mixed_sessions=random.Random(f"mixed sessions {seed}").random() < 0.2,
+        spares_tails=random.Random(f"tails {seed}").random() < 0.6,
     )

@@ -18,7 +18,7 @@ from typing import Any
 from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.leadership import find_unrest
+from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unrest
 from pykraft.jepsen_like.sim.cluster.lease_race import is_settled
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
@@ -120,6 +120,7 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
     if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
         raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
     if load is not None:
+        await _elect_the_last(world, clients, left_ms())
         began_s += await _end(world, load)
     done = False
     while not done and left_ms() > 0:
@@ -129,6 +130,17 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
         raise _stuck(world, "a new topic does not reach every node", limit_ms)
     if not await _let_pass(world, left_ms(), lambda: world.voter_watch.agree):
         raise _stuck(world, f"voters do not agree: {world.voter_watch.told}", limit_ms)
+
+
+async def _elect_the_last(world: World, clients: Clients, limit_ms: float) -> None:
+    """Nobody waits for disks that are gone."""
+    world.checker.is_given_up = True
+    led, limit_s = False, world.loop.now_s + limit_ms / 1000
+    while not led and world.loop.now_s < limit_s:
+        clients.asking.begin(world.brokers[0], clients.admins.elect_the_last)
+        led = await _let_pass(world, 2000, lambda: find_leaderless(world.checker.model) is None)
+    if not led:
+        raise _stuck(world, f"nobody leads {find_leaderless(world.checker.model)}", int(limit_ms))
 
 
 async def _end(world: World, load: Load) -> float:
