@@ -353,8 +353,9 @@ class ClusterNemesis:
 
     def _may_damage(self, victim: SimNode, path: str) -> bool:
         replica = victim.disk.replica_of(path)
-        spares = self._world.options.spares_tails and replica is not None
-        return not spares or self._world.checker.data.may_lose_copy(victim.id, *replica)
+        if replica is None or not self._world.options.spares_tails:
+            return True
+        return self._world.checker.data.may_lose_copy(victim.id, *replica)
 
     def _flap(self, fault: Fault, rng: random.Random, pairs: list[tuple[int, int]]) -> Undo:
         flapping = True

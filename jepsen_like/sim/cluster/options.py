@@ -23,8 +23,8 @@ class WorldOptions:
     by id. ``session_ms``: of all controllers; with ``mixed_sessions`` it is the longest of theirs, and each
     start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
     unclean elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it
-    leaves the ISR. ``spares_tails``: no more disks lose what they had
-    not flushed than is promised to be borne. ``fault_change_chance``: that somebody changes the voters while a fault begins.
+    leaves the ISR. ``spares_tails``: no more disks lose what was not flushed than is promised to be borne.
+    ``fault_change_chance``: that somebody changes the voters while a fault begins.
     """
 
     controllers: tuple[int, ...]
