@@ -34,6 +34,8 @@ SEQUENCES = "per producer, batches stand in the order of their sequences, each o
 LOG_START = "the log starts at or below the high watermark"
 
 _SEQUENCE_MASK = 0x7FFFFFFF
+MIN_INSYNC_REPLICAS = 2
+"""Of the topics whose records are promised."""
 
 Key = tuple[Uuid, int]
 
@@ -104,9 +106,11 @@ class DataWatch:
         partition = self._find((topic_id, index))
         if partition is None or len(partition.replicas) < 2 or self._model.topics[topic_id].name in TOPICS:
             return True
-        if broker_id not in (*partition.isr, *partition.elr):
+        counted = {*partition.isr, *partition.elr}
+        if broker_id not in counted:
             return True
-        return self._holders((topic_id, index), partition) not in ([], [broker_id])
+        left = {*self._holders((topic_id, index), partition)} - {broker_id}
+        return bool(left) and len(counted - left) < MIN_INSYNC_REPLICAS
 
     def before(self, record: r.Record) -> None:
         """``record`` is about to be applied to the model: a leader may be chosen who holds not everything."""

@@ -10,48 +10,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.history import MemoryHistory
+from pykraft.jepsen_like.history import Event, MemoryHistory
+from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
-from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError, ProducerConfig
+from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
 from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
-from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
-from pykraft.jepsen_like.workloads.own_producer import OwnProducer
-from pykraft.jepsen_like.workloads.own_reader import OwnReader
+from pykraft.jepsen_like.workloads.own_clients import OwnClients
 from pykraft.jepsen_like.workloads.workload import Limits, Workload
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.metadata import TopicPartition
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
-MIN_INSYNC_REPLICAS: Final = 2
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
 _RETRY_S: Final = 0.5
-
-
-class _Records:
-    """Opens producers, readers and administrators of a world's brokers, on their loop."""
-
-    def __init__(self, world: World) -> None:
-        self._brokers = world.bootstrap
-        self._network = AsyncioNetwork()
-        self.wall_ms = VirtualClock(world.loop).wall_ms
-
-    def producer(self, config: ProducerConfig) -> OwnProducer:
-        return OwnProducer(self._network, client_config(self._brokers, config.name), config)
-
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> OwnReader:
-        return OwnReader(self._network, client_config(self._brokers, name), positions)
-
-    def admin(self, name: str) -> OwnAdmin:
-        return OwnAdmin(self._network, client_config(self._brokers, name))
 
 
 class Load:
@@ -64,8 +42,8 @@ class Load:
         self.history = MemoryHistory(lambda: int(world.loop.now_s * 1_000_000))
         self.kind = self._rng.choice(("append", "append", "moves"))
         self._workload: Workload | None = None
-        self._healed = False
-        self._forgiven: dict[str, None] = {}
+        self._forgiven: dict[str, int] = {}
+        """For each partition how long the history was when the last of its records was not promised."""
         world.checker.data.on_forgiven = self._forgive
 
     def start(self) -> None:
@@ -73,7 +51,9 @@ class Load:
         self._client.run(self._start())
 
     async def _start(self) -> None:
-        clients = cast(Clients, _Records(self._world))  # none of the workloads here has groups
+        world = self._world
+        wall_ms = VirtualClock(world.loop).wall_ms
+        clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms)
         workload = self._make(clients)
         admin = clients.admin("setup")
         for topic in workload.topics:
@@ -104,7 +84,6 @@ class Load:
 
     def finish(self) -> asyncio.Task[None]:
         """Everything is healed: let the workload come to its end."""
-        self._healed = True
         for key in self._forgiven:
             self._record_forgiven(key)
         return self._client.run(self._finish())
@@ -115,22 +94,30 @@ class Load:
 
     def judge(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
-        # What was not promised may be missed late: a reader learns of it when it next hears of a leader.
-        told_late = {"no-progress", "poll"}
-        events = [
-            event
-            for event in self.history.events
-            if not (event.type == "info" and event.op in told_late and event.key in self._forgiven)
-        ]
+        events = [event for event in self.history.events if not self._is_told_late(event)]
         report = examine(events, MIN_INSYNC_REPLICAS)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         return Counter(f"{event.op} {event.type}" for event in self.history.events)
 
+    def _is_told_late(self, event: Event) -> bool:
+        """What was not promised may be missed late: a reader learns of it when it next hears of a leader, a
+        producer, whose sequence goes on from records that are gone, when it next writes to that partition."""
+        if event.op == "producer-fatal":
+            return self._opened_at(event.process) < max(self._forgiven.values(), default=0)
+        return event.type == "info" and event.op in ("no-progress", "poll") and event.key in self._forgiven
+
+    def _opened_at(self, producer: str) -> int:
+        return next(
+            position
+            for position, event in enumerate(self.history.events)
+            if event.op == "producer" and event.process == producer
+        )
+
     def _forgive(self, topic: str, index: int) -> None:
         """What becomes of it a client may find out later: so it counts until everything is healed."""
         key = f"{topic}-{index}"
-        self._forgiven[key] = None
+        self._forgiven[key] = len(self.history.events)
         self._record_forgiven(key)
 
     def _record_forgiven(self, key: str) -> None:
