@@ -1,0 +1,137 @@
+"""How the records of ring 2 are judged: what was not promised may be missed late, and nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.cluster.load import Load
+from pykraft.kafka_protocol.ids import Uuid
+
+TOPIC_ID = Uuid(bytes([7] * 16))
+PRODUCER = {"max_in_flight": 1, "acks": -1, "idempotent": True}
+
+
+class Client:
+    """Runs nothing."""
+
+    def run(self, work: Any) -> None:
+        work.close()
+
+
+class StubLoop:
+    now_s = 0.0
+
+
+class StubWorld:
+    """As much of a world as a workload needs to be judged; ``forgive`` is a disk that lost what it held."""
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.loop = StubLoop()
+        self.checker = SimpleNamespace(data=SimpleNamespace(on_forgiven=None))
+
+    def start_client(self, name: str) -> Client:
+        return Client()
+
+    def forgive(self, topic: str = "append") -> None:
+        self.checker.data.on_forgiven(topic, 0)
+
+
+def _load() -> tuple[StubWorld, Load]:
+    world = StubWorld()
+    return world, Load(cast(Any, world))
+
+
+def _open(load: Load, name: str) -> None:
+    load.history.record("info", name, "producer", detail=PRODUCER)
+
+
+def _lose_sequence(load: Load, name: str) -> None:
+    load.history.record("info", name, "producer-fatal", error="OUT_OF_ORDER_SEQUENCE_NUMBER: append-0")
+
+
+def test_producer_whose_records_are_gone_may_learn_of_it_much_later() -> None:
+    world, load = _load()
+    _open(load, "p0.0")
+    world.forgive()
+    _lose_sequence(load, "p0.0")
+    assert load.judge()["producer-fatal info"] == 1
+
+
+def test_producer_that_began_after_the_loss_is_promised_its_sequence() -> None:
+    world, load = _load()
+    world.forgive()
+    _open(load, "p0.1")
+    _lose_sequence(load, "p0.1")
+    with pytest.raises(InvariantViolation, match="producer-fatal"):
+        load.judge()
+
+
+def test_producer_is_promised_its_sequence_where_nothing_was_lost() -> None:
+    world, load = _load()
+    _open(load, "p0.0")
+    world.forgive("t0")
+    _lose_sequence(load, "p0.0")
+    with pytest.raises(InvariantViolation, match="producer-fatal"):
+        load.judge()
+
+
+def _find_nothing(load: Load) -> None:
+    stamp = {"timestamp_ms": 5, "asked_us": 20}
+    load.history.record("ok", "seeker", "offset-for-time", key="append-0", time_us=30, detail=stamp)
+
+
+def _write_one(load: Load) -> None:
+    record = load.history.record
+    _open(load, "p0.0")
+    record("invoke", "p0.0", "send", key="append-0", value="p0-0", time_us=1, detail={"timestamp_ms": 9})
+    record("ok", "p0.0", "send", key="append-0", value="p0-0", time_us=10, offset=0)
+
+
+def _read_it(load: Load) -> None:
+    load.history.record("ok", "final-0", "assign", detail={"topic": "append", "partitions": [0]})
+    load.history.record("invoke", "final-0", "final", key="append-0", time_us=40)
+    load.history.record("ok", "final-0", "final", key="append-0", time_us=41, records=[(0, "p0-0")])
+    load.history.record("ok", "final-0", "final-end", key="append-0", time_us=42, offset=1)
+
+
+def test_former_leader_may_not_find_what_is_newer_until_it_is_healed() -> None:
+    _, load = _load()
+    _write_one(load)
+    _find_nothing(load)
+    load.finish()
+    _read_it(load)
+    assert load.judge()["offset-for-time ok"] == 1
+    _find_nothing(load)
+    with pytest.raises(InvariantViolation, match="wrong-offset-for-time"):
+        load.judge()
+
+
+def _watch(isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> DataWatch:
+    replicas = (1, 2, 3)
+    partition = SimpleNamespace(replicas=replicas, isr=isr, elr=elr, joined=dict.fromkeys((*isr, *elr), 5))
+    model = SimpleNamespace(
+        topics={TOPIC_ID: SimpleNamespace(name="append", partitions=[partition])},
+        ever_topics={TOPIC_ID: "append"},
+        brokers={id: SimpleNamespace(epoch=5) for id in replicas},
+    )
+    return DataWatch(cast(Any, model), lambda invariant, detail: None)
+
+
+def test_one_disk_of_the_isr_may_lose_its_tail_and_no_second_one_with_it() -> None:
+    watch = _watch((1, 2, 3))
+    assert watch.may_lose_tail(1)
+    watch.tail_lost(1)
+    assert not watch.may_lose_tail(2) and not watch.may_lose_tail(3)
+    assert watch.forgiven == 0
+
+
+def test_last_disk_that_holds_what_was_committed_may_not_lose_it() -> None:
+    watch = _watch((1,))
+    assert not watch.may_lose_tail(1)
+    assert watch.may_lose_tail(2), "it is in neither the ISR nor the eligible"
