@@ -164,7 +164,10 @@ class Segment:
         return newest_ms - first_ms > config.segment_ms
 
     def note_batch(self, position: int, header: BatchHeader) -> None:
-        """Note a batch: largest timestamp, and an index entry if one is due."""
+        """Note a batch: largest timestamp, and an index entry if one is due.
+
+        :class:`CorruptLogError` if an entry is due and its offset cannot be of this segment.
+        """
         last_offset = header.base_offset + header.last_offset_delta
         newest = self._max_timestamp
         if newest is None or header.max_timestamp > newest[0]:
@@ -172,6 +175,11 @@ class Segment:
         if position == 0:
             self._first_timestamp_ms = header.max_timestamp
         if self._bytes_since_index > self.index_interval_bytes:
+            if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                # No CRC covers the base offset of a batch, and an index entry has no room for this one.
+                raise CorruptLogError(
+                    self.file.path, position, f"offset {last_offset} is not of this segment"
+                )
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(*newest)
             self._bytes_since_index = 0

@@ -198,6 +198,23 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) ->
     assert f"{FIRST}.log" in str(raised.value)
 
 
+@pytest.mark.parametrize("base_offset", [1 << 40, (1 << 31) + 1, -3])
+def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
+    place: Any, fill: Any, base_offset: int
+) -> None:
+    """No CRC covers it, and an index entry holds 31 bits of it."""
+    config = LogConfig(index_interval_bytes=1)
+    log = place.open(config)
+    fill(log, 200)
+    log.close()
+    for suffix in ("index", "timeindex"):
+        place.disk.remove(place.path(f"{FIRST}.{suffix}"))
+    _damage(place, f"{FIRST}.log", 150 * 88, base_offset.to_bytes(8, "big", signed=True))
+    with pytest.raises(CorruptLogError, match="is not of this segment") as raised:
+        place.open(config, recovery_point=200)
+    assert raised.value.position == 150 * 88
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_log_that_ends_before_the_recovery_point_is_refused(place: Any, fill: Any, clean: bool) -> None:
     log = place.open(LARGE)
