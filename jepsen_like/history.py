@@ -32,11 +32,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Self, cast
 
 EventType = Literal["invoke", "ok", "fail", "info"]
 EVENT_TYPES: frozenset[str] = frozenset({"invoke", "ok", "fail", "info"})
@@ -117,12 +118,15 @@ def write_history(path: Path, events: Iterable[Event]) -> None:
         file.writelines(event.to_json() + "\n" for event in events)
 
 
-class Recorder(Protocol):
+class Recorder(ABC):
     """Where workloads write their events."""
 
+    @abstractmethod
     def now_us(self) -> int:
         """Microseconds since this history began."""
-        ...
+
+    @abstractmethod
+    def _add(self, event: Event) -> None: ...
 
     def record(
         self,
@@ -139,36 +143,29 @@ class Recorder(Protocol):
         detail: Mapping[str, Any] | None = None,
     ) -> None:
         """Append one event, stamped now unless ``time_us`` says otherwise."""
-        ...
+        stamp = self.now_us() if time_us is None else time_us
+        self._add(Event(type, process, stamp, op, key, value, offset, records, error, detail))
 
 
-class MemoryHistory:
+class MemoryHistory(Recorder):
     """A history in memory, for virtual time: ``now_us`` is its clock, ``events`` what was recorded."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
-        self.now_us = now_us
+        self._now_us = now_us
         self.events: list[Event] = []
 
-    def record(
-        self,
-        type: EventType,
-        process: str,
-        op: str,
-        *,
-        time_us: int | None = None,
-        key: str | None = None,
-        value: str | None = None,
-        offset: int | None = None,
-        records: Records | None = None,
-        error: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        stamp = self.now_us() if time_us is None else time_us
-        self.events.append(Event(type, process, stamp, op, key, value, offset, records, error, detail))
+    def now_us(self) -> int:
+        return self._now_us()
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
 
 
-class HistoryWriter:
-    """Appends events from many threads. The order in the file is the order in which they were recorded."""
+class HistoryWriter(Recorder):
+    """Appends events from many threads. The order in the file is the order in which they were recorded.
+
+    What is recorded once it is closed is ignored.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -181,23 +178,8 @@ class HistoryWriter:
         """Microseconds since this history began."""
         return (time.monotonic_ns() - self._start_ns) // 1000
 
-    def record(
-        self,
-        type: EventType,
-        process: str,
-        op: str,
-        *,
-        time_us: int | None = None,
-        key: str | None = None,
-        value: str | None = None,
-        offset: int | None = None,
-        records: Records | None = None,
-        error: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Append one event, stamped now unless ``time_us`` says otherwise; ignored once closed."""
-        stamp = self.now_us() if time_us is None else time_us
-        line = Event(type, process, stamp, op, key, value, offset, records, error, detail).to_json() + "\n"
+    def _add(self, event: Event) -> None:
+        line = event.to_json() + "\n"
         with self._lock:
             if not self._closed:
                 self._file.write(line)
