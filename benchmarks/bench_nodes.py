@@ -38,10 +38,10 @@ from pykraft.node.dev_cluster import free_ports
 from pykraft.node.incarnation import draw_uuid, enter_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
+from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.grpc_rpc import GrpcTransport
-from pykraft.runtime.rpc import RpcAddress
 
 TICK_S = 0.001
 CLUSTER_ID = "bench-metadata-cluste"
@@ -360,11 +360,11 @@ class ControllerClient:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._transport = GrpcTransport()
-        self._addresses = [RpcAddress(HOST, port) for port in ports]
+        self._addresses = [Address(HOST, port) for port in ports]
         self._turn = 0
         self._channel = ControllerChannel(self._transport, self._next, SystemClock(), random.Random())
 
-    def _next(self) -> RpcAddress:
+    def _next(self) -> Address:
         return self._addresses[self._turn % len(self._addresses)]
 
     async def call(self, method: str, request: Any, response_class: Any, timeout_ms: int = 60_000) -> Any:

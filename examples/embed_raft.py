@@ -21,10 +21,10 @@ from pykraft.quorum.core.raft_core import RaftCore
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 KEYS = [ReplicaKey(n, Uuid(bytes([n]) * 16)) for n in (1, 2, 3)]
-VOTERS = VoterSet([Voter(key, RpcAddress("memory", key.id)) for key in KEYS])
+VOTERS = VoterSet([Voter(key, Address("memory", key.id)) for key in KEYS])
 WORDS = ["pull", "based", "Raft"]
 
 

@@ -20,8 +20,7 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.address import MAX_PORT, parse_address
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import MAX_PORT, Address, parse_address
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class ServerConfig:
     """The others of controller.listener.names, where clients speak Kafka's protocol with the controller."""
     inter_broker_listener_name: str
     static_voters: VoterSet | None
-    bootstrap_servers: tuple[RpcAddress, ...]
+    bootstrap_servers: tuple[Address, ...]
     topic_defaults: Mapping[str, str]
 
     @property
@@ -63,7 +62,7 @@ class ServerConfig:
         return "controller" in self.roles
 
     @property
-    def controller_address(self) -> RpcAddress | None:
+    def controller_address(self) -> Address | None:
         """Where this controller tells others that it listens.
 
         None where it does not know: a listener on every address says nothing, and fixed voters are told by
@@ -74,7 +73,7 @@ class ServerConfig:
             return None
         if listener.host in _EVERY_ADDRESS and listener.advertised_host == _UNKNOWN_HOST:
             return None
-        return RpcAddress(listener.advertised_host, listener.advertised_port)
+        return Address(listener.advertised_host, listener.advertised_port)
 
     def integer(self, name: str) -> int:
         """The value of an integer property."""
@@ -237,11 +236,11 @@ def _static_voters(items: Sequence[str]) -> VoterSet | None:
     return VoterSet(voters) if voters else None
 
 
-def _bootstrap_servers(items: Sequence[str]) -> tuple[RpcAddress, ...]:
+def _bootstrap_servers(items: Sequence[str]) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(_address("controller.quorum.bootstrap.servers", item) for item in items))
 
 
-def _address(name: str, text: str) -> RpcAddress:
+def _address(name: str, text: str) -> Address:
     try:
         return parse_address(text)
     except ValueError as error:

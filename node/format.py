@@ -21,9 +21,8 @@ from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.address import parse_address
+from pykraft.runtime.address import Address, parse_address
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.rpc import RpcAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def standalone_voters(config: ServerConfig, directory_id: Uuid) -> VoterSet:
     listener = config.controller_listener
     if not config.is_controller or listener is None:
         raise ConfigError("--standalone needs a node with the controller role")
-    address = RpcAddress(listener.advertised_host, listener.advertised_port)
+    address = Address(listener.advertised_host, listener.advertised_port)
     return VoterSet([Voter(ReplicaKey(config.node_id, directory_id), address)])
 
 

@@ -41,8 +41,8 @@ from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.runtime.address import is_loopback
-from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport
+from pykraft.runtime.address import Address, is_loopback
+from pykraft.runtime.rpc import RpcServer, RpcTransport
 
 logger = logging.getLogger(__name__)
 
@@ -153,11 +153,9 @@ class Node:
     def _addresses(self, known: Sequence[Endpoint]) -> list[str]:
         """Where clients and controllers find this node."""
         listener = self.config.controller_listener
-        found = [f"{it.name}://{RpcAddress(it.host, it.port)}" for it in known]
+        found = [f"{it.name}://{Address(it.host, it.port)}" for it in known]
         if listener is not None:
-            found.append(
-                f"{listener.name}://{RpcAddress(listener.advertised_host, listener.advertised_port)}"
-            )
+            found.append(f"{listener.name}://{Address(listener.advertised_host, listener.advertised_port)}")
         return found
 
     async def hand_over(self) -> None:
@@ -178,7 +176,7 @@ class Node:
                 "listener %s at %s can be reached from other machines and asks nobody who it is:"
                 " whoever reaches it administers the cluster; let only the cluster's own nodes through",
                 listener.name,
-                RpcAddress(listener.host or "0.0.0.0", listener.port),
+                Address(listener.host or "0.0.0.0", listener.port),
             )
         try:
             await server.bind(listener.host, listener.port)

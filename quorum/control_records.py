@@ -31,7 +31,7 @@ from pykraft.kafka_protocol.schema import (
 )
 from pykraft.kafka_protocol.versioned import VERSION_BYTES, decode_versioned, encode_versioned
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 DEFAULT_LISTENER = "CONTROLLER"
 KRAFT_VERSION = 1
@@ -176,7 +176,7 @@ def parse_voters_record(value: bytes) -> VoterSet:
     for voter in parse(KRaftVoters, value).voters:
         if not voter.endpoints:
             raise ValueError(f"voter {voter.voter_id} has no endpoint")
-        address = RpcAddress(voter.endpoints[0].host, voter.endpoints[0].port)
+        address = Address(voter.endpoints[0].host, voter.endpoints[0].port)
         voters.append(Voter(ReplicaKey(voter.voter_id, voter.voter_directory_id), address))
     if not voters:
         raise ValueError("a voters record without voters")

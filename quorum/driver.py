@@ -43,8 +43,9 @@ from pykraft.quorum.local_snapshots import LocalSnapshots, SnapshotWriter
 from pykraft.quorum.snapshots import CorruptSnapshotError, SnapshotInfo
 from pykraft.quorum.state_store import QuorumStateError
 from pykraft.quorum.storage import QuorumStorage, StateStore, encode_proposal
+from pykraft.runtime.address import Address
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.rpc import RpcAddress, RpcServer, RpcTransport
+from pykraft.runtime.rpc import RpcServer, RpcTransport
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -97,7 +98,7 @@ class QuorumNode:
         rng: RandomSource,
         on_fatal: Callable[[BaseException], None] | None = None,
         flush_executor: Executor | None = None,
-        local_address: RpcAddress | None = None,
+        local_address: Address | None = None,
     ) -> None:
         self._config = config
         self._cluster_id = cluster_id
@@ -128,7 +129,7 @@ class QuorumNode:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._leader = LeaderAndEpoch(None, 0)
-        self._leader_address: RpcAddress | None = None
+        self._leader_address: Address | None = None
         self._handed_over = asyncio.Event()
 
     # --- what the rest of the process uses ------------------------------------------------------------
@@ -161,7 +162,7 @@ class QuorumNode:
     def log_end_offset(self) -> int:
         return self._log.log_end_offset if self._core is None else self._core.state.log.end_offset
 
-    def leader_address(self) -> RpcAddress | None:
+    def leader_address(self) -> Address | None:
         """Where the known leader's CONTROLLER listener is."""
         return self._leader_address
 

@@ -22,8 +22,7 @@ from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
-from pykraft.runtime.address import MAX_HOST_LENGTH, MAX_PORT
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import MAX_HOST_LENGTH, MAX_PORT, Address
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Quorum"].full_name
 METHODS: Mapping[type[m.Request], str] = MappingProxyType(
@@ -365,18 +364,18 @@ def _from_key(key: pb.ReplicaKey) -> ReplicaKey:
     return ReplicaKey(key.id, Uuid(key.directory_id))
 
 
-def _address(address: RpcAddress | None) -> pb.Address | None:
+def _address(address: Address | None) -> pb.Address | None:
     return None if address is None else pb.Address(host=address.host, port=address.port)
 
 
-def _from_address(address: pb.Address) -> RpcAddress | None:
+def _from_address(address: pb.Address) -> Address | None:
     if not address.host:
         return None
     if not (address.host.isascii() and address.host.isprintable() and len(address.host) <= MAX_HOST_LENGTH):
         raise ValueError("an address whose host is none")
     if not 0 < address.port <= MAX_PORT:
         raise ValueError(f"an address with port {address.port}")
-    return RpcAddress(address.host, address.port)
+    return Address(address.host, address.port)
 
 
 def _voter(voter: Voter) -> pb.Voter:

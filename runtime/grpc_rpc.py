@@ -20,7 +20,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure, RpcHandler
 from pykraft.runtime.tcp_server import bind_failure
 
 logger = logging.getLogger(__name__)
@@ -55,13 +56,13 @@ class GrpcTransport:
     """The calling side: one channel per peer, opened on first use. Of many the longest unused is closed."""
 
     def __init__(self) -> None:
-        self._peers: dict[RpcAddress, _Peer] = {}
+        self._peers: dict[Address, _Peer] = {}
         self._in_flight: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,
@@ -73,7 +74,7 @@ class GrpcTransport:
 
     async def _call(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,
@@ -93,7 +94,7 @@ class GrpcTransport:
             peer.in_flight -= 1
         on_reply(outcome)
 
-    def _peer(self, to: RpcAddress) -> _Peer:
+    def _peer(self, to: Address) -> _Peer:
         peer = self._peers.pop(to, None)
         if peer is None:
             self._maybe_close_one()
@@ -167,7 +168,7 @@ class GrpcServer:
 
     async def bind(self, host: str, port: int) -> int:
         try:
-            bound = self._server.add_insecure_port(str(RpcAddress(host or "0.0.0.0", port)))
+            bound = self._server.add_insecure_port(str(Address(host or "0.0.0.0", port)))
         except RuntimeError:
             bound = 0
         if bound == 0:

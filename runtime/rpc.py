@@ -13,9 +13,6 @@ from typing import Protocol
 
 from pykraft.runtime.address import Address
 
-RpcAddress = Address
-"""Where a peer of these calls listens."""
-
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
@@ -32,7 +29,7 @@ class RpcTransport(Protocol):
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,

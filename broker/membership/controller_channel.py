@@ -18,9 +18,10 @@ from typing import Final, Protocol, TypeVar
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.address import Address
 from pykraft.runtime.backoff import Backoff, Chance
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcTransport
+from pykraft.runtime.rpc import RpcFailure, RpcTransport
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 ATTEMPT_TIMEOUT_MS = 5000
@@ -77,7 +78,7 @@ class ControllerChannel:
     def __init__(
         self,
         transport: RpcTransport,
-        leader_address: Callable[[], RpcAddress | None],
+        leader_address: Callable[[], Address | None],
         clock: Clock,
         chance: Chance,
         incarnation_id: bytes = b"",
@@ -117,7 +118,7 @@ class ControllerChannel:
         """``make_payload`` is given how many attempts went before."""
         attempts = count()
         reason = ""
-        asked: RpcAddress | None = None
+        asked: Address | None = None
         failures = 0  # of the node that was asked last, in a row
         while (remaining_ms := limit.left_ms) > 0:
             address = self._leader_address()
@@ -145,7 +146,7 @@ class ControllerChannel:
             await self._pause(address, self._clock.monotonic_ms() + pause_ms)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller: {reason}")
 
-    async def _pause(self, asked: RpcAddress, until_ms: int) -> None:
+    async def _pause(self, asked: Address, until_ms: int) -> None:
         """Until then, or until another node than ``asked`` leads."""
         while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
             if self._leader_address() not in (None, asked):
@@ -153,7 +154,7 @@ class ControllerChannel:
             await asyncio.sleep(min(LEADER_SEARCH_MS, left_ms) / 1000)
 
     async def _attempt(
-        self, address: RpcAddress, method: str, payload: bytes, wait_ms: int, limit: _TimeLimit
+        self, address: Address, method: str, payload: bytes, wait_ms: int, limit: _TimeLimit
     ) -> bytes | RpcFailure:
         reply: asyncio.Future[bytes | RpcFailure] = asyncio.get_running_loop().create_future()
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pykraft.jepsen_like.sim.streams import host_of
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure, RpcHandler
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.links import Links
@@ -96,7 +97,7 @@ class SimTransport:
         self._network = network
         self._process = process
 
-    def send(self, to: RpcAddress, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
+    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
         network, loop = self._network, self._network.loop
         sender, receiver = self._process.host, host_of(to.host)
         name = method.rpartition("/")[2]

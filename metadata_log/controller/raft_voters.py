@@ -12,7 +12,7 @@ from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from pykraft.quorum.core.voters import ReplicaKey, Voter
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 class VoterQuorum(Protocol):
@@ -37,7 +37,7 @@ async def handle_add_raft_voter(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"the new voter needs a host and a port for listener {listener_name}"
         )
-    voter = Voter(key, RpcAddress(found.host, found.port))
+    voter = Voter(key, Address(found.host, found.port))
     wait_ms = min(request.timeout_ms, _ahead_of(timeout_ms))
     await quorum.add_voter(voter, wait_ms, ack_when_committed=request.ack_when_committed)
     return AddRaftVoterResponse(error_message=None)

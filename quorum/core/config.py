@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykraft.configuration.settings import Settings, setting
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class QuorumConfig(Settings):
     max_retention_ms: int = setting("metadata.max.retention.ms")
     auto_join: bool = setting("controller.quorum.auto.join.enable")
     fetch_max_wait_ms: int = 500
-    bootstrap_servers: tuple[RpcAddress, ...] = ()
+    bootstrap_servers: tuple[Address, ...] = ()
 
     @property
     def fetch_wait_ms(self) -> int:

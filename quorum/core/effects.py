@@ -22,7 +22,7 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import BatchSpan, FetchResponse, FetchSnapshotResponse, Request, Response
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voters import ReplicaKey, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Send:
     correlation_id: int
     request: Request
     timeout_ms: int
-    address: RpcAddress
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class LeaderChanged:
     leader: ReplicaKey | None
     epoch: int
     deliver_after_offset: int | None = None
-    address: RpcAddress | None = None
+    address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from pykraft.quorum.core.roles import Follower, Leader, ParkedFetch, Unattached
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import maybe_adopt_epoch, transition_to_unattached
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 # --- at the leader -----------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
 
 def _fetch_target(
     state: CoreState, role: Follower | Unattached, now_ms: int
-) -> tuple[ReplicaKey, RpcAddress] | None:
+) -> tuple[ReplicaKey, Address] | None:
     """Where to fetch from: the leader; a replica that does not vote may also ask any node if it knows no
     leader, or has lost it. None if no node is known.
 

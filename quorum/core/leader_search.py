@@ -15,7 +15,7 @@ from pykraft.quorum.core.roles import Prospective
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import maybe_adopt_epoch
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 def search_leader(state: CoreState, role: Prospective) -> None:
@@ -27,7 +27,7 @@ def search_leader(state: CoreState, role: Prospective) -> None:
         role.search_correlation = state.send(key, address, question)
 
 
-def _targets(state: CoreState, role: Prospective) -> list[tuple[ReplicaKey, RpcAddress]]:
+def _targets(state: CoreState, role: Prospective) -> list[tuple[ReplicaKey, Address]]:
     asked = {voter.address for voter in state.voters} | {state.local_address}
     leader_id, leader_address = state.election.leader_id, role.leader_address
     servers = state.config.bootstrap_servers

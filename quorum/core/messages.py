@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class VoteResponse:
     leader_id: int | None
     vote_granted: bool
     pre_vote: bool = False
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class BeginQuorumEpochRequest:
     leader: ReplicaKey
     voter: ReplicaKey
     epoch: int
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class BeginQuorumEpochResponse:
     error: ErrorCode
     epoch: int
     leader_id: int | None
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class EndQuorumEpochResponse:
     error: ErrorCode
     epoch: int
     leader_id: int | None
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class FetchResponse:
     diverging: DivergingEpoch | None = None
     batches: tuple[BatchSpan, ...] = ()
     payload: object = None
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
     snapshot_id: SnapshotId | None = None
 
 
@@ -183,7 +183,7 @@ class FetchSnapshotResponse:
     size_bytes: int = 0
     checksum: int = 0
     data: bytes = b""
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class VoterChangeResponse:
     error: ErrorCode
     epoch: int
     leader_id: int | None
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
     message: str = ""
 
 

@@ -61,7 +61,7 @@ from pykraft.quorum.core.state import CoreState, EpochAllowance, RandomSource
 from pykraft.quorum.core.transitions import maybe_adopt_epoch, transition_to_resigned
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 class RaftCore:
@@ -87,7 +87,7 @@ class RaftCore:
         log: LogShape,
         now_ms: int,
         latest_snapshot: SnapshotId | None = None,
-        local_address: RpcAddress | None = None,
+        local_address: Address | None = None,
         recovery: Recovery | None = None,
         losses: int = 0,
     ) -> None:

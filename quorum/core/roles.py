@@ -15,7 +15,7 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import VoterChangeRequest
 from pykraft.quorum.core.progress import FetchProgress
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 OBSERVER_SESSION_MS = 300_000
 MOST_OBSERVERS = 1000
@@ -71,7 +71,7 @@ class Prospective(Poll):
     leader, to a node that is not asked for a pre-vote.
     """
 
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
     search_correlation: int | None = None
 
 
@@ -158,7 +158,7 @@ class Follower:
     leader_high_watermark: int = 0
     last_heard_ms: int | None = None
     epoch_has_ended: bool = False
-    leader_address: RpcAddress | None = None
+    leader_address: Address | None = None
     change_correlation: int | None = None
     change_at_ms: int = 0
     snapshot_id: SnapshotId | None = None

@@ -18,7 +18,7 @@ from pykraft.quorum.core.recovery import Recovery
 from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Role
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 _BACKOFF_BASE_MS = 50
 
@@ -111,7 +111,7 @@ class CoreState:
         log: LogShape,
         role: Role,
         snapshot: SnapshotId | None,
-        local_address: RpcAddress | None,
+        local_address: Address | None,
         epoch_allowance: EpochAllowance,
         recovery: Recovery | None,
         losses: int,
@@ -148,7 +148,7 @@ class CoreState:
         assert voter is not None, f"{node_id} is not a voter"
         return self.send(voter.key, voter.address, request)
 
-    def send(self, to: ReplicaKey, address: RpcAddress, request: Request) -> int:
+    def send(self, to: ReplicaKey, address: Address, request: Request) -> int:
         """The same for any replica."""
         correlation_id = self.next_correlation
         self.next_correlation = correlation_id + 1
@@ -174,7 +174,7 @@ class CoreState:
         return role.leader_id if isinstance(role, Follower) else None
 
     @property
-    def leader_address(self) -> RpcAddress | None:
+    def leader_address(self) -> Address | None:
         """That leader's address. What it says itself takes precedence over the voter set."""
         role = self.role
         if isinstance(role, Leader) and self.local_address is not None:

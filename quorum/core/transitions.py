@@ -57,7 +57,7 @@ from pykraft.quorum.core.roles import (
 )
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voters import ReplicaKey
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 class EpochRule(Enum):
@@ -172,7 +172,7 @@ def transition_to_leader(state: CoreState, now_ms: int) -> None:
 
 
 def transition_to_follower(
-    state: CoreState, epoch: int, leader_id: int, now_ms: int, leader_address: RpcAddress | None = None
+    state: CoreState, epoch: int, leader_id: int, now_ms: int, leader_address: Address | None = None
 ) -> None:
     """Follow the leader of ``epoch``. Our vote of this epoch, if cast, is kept on record.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, uuid_to_str
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Voter:
     """A voter and the address of its CONTROLLER listener."""
 
     key: ReplicaKey
-    address: RpcAddress
+    address: Address
 
 
 class VoterSet:

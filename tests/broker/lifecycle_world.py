@@ -16,9 +16,10 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
-from pykraft.runtime.rpc import RpcAddress, RpcFailure
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure
 
-ONE, TWO = RpcAddress("controller", 1), RpcAddress("controller", 2)
+ONE, TWO = Address("controller", 1), Address("controller", 2)
 SESSION_MS = 9000
 
 
@@ -59,14 +60,14 @@ class Controllers:
     """The transport, and the scripted controllers behind it. An address without a script never answers."""
 
     def __init__(self) -> None:
-        self.leader: RpcAddress | None = ONE
-        self.scripts: dict[RpcAddress, dict[str, Answer]] = {}
-        self.seen: list[tuple[int, RpcAddress, str, Any]] = []
+        self.leader: Address | None = ONE
+        self.scripts: dict[Address, dict[str, Answer]] = {}
+        self.seen: list[tuple[int, Address, str, Any]] = []
         self.latency_ms = 1
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,

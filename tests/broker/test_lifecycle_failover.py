@@ -29,7 +29,8 @@ from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure, RpcHandler
 from tests.rpc_handlers import RpcHandlers
 
 CONTROLLERS = (1, 2, 3)
@@ -108,7 +109,7 @@ class Link:
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,
@@ -150,7 +151,7 @@ class Cluster:
         self.drivers: dict[int, ControllerDriver] = {}
         self.quorums: dict[int, QuorumNode] = {}
         keys = {id: ReplicaKey(id, Uuid(bytes([id]) * 16)) for id in CONTROLLERS}
-        voters = VoterSet([Voter(keys[id], RpcAddress("c", id)) for id in CONTROLLERS])
+        voters = VoterSet([Voter(keys[id], Address("c", id)) for id in CONTROLLERS])
         for id in CONTROLLERS:
             disk, directory = MemoryDisk(), "/d/__cluster_metadata-0"
             format_log(disk, directory, now_ms=0)
@@ -180,7 +181,7 @@ class Cluster:
             door = Door(self.network, id)
             quorum.register(door)
             controller_rpc.register(door, driver)
-        self.believed_leader: RpcAddress | None = None
+        self.believed_leader: Address | None = None
         self.lifecycle = BrokerLifecycle()
         self.broker = LifecycleDriver(
             BrokerConfig(
@@ -231,7 +232,7 @@ class Cluster:
 
     def look_for_the_leader(self) -> None:
         leader = self.active()
-        self.believed_leader = None if leader is None else RpcAddress("c", leader)
+        self.believed_leader = None if leader is None else Address("c", leader)
 
     def is_fenced_somewhere(self) -> bool:
         """Whether some controller knows as committed that the broker is fenced."""

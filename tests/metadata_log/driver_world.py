@@ -24,7 +24,7 @@ from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 NODE = 1
 NOBODY = LeaderAndEpoch(None, 0)
@@ -49,7 +49,7 @@ class ManualQuorum:
         self.batches: list[CommittedBatch] = []
         self.delivered = 0
         self.listeners: list[MetadataLoader] = []
-        self.voters = VoterSet([Voter(ReplicaKey(NODE), RpcAddress("localhost", 9093))])
+        self.voters = VoterSet([Voter(ReplicaKey(NODE), Address("localhost", 9093))])
 
     @property
     def end_offset(self) -> int:

@@ -29,8 +29,8 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.rpc import RpcAddress
 from tests.quorum.nodes import Recorder
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -71,7 +71,7 @@ class Node:
             config=QuorumConfig(),
             cluster_id="c",
             local=key,
-            voters=VoterSet([Voter(key, RpcAddress("localhost", 1))]),
+            voters=VoterSet([Voter(key, Address("localhost", 1))]),
             log=Log.open(disk, DIRECTORY, LogConfig(), now_ms=0),
             state_store=QuorumStateStore(disk, DIRECTORY),
             transport=NoTransport(),

@@ -29,7 +29,7 @@ from pykraft.node.cli.root import cli
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType, control_record
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))
 OTHER_ID = Uuid(bytes(range(2, 18)))
@@ -117,7 +117,7 @@ def test_leader_change_with_directory_ids_is_shown(run: Run, tmp_path: Path) -> 
 
 
 def test_voters_and_snapshot_frames_are_shown(run: Run, tmp_path: Path) -> None:
-    voters = VoterSet([Voter(KEY, RpcAddress("host1", 9093))])
+    voters = VoterSet([Voter(KEY, Address("host1", 9093))])
     frames = [
         control_record(ControlType.SNAPSHOT_HEADER, control_records.snapshot_header(77), 0),
         control_record(ControlType.KRAFT_VERSION, control_records.kraft_version(), 0),

@@ -11,7 +11,7 @@ from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.node.quorum_watch import QuorumWatch
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import LeaderAndEpoch
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 
 class Timers:
@@ -54,7 +54,7 @@ class Handle:
         self._timers.cancel(self._number)
 
 
-VOTERS = VoterSet([Voter(ReplicaKey(n, ZERO_UUID), RpcAddress(f"host{n}", 9093)) for n in (1, 2, 3)])
+VOTERS = VoterSet([Voter(ReplicaKey(n, ZERO_UUID), Address(f"host{n}", 9093)) for n in (1, 2, 3)])
 
 
 @pytest.fixture

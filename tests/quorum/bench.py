@@ -42,7 +42,7 @@ from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumConfig
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 E = TypeVar("E", bound=Effect)
 R = TypeVar("R", bound=Role)
@@ -61,7 +61,7 @@ class CoreBench:
         end_offset: int = 0,
         static: bool = False,
         local: ReplicaKey | None = None,
-        local_address: RpcAddress | None = None,
+        local_address: Address | None = None,
         history: VoterHistory | None = None,
         config: QuorumConfig | None = None,
         recovery: Recovery | None = None,
@@ -71,7 +71,7 @@ class CoreBench:
         members = [self.keys[i] for i in range(1, voters + 1)]
         if static:
             members = [ReplicaKey(key.id) for key in members]
-        self.voters = VoterSet([Voter(key, RpcAddress("test", key.id)) for key in members])
+        self.voters = VoterSet([Voter(key, Address("test", key.id)) for key in members])
         self.now_ms = 1_000
         self.core = RaftCore(
             config=config or QuorumConfig(),

@@ -17,8 +17,9 @@ from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumConfig, 
 from pykraft.quorum.snapshots import SnapshotStore
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
+from pykraft.runtime.address import Address
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.rpc import RpcFailure, RpcHandler
 
 DIRECTORY = "/data/__cluster_metadata-0"
 
@@ -64,24 +65,24 @@ class MemoryRpc:
     """Servers and transports of one process: calls are tasks; a cut address answers with failures."""
 
     def __init__(self) -> None:
-        self.handlers: dict[RpcAddress, dict[str, RpcHandler]] = {}
-        self.down: set[RpcAddress] = set()
+        self.handlers: dict[Address, dict[str, RpcHandler]] = {}
+        self.down: set[Address] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def server(self, address: RpcAddress) -> MemoryRpcServer:
+    def server(self, address: Address) -> MemoryRpcServer:
         return MemoryRpcServer(self, address)
 
-    def transport(self, sender: RpcAddress) -> MemoryTransport:
+    def transport(self, sender: Address) -> MemoryTransport:
         return MemoryTransport(self, sender)
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-        sender: RpcAddress | None = None,
+        sender: Address | None = None,
     ) -> None:
         def check() -> None:
             if to in self.down or sender in self.down or method not in self.handlers.get(to, {}):
@@ -112,13 +113,13 @@ class MemoryRpc:
 class MemoryTransport:
     """The calling side of one replica: what is down neither receives nor sends."""
 
-    def __init__(self, rpc: MemoryRpc, sender: RpcAddress) -> None:
+    def __init__(self, rpc: MemoryRpc, sender: Address) -> None:
         self._rpc = rpc
         self._sender = sender
 
     def send(
         self,
-        to: RpcAddress,
+        to: Address,
         method: str,
         payload: bytes,
         deadline_ms: int,
@@ -131,7 +132,7 @@ class MemoryTransport:
 
 
 class MemoryRpcServer:
-    def __init__(self, rpc: MemoryRpc, address: RpcAddress) -> None:
+    def __init__(self, rpc: MemoryRpc, address: Address) -> None:
         self._rpc = rpc
         self._address = address
 
@@ -185,7 +186,7 @@ class Recorder:
 class Replica:
     """One node that can be started, stopped, and crashed with its disk."""
 
-    def __init__(self, cluster: Cluster, key: ReplicaKey, address: RpcAddress) -> None:
+    def __init__(self, cluster: Cluster, key: ReplicaKey, address: Address) -> None:
         self.cluster = cluster
         self.key = key
         self.address = address
@@ -260,7 +261,7 @@ class Cluster:
         self.voters_of_observers = voters_of_observers
         self.rpc = MemoryRpc()
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
-        addresses = [RpcAddress("test", 9000 + key.id) for key in keys]
+        addresses = [Address("test", 9000 + key.id) for key in keys]
         self.voters = VoterSet([Voter(k, a) for k, a in zip(keys[:voters], addresses, strict=False)])
         self.replicas = [Replica(self, key, address) for key, address in zip(keys, addresses, strict=True)]
 

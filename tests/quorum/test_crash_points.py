@@ -33,7 +33,7 @@ from pykraft.quorum.flushed_mark import FlushedMarkFile
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.quorum.nodes import DIRECTORY, fetch_snapshot
 
 LOCAL = ReplicaKey(1, Uuid(bytes([1]) * 16))
@@ -41,7 +41,7 @@ STEPS = 40
 
 
 def _voters(*ids: int) -> VoterSet:
-    return VoterSet([Voter(ReplicaKey(i, Uuid(bytes([i]) * 16)), RpcAddress("test", i)) for i in ids])
+    return VoterSet([Voter(ReplicaKey(i, Uuid(bytes([i]) * 16)), Address("test", i)) for i in ids])
 
 
 FORMATTED = _voters(1, 2, 3)

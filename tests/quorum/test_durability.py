@@ -15,7 +15,8 @@ from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.messages import VoteRequest, VoteResponse
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
-from pykraft.runtime.rpc import RpcAddress, RpcFailure
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure
 from tests.log_store.spy import SpyDisk
 from tests.narrowing import as_type
 from tests.quorum.nodes import Cluster, Replica, run_quorum
@@ -80,12 +81,12 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(monkeypatch: pytes
         acknowledged = []
 
         def watching(
-            to: RpcAddress,
+            to: Address,
             method: str,
             payload: bytes,
             deadline_ms: int,
             on_reply: Callable[[bytes | RpcFailure], None],
-            sender: RpcAddress | None,
+            sender: Address | None,
         ) -> None:
             if method == FETCH:
                 request = as_type(rpc.decode_request(method, payload), m.FetchRequest)

@@ -13,13 +13,13 @@ from pykraft.quorum import bootstrap, control_records, state_store
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.rpc import outline_batches
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 DIRECTORY_ID = uuid_from_str("JEXY6aqzQY-32P5TStzaFg")
 VOTERS = VoterSet(
     [
-        Voter(ReplicaKey(2, Uuid(bytes(range(16)))), RpcAddress("host-2", 9093)),
-        Voter(ReplicaKey(1, DIRECTORY_ID), RpcAddress("::1", 65535)),
+        Voter(ReplicaKey(2, Uuid(bytes(range(16)))), Address("host-2", 9093)),
+        Voter(ReplicaKey(1, DIRECTORY_ID), Address("::1", 65535)),
     ]
 )
 
@@ -82,7 +82,7 @@ def test_bootstrap_checkpoint_holds_the_four_control_records_in_order() -> None:
 
 
 def test_voters_record_is_pinned() -> None:
-    voters = VoterSet([Voter(ReplicaKey(1, Uuid(bytes(range(16)))), RpcAddress("h", 9093))])
+    voters = VoterSet([Voter(ReplicaKey(1, Uuid(bytes(range(16)))), Address("h", 9093))])
     assert control_records.voters_record(voters) == bytes.fromhex(
         "0000"  # version
         "02 00000001 000102030405060708090a0b0c0d0e0f"  # one voter
@@ -138,7 +138,7 @@ def test_every_cut_of_a_voters_record_is_a_value_error() -> None:
 
 
 def test_two_voters_with_one_id_are_refused() -> None:
-    voter = Voter(ReplicaKey(1), RpcAddress("h", 1))
+    voter = Voter(ReplicaKey(1), Address("h", 1))
     with pytest.raises(ValueError, match="twice"):
         VoterSet([voter, voter])
 

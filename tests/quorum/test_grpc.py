@@ -14,10 +14,10 @@ from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumConfig, QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
+from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.rpc import RpcAddress
 from tests.narrowing import present
 from tests.quorum.nodes import Recorder
 
@@ -33,7 +33,7 @@ CONFIG = QuorumConfig(
 class Process:
     """One node with its own server, transport and directory."""
 
-    def __init__(self, key: ReplicaKey, address: RpcAddress, voters: VoterSet, directory: Path) -> None:
+    def __init__(self, key: ReplicaKey, address: Address, voters: VoterSet, directory: Path) -> None:
         self.key, self.address, self.voters = key, address, voters
         self.directory = f"{directory}/{key.id}/__cluster_metadata-0"
         format_log(OsDisk(), self.directory, now_ms=0)
@@ -98,7 +98,7 @@ async def _commit(processes: Sequence[Process], value: bytes) -> None:
 def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path: Path) -> None:
     async def main() -> None:
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in (1, 2, 3, 4)]
-        addresses = [RpcAddress("127.0.0.1", port) for port in free_ports(4)]
+        addresses = [Address("127.0.0.1", port) for port in free_ports(4)]
         voters = VoterSet([Voter(k, a) for k, a in zip(keys[:3], addresses, strict=False)])
         processes = [Process(k, a, voters, tmp_path) for k, a in zip(keys, addresses, strict=True)]
         for process in processes:

@@ -10,12 +10,12 @@ from pykraft.quorum.core.effects import Effect, Send
 from pykraft.quorum.core.events import RequestFailed, ResponseReceived, TimerFired
 from pykraft.quorum.core.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
 from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Prospective
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
 
-ELSEWHERE = RpcAddress("test", 77)
-SERVER = RpcAddress("test", 88)
+ELSEWHERE = Address("test", 77)
+SERVER = Address("test", 88)
 
 
 def _prospective(leader_id: int | None = 2, **options: Any) -> CoreBench:
@@ -42,13 +42,13 @@ def _answer(
     error: ErrorCode = ErrorCode.FENCED_LEADER_EPOCH,
     epoch: int = 5,
     leader_id: int | None = 2,
-    address: RpcAddress | None = ELSEWHERE,
+    address: Address | None = ELSEWHERE,
 ) -> list[Effect]:
     response = FetchResponse("c", b.keys[node_id], error, epoch, leader_id, leader_address=address)
     return b.step(ResponseReceived(send.correlation_id, response))
 
 
-def _refuse(b: CoreBench, leader_id: int | None = 2, address: RpcAddress | None = ELSEWHERE) -> list[Send]:
+def _refuse(b: CoreBench, leader_id: int | None = 2, address: Address | None = ELSEWHERE) -> list[Send]:
     """3 hears a leader, 2 is out of reach."""
     b.answer(b.vote_for(3, granted=False, leader_id=leader_id, leader_address=address))
     return _nobody_answers(b)
@@ -88,7 +88,7 @@ def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office() -> None:
 
 def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers() -> None:
     """It was removed while it was away, and the others were replaced one by one."""
-    b = _prospective(config=QuorumConfig(bootstrap_servers=(RpcAddress("test", 3), SERVER)))
+    b = _prospective(config=QuorumConfig(bootstrap_servers=(Address("test", 3), SERVER)))
     (question,) = _nobody_answers(b)
     assert question.to < 0 and question.address == SERVER
     _answer(b, question, 7, epoch=9, leader_id=8)

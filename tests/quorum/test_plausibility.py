@@ -33,8 +33,8 @@ from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Prospecti
 from pykraft.quorum.core.state import MOST_AHEAD
 from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
+from pykraft.runtime.address import Address
 from pykraft.runtime.grpc_rpc import GrpcTransport
-from pykraft.runtime.rpc import RpcAddress
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
 from tests.rpc_handlers import RpcHandlers
@@ -229,7 +229,7 @@ def test_nobody_stands_behind_the_last_epoch() -> None:
 
 
 def add_voter(b: CoreBench, node_id: int = 4, timeout_ms: int = 1000) -> AddRaftVoterRequest:
-    return AddRaftVoterRequest("c", Voter(b.keys[node_id], RpcAddress("test", node_id)), timeout_ms)
+    return AddRaftVoterRequest("c", Voter(b.keys[node_id], Address("test", node_id)), timeout_ms)
 
 
 def test_change_of_the_voters_does_not_wait_for_days() -> None:

@@ -41,7 +41,7 @@ from pykraft.quorum.core.messages import (
 )
 from pykraft.quorum.core.roles import ElectionState, Follower, Leader
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
 
@@ -200,7 +200,7 @@ def test_voters_of_an_installed_snapshot_are_the_voters() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
-    added = Voter(ReplicaKey(9, Uuid(bytes([9]) * 16)), RpcAddress("test", 9))
+    added = Voter(ReplicaKey(9, Uuid(bytes([9]) * 16)), Address("test", 9))
     b.step(SnapshotChecked(check.attempt, True, VoterSet([*b.voters.voters, added])))
     assert b.state.voters.ids == (*b.voters.ids, 9)
 

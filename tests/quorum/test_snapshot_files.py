@@ -23,12 +23,12 @@ from pykraft.quorum.snapshots import (
     SnapshotStore,
     snapshot_name,
 )
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.narrowing import present
 
 DIRECTORY = "/data/__cluster_metadata-0"
 ID = SnapshotId(500, 7)
-VOTERS = VoterSet([Voter(ReplicaKey(1, Uuid(b"\1" * 16)), RpcAddress("host", 9093))])
+VOTERS = VoterSet([Voter(ReplicaKey(1, Uuid(b"\1" * 16)), Address("host", 9093))])
 VALUES = [b"value %d" % number for number in range(2 * BATCH_RECORDS + 17)]
 
 

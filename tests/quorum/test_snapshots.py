@@ -22,8 +22,8 @@ from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
 from pykraft.quorum.snapshots import SnapshotInfo, SnapshotStore, snapshot_name
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
+from pykraft.runtime.address import Address
 from pykraft.runtime.disk import DiskFile
-from pykraft.runtime.rpc import RpcAddress
 from tests.narrowing import present
 from tests.quorum.nodes import DIRECTORY, FAST, Cluster, Recorder, Replica, run_quorum, run_virtually
 
@@ -494,7 +494,7 @@ def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters: str) -> Non
     """Also on one that was never told who votes, and asks the bootstrap servers."""
 
     async def main() -> None:
-        servers = tuple(RpcAddress("test", 9000 + node_id) for node_id in range(1, 4))
+        servers = tuple(Address("test", 9000 + node_id) for node_id in range(1, 4))
         cluster = Cluster(3, 1, replace(FAST, bootstrap_servers=servers), NO_VOTERS)
         if voters == "of the configuration":
             cluster.voters = VoterSet([Voter(ReplicaKey(v.key.id), v.address) for v in cluster.voters])

@@ -7,13 +7,13 @@ import pytest
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 KEYS = {i: ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, 6)}
 
 
 def voters(*ids: int) -> VoterSet:
-    return VoterSet([Voter(KEYS[i], RpcAddress("h", i)) for i in ids])
+    return VoterSet([Voter(KEYS[i], Address("h", i)) for i in ids])
 
 
 A, B, C = voters(1, 2), voters(1, 2, 3), voters(2, 3)
@@ -70,7 +70,7 @@ def test_records_must_come_in_order() -> None:
 
 
 def test_set_with_one_changed_voter_leaves_the_others_alone() -> None:
-    moved = Voter(KEYS[2], RpcAddress("h", 99))
+    moved = Voter(KEYS[2], Address("h", 99))
     assert A.with_voter(moved).get(2) == moved and A.with_voter(moved).get(1) == A.get(1)
     assert B.without(1) == C and B.without(9) == B
     assert NO_VOTERS.majority == 1 and not NO_VOTERS.is_voter(KEYS[1])

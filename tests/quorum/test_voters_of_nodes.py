@@ -10,7 +10,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.narrowing import present
 from tests.quorum.nodes import FAST, Cluster, Replica, run_quorum
 
@@ -91,7 +91,7 @@ def test_node_that_knows_no_voters_finds_them_by_bootstrap_servers_and_joins() -
         await cluster.commit(b"a")
         assert all(len(r.live.voters) == 4 for r in cluster.replicas)
 
-    servers = tuple(RpcAddress("test", 9000 + node_id) for node_id in range(1, 5))
+    servers = tuple(Address("test", 9000 + node_id) for node_id in range(1, 5))
     config = replace(FAST, bootstrap_servers=servers, auto_join=True)
     run_quorum(scenario, voters=3, observers=1, config=config, voters_of_observers=NO_VOTERS)
 
@@ -99,7 +99,7 @@ def test_node_that_knows_no_voters_finds_them_by_bootstrap_servers_and_joins() -
 def test_change_that_cannot_be_made_times_out_with_a_reason() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
-        stranger = Voter(ReplicaKey(9, leader.key.directory_id), RpcAddress("test", 9099))
+        stranger = Voter(ReplicaKey(9, leader.key.directory_id), Address("test", 9099))
         with pytest.raises(KafkaError, match="no answer from 9") as refused:
             await leader.live.add_voter(stranger, 100)
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
@@ -116,7 +116,7 @@ def test_voter_at_another_address_is_known_there_after_its_restart() -> None:
         leader = await cluster.leader()
         moved = other_than(cluster, leader)
         await moved.stop()
-        moved.address = RpcAddress("test", 9500 + moved.key.id)
+        moved.address = Address("test", 9500 + moved.key.id)
         await moved.start()
         await cluster.until(
             lambda: all(

@@ -7,14 +7,14 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.effects import Reply
 from pykraft.quorum.core.messages import VoterChangeResponse
 from pykraft.quorum.core.voters import Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 from tests.quorum.bench import CoreBench
 
 OTHER_DISK = Uuid(b"other disk......")
 
 
-def address(node_id: int) -> RpcAddress:
-    return RpcAddress("test", node_id)
+def address(node_id: int) -> Address:
+    return Address("test", node_id)
 
 
 def voter(b: CoreBench, node_id: int) -> Voter:

@@ -10,15 +10,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pykraft.runtime import grpc_rpc
+from pykraft.runtime.address import Address
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport, ServerLimits
-from pykraft.runtime.rpc import RpcAddress, RpcFailure
+from pykraft.runtime.rpc import RpcFailure
 
 
 async def _call(
     transport: GrpcTransport, port: int, method: str, payload: bytes, deadline_ms: int = 5000
 ) -> bytes | RpcFailure:
     reply: asyncio.Future[bytes | RpcFailure] = asyncio.get_running_loop().create_future()
-    transport.send(RpcAddress("127.0.0.1", port), method, payload, deadline_ms, reply.set_result)
+    transport.send(Address("127.0.0.1", port), method, payload, deadline_ms, reply.set_result)
     assert not reply.done()
     return await reply
 
@@ -253,7 +254,7 @@ def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.
         for closed_port in range(1, 30):
             assert isinstance(await _call(transport, closed_port, "/test.Echo/Reverse", b"", 100), RpcFailure)
         assert len(transport._peers) == 3
-        assert RpcAddress("127.0.0.1", port) in transport._peers, "a call is in flight there"
+        assert Address("127.0.0.1", port) in transport._peers, "a call is in flight there"
         assert not held.done()
         held.cancel()
 

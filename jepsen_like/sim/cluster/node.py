@@ -28,8 +28,8 @@ from pykraft.node.world import World as NodeWorld
 from pykraft.quorum.bootstrap import BootstrapError
 from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.state_store import QuorumStateError
+from pykraft.runtime.address import Address
 from pykraft.runtime.loggers import ProcessLoggers
-from pykraft.runtime.rpc import RpcAddress
 from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SimNode:
         return ReplicaKey(self.id, self.directory_id)
 
     @property
-    def address(self) -> RpcAddress:
+    def address(self) -> Address:
         return quorum_address(self.id)
 
     @property

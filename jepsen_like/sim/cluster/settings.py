@@ -9,7 +9,7 @@ from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.streams import address_of
 from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
 from pykraft.node.config import ServerConfig, load_server_config
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 CLIENT_PORT: Final = 9092
 QUORUM_PORT: Final = 9093
@@ -17,9 +17,9 @@ DATA: Final = "/data"
 GROUPS: Final = GroupsConfig()
 
 
-def quorum_address(node_id: int) -> RpcAddress:
+def quorum_address(node_id: int) -> Address:
     """Where a controller listens for its peers."""
-    return RpcAddress(address_of(node_id), QUORUM_PORT)
+    return Address(address_of(node_id), QUORUM_PORT)
 
 
 @cache

@@ -24,7 +24,7 @@ from pykraft.quorum.core.effects import CheckSnapshot, Effect, Send
 from pykraft.quorum.core.events import Event, Proposed, RequestReceived, ResponseReceived
 from pykraft.quorum.core.messages import Request, Response, VoterChangeRequest
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 CONFIG = QuorumConfig(
     election_timeout_ms=100,
@@ -77,7 +77,7 @@ class SimCluster:
             ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, options.voters + options.observers + 1)
         ]
         named = [ReplicaKey(key.id) if options.static_voters else key for key in keys[: options.voters]]
-        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
+        self.voters = VoterSet([Voter(key, Address("sim", key.id)) for key in named])
         self.configs = {key.id: self._config_of(key.id) for key in keys}
         self.checker = Checker(History())
         self.replicas = {key.id: SimReplica(self, key) for key in keys}
@@ -111,7 +111,7 @@ class SimCluster:
         return replace(
             self.config,
             auto_join=self.options.auto_join and node_id <= self.options.voters,
-            bootstrap_servers=tuple(RpcAddress("sim", id) for id in range(1, count + 1)),
+            bootstrap_servers=tuple(Address("sim", id) for id in range(1, count + 1)),
         )
 
     # --- stepping -----------------------------------------------------------------------------------------
@@ -302,8 +302,8 @@ class SimCluster:
         leader.requests[self._next_token] = (ADMIN, 0, 0, request)
         leader.step(RequestReceived(self._next_token, request))
 
-    def address_of(self, replica: SimReplica) -> RpcAddress:
-        return RpcAddress("sim", replica.id)
+    def address_of(self, replica: SimReplica) -> Address:
+        return Address("sim", replica.id)
 
     def voter_sets(self) -> list[VoterSet]:
         """Every set that counts somewhere: in the log of a replica, dead or alive."""

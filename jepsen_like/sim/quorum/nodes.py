@@ -29,7 +29,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core import effects
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.runtime.rpc import RpcAddress, RpcFailure, RpcHandler
+from pykraft.runtime.address import Address
+from pykraft.runtime.rpc import RpcFailure, RpcHandler
 
 VIRTUAL_S = 5.0
 PROGRESS_WITHIN_S = 6.0
@@ -53,7 +54,7 @@ class _Transport:
         self._sender = sender
         self._incarnation = sender.incarnation
 
-    def send(self, to: RpcAddress, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
+    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
         cluster, sender, loop = self._cluster, self._sender, self._cluster.loop
         receiver = cluster.processes[to.port]
         answered = False
@@ -98,7 +99,7 @@ class NodeCluster:
         count = self.options.voters + self.options.observers
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, count + 1)]
         named = [ReplicaKey(k.id) if self.options.static_voters else k for k in keys[: self.options.voters]]
-        self.voters = VoterSet([Voter(key, RpcAddress("sim", key.id)) for key in named])
+        self.voters = VoterSet([Voter(key, Address("sim", key.id)) for key in named])
         self.checker = Checker(History())
         self.handlers: dict[int, dict[str, RpcHandler]] = {key.id: {} for key in keys}
         self.processes = {key.id: NodeProcess(self, key) for key in keys}

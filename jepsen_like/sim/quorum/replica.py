@@ -47,7 +47,7 @@ from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.flushed_mark import FlushedMark
-from pykraft.runtime.rpc import RpcAddress
+from pykraft.runtime.address import Address
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
@@ -159,7 +159,7 @@ class SimReplica:
             log=shape,
             latest_snapshot=self.snapshots.latest,
             now_ms=self.clock.now_ms(),
-            local_address=RpcAddress("sim", self.id),
+            local_address=Address("sim", self.id),
             recovery=recovery,
             losses=self.durable_mark.losses,
         )
