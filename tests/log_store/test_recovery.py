@@ -352,6 +352,36 @@ def test_older_segment_that_lost_its_tail_takes_the_newer_ones_with_it(
         assert found is not None and found.base_offset == offset
 
 
+class _KeepsBytesForgetsNames:
+    """A power loss after which files hold all that was written, and directories what was flushed of them."""
+
+    def random(self) -> float:
+        return 1.0
+
+    def randrange(self, stop: int, /) -> int:
+        return stop - 1 if stop > 88 else 0
+
+
+def test_segments_that_a_start_dropped_do_not_come_back_behind_what_is_appended_then(
+    memory: Any, fill: Any, stored: Any
+) -> None:
+    log = memory.open(SMALL)
+    batches = fill(log, 4) + fill(log, 1, value_bytes=200)
+    log.flush()
+    log.abandon()
+    assert log.segment_base_offsets == (0, 4)
+    older = memory.disk.open(memory.path(f"{FIRST}.log"))
+    older.truncate(2 * 88)
+    older.flush()  # the newer segment was written out before the end of this one
+    log = memory.open(SMALL)
+    assert log.recovery_report.removed == (memory.path(f"{4:020d}.log"),)
+    more = fill(log, 3, epoch=2)
+    assert log.segment_base_offsets == (0,)
+    memory.disk.crash(_KeepsBytesForgetsNames())
+    log = memory.open(SMALL)
+    assert stored(log) == [batch.data for batch in batches[:2] + more]
+
+
 def test_lost_segment_in_the_middle_drops_what_follows(place: Any, fill: Any) -> None:
     log = place.open(SMALL)
     fill(log, 18)
