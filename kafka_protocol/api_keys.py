@@ -11,7 +11,7 @@ from pykraft.kafka_protocol.schema import NEVER_FLEXIBLE, Message
 
 
 class ApiKey(IntEnum):
-    """Every API that a Kafka 4 node knows. Keys 4 to 7 went with ZooKeeper."""
+    """Every API that a Kafka 4 node knows. Keys 4 to 7 were removed with ZooKeeper."""
 
     PRODUCE = 0
     FETCH = 1
@@ -123,7 +123,8 @@ def response_class(api_key: int) -> type[Message]:
 def flexible_from(api_key: int) -> int:
     """The first version with compact encoding and tagged fields (KIP-482), of header and body alike.
 
-    An API without a message table counts as one that has none. Asked for every frame, whatever its key.
+    An API without a message table counts as one without a flexible version. Called for every frame, whatever
+    its key.
     """
     try:
         return request_class(api_key).FLEXIBLE_FROM

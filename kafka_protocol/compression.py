@@ -1,12 +1,12 @@
 """Compressing record batches, and decompressing them without trusting them.
 
-A few kilobytes can unfold to gigabytes (zstd: 32,000 to 1), so every decompression has a limit and writes
-into a buffer that never grows beyond it. The frame's own claim about its size is used only to start with a
-buffer of the right size, never believed.
+A few kilobytes can decompress to gigabytes (zstd: 32,000 to 1), so every decompression has a limit and writes
+into a buffer that never grows beyond it. The size that a frame claims only chooses the size of the first
+buffer; it is never trusted.
 
-Formats: gzip (several members may follow each other), LZ4 frames, zstd frames, and for snappy the framing
-of the Java library (a magic header, then blocks with their size); producers in C send a bare snappy block,
-which is read as well.
+Formats: gzip (several members may follow each other), LZ4 frames, zstd frames, and for snappy the framing of
+the Java library (a magic header, then blocks with their size). Producers in C send a bare snappy block, which
+is also read.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` in the format of ``codec``; ``level`` as Kafka's topic configuration means it, None for a fast
-    one. For large data in a thread."""
+    """``data`` compressed by ``codec``; ``level`` as in Kafka's topic configuration, None for a fast one.
+
+    Large data belong in a thread: the libraries release the GIL while they work."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -60,9 +61,9 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
-    """What ``data`` unfolds to, at most ``max_bytes``.
+    """``data`` decompressed, at most ``max_bytes``.
 
-    :class:`ProtocolError` for bad data (CORRUPT_MESSAGE) and for more than the limit (MESSAGE_TOO_LARGE).
+    :class:`ProtocolError` for corrupt data (CORRUPT_MESSAGE) and for more than the limit (MESSAGE_TOO_LARGE).
     """
     if codec is Compression.NONE and len(data) > max_bytes:
         raise _too_large(max_bytes)
@@ -70,8 +71,9 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
 
 
 def unfold(codec: Compression, data: Buffer, max_bytes: int) -> Buffer:
-    """As :func:`decompress`, without the copy that makes it ``bytes``; uncompressed data is given back as it
-    is. For large data in a thread: the libraries do not hold the interpreter while they work."""
+    """As :func:`decompress`, without the copy to ``bytes``; uncompressed data is returned unchanged.
+
+    Large data belong in a thread: the libraries release the GIL while they work."""
     try:
         match codec:
             case Compression.NONE:
@@ -151,7 +153,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> Buffer:
 
 
 _SNAPPY_MAX_RATIO = 64
-"""A snappy copy of at most 64 bytes takes two bytes or more, so a block cannot unfold further than this."""
+"""A snappy copy of at most 64 bytes takes at least two bytes, so no block decompresses further than this."""
 
 
 def _snappy_block(block: Buffer, max_bytes: int) -> bytearray:
@@ -163,5 +165,5 @@ def _snappy_block(block: Buffer, max_bytes: int) -> bytearray:
     out = bytearray(size)
     written = cramjam.snappy.decompress_raw_into(block, out)
     if written != size:
-        raise ProtocolError("snappy block shorter than it says", ErrorCode.CORRUPT_MESSAGE)
+        raise ProtocolError("snappy block shorter than its header says", ErrorCode.CORRUPT_MESSAGE)
     return out

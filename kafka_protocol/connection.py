@@ -1,10 +1,10 @@
 """One client connection without its socket: frames in, answers out in the order of the requests.
 
-Every complete frame gets a :class:`ResponseSlot`; slots form a queue, and an answer leaves when all before it
-have left, however late each is completed. Decides order, back pressure (a bounded number of open slots) and
-when a peer is beyond repair. A frame that cannot be handled yet is handed over again later, and nothing
-behind it before. Never blocks, never reads a clock, never looks further into a frame than to the number of
-its API.
+Every complete frame gets a :class:`ResponseSlot`. The slots form a queue: an answer is sent after all before
+it, whenever each is completed. Decides the order, back pressure (a bounded number of open slots) and when a
+connection must be closed. A frame that cannot be handled yet is passed to the handler again later, before any
+frame that follows it. Never blocks, never reads a clock, and reads no more of a frame than the number of its
+API.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pykraft.runtime.streams import Chunk
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_RESPONSES = 128
-#: Frames handled in one callback before other connections get their turn.
+#: Frames handled in one callback before other connections are served.
 FRAMES_PER_CALLBACK = 64
 #: A request begins with the number of its API.
 _API_KEY_BYTES = 2
@@ -41,13 +41,13 @@ class Link(Protocol):
         ...
 
     def receive_more(self) -> None:
-        """The session can take frames again; hand it what is buffered, then read on."""
+        """The session accepts frames again: pass it what is buffered, then continue reading."""
         ...
 
     def keep_received(self) -> bool:
-        """While the session receives: whether what it was given stays as it is for who has views of it.
+        """Called while the session receives: whether views of the received data stay valid from now on.
 
-        False where only little was given.
+        False if only little data was received.
         """
         ...
 
@@ -58,8 +58,8 @@ class RequestHandler(Protocol):
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         """Answer one request through ``slot``, now or later.
 
-        ``frame`` is the frame without its size prefix. It is writable, and valid only during this call:
-        whoever keeps data copies it, or asks :meth:`Connection.keep_frame` where it is much. A
+        ``frame`` is the frame without its size prefix. It is writable, and valid only during this call: a
+        handler that keeps data copies it, or calls :meth:`Connection.keep_frame` if it is large. A
         :class:`FramingError` closes the connection with one log line.
         """
         ...
@@ -81,7 +81,7 @@ class ResponseSlot:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for this answer any more."""
+        """Whether the connection has ended, so that the answer cannot be sent."""
         return self._connection.closed
 
     def complete(self, chunks: Sequence[Chunk]) -> None:
@@ -90,7 +90,7 @@ class ResponseSlot:
         self.complete_framed([pack_size(size), *chunks])
 
     def complete_framed(self, chunks: Sequence[Chunk]) -> None:
-        """Answer with chunks that start with the right size prefix."""
+        """Answer with chunks that already start with the size prefix."""
         assert not self.done, "a response slot is completed once"
         self.done = True
         self._chunks = chunks
@@ -98,20 +98,20 @@ class ResponseSlot:
         self._connection._slot_done(self)
 
     def complete_without_response(self) -> None:
-        """Nothing is sent (Produce with acks=0)."""
+        """Complete the slot without sending anything (Produce with acks=0)."""
         self.complete_framed(())
 
 
 class Connection:
-    """The session of one client. ``need_bytes`` tells the transport how much of the next frame is enough.
+    """The session of one client. ``need_bytes`` tells the transport how many bytes the next frame needs.
 
-    ``need_bytes == 0`` after :meth:`receive` means it stopped early: either its share of the turn is used
-    (``stalled`` is False: call again in a later turn, among those who wait in ``lane``: there the next
-    frame of everybody asks for the same API), or too many answers are open or a handler holds it
-    (``stalled`` is True: it calls ``link.receive_more()`` itself). After ``closed`` no frame is handled and
-    no answer leaves.
+    ``need_bytes == 0`` after :meth:`receive` means that it stopped early. If ``stalled`` is False, its share
+    of the turn is used: call it again in a later turn, among the connections that wait in ``lane``, whose
+    next frames all ask for the same API. If ``stalled`` is True, too many answers are open or a handler holds
+    the connection, which then calls ``link.receive_more()`` itself. After ``closed`` no frame is handled and
+    no answer is sent.
 
-    ``held_since_ms``: since when the present frame waits to be tried again, by the handler's clock, or None.
+    ``held_since_ms``: since when the current frame has been held, by the handler's clock, or None.
     """
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Connection:
         self.stalled = False
         self.lane: object = None
         self.closed = False
-        #: Free for the handler: what it wants to remember about this client between requests.
+        #: For the handler: what it remembers about this client between requests.
         self.state: object = None
 
     @property
@@ -169,14 +169,14 @@ class Connection:
         return len(self._slots)
 
     def close(self, reason: str) -> None:
-        """End the connection; the one log line about it."""
+        """End the connection and log the reason in one line."""
         if not self.closed:
             self.closed = True
             logger.info("closing connection %d from %s: %s", self.connection_id, self.peer_address, reason)
             self._link.close()
 
     def hold_frame(self, now_ms: int) -> None:
-        """Called by the handler instead of answering: hand it this frame again after :meth:`retry_frame`."""
+        """Called by the handler instead of answering: it gets this frame again after :meth:`retry_frame`."""
         assert self._receiving, "only the frame that is being handled can be held"
         self._is_frame_held = True
         if self.held_since_ms is None:
@@ -191,7 +191,7 @@ class Connection:
                 self._link.receive_more()
 
     def keep_frame(self) -> bool:
-        """Called by the handler: whether views of the present frame stay valid from now on, uncopied.
+        """Called by the handler: whether views of the current frame stay valid from now on without a copy.
 
         False for frames that the transport has not received into a buffer of their own; those are small.
         """
@@ -199,12 +199,12 @@ class Connection:
         return self._link.keep_received()
 
     def hold(self) -> None:
-        """Handle no further frame before :meth:`release`: what was just begun comes before what follows."""
+        """Handle no further frame before :meth:`release`, so that the work just begun ends first."""
         assert not self._is_held
         self._is_held = True
 
     def release(self) -> None:
-        """Go on with the next frame."""
+        """Continue with the next frame."""
         self._is_held = False
         self._maybe_receive_more()
 
@@ -254,7 +254,7 @@ class Connection:
         return position
 
     def connection_lost(self) -> None:
-        """The transport is gone: nobody waits for the open answers."""
+        """The transport is gone: abandon the open answers."""
         self.closed = True
         slots, self._slots = self._slots, deque()
         for slot in slots:

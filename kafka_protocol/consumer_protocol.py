@@ -1,8 +1,9 @@
-"""What consumers of the classic group protocol say to each other: subscriptions and assignments.
+"""Subscriptions and assignments: what consumers of the classic group protocol send each other.
 
-The coordinator carries these bytes and never looks into them; the admin client reads assignments, to show who
-has which partitions. The bytes start with their own version, an int16; the rest follows a table that is never
-flexible. A reader meets versions newer than it knows: it reads what it knows and ignores the rest.
+The coordinator carries these bytes and never parses them; the admin client reads assignments, to show which
+member has which partitions. The bytes start with their own version, an int16; the rest follows a table that
+is never flexible. A reader that meets a newer version than it knows reads the fields it knows and ignores the
+rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class SubscriptionTopicPartition:
 
 @message(versions="0-3")
 class ConsumerProtocolSubscription(Message):
-    """Version 1 adds what the member owns (cooperative rebalancing), 2 its generation, 3 its rack."""
+    """Version 1 adds the owned partitions (cooperative rebalancing), 2 the generation, 3 the rack."""
 
     topics: list[str] = array("string")
     user_data: bytes | None = byte_string(nullable="0+", default=None)

@@ -1,8 +1,8 @@
 """Compiling the decode function of one struct at one version: ``decode(buffer, position, end)``.
 
 ``end`` is the length of the whole buffer. Reading past it raises ``struct.error`` or ``IndexError``, which
-the caller in ``schema`` converts; slices would be cut short in silence, so every length is checked before
-the slice, and every count before the list.
+the caller in ``schema`` converts; slices would silently be shortened, so every length is checked before the
+slice, and every count before the list.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Reader:
         self._source.line(f"position += {packed.size}")
 
     def read_field(self, spec: FieldSpec, target: str) -> None:
-        """A field that carries a length, a nested struct, or a fixed field standing alone."""
+        """A field that carries a length, a nested struct, or a single fixed field."""
         if spec.kind in FIXED_FORMATS:
             self.read_run([spec])
         elif spec.kind == "struct":
@@ -119,7 +119,7 @@ class _Reader:
             source.line(f"raise {source.bind('null', _null)}({label!r})")
 
     def _read_length(self, kind: str) -> None:
-        """Leave the length or count in ``n``; null is -1."""
+        """Store the length or count in ``n``; null is -1."""
         source = self._source
         if not self._flexible:
             unpack = source.bind("unpack", _unpack_int16 if kind == "string" else _unpack_int32)

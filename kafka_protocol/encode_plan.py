@@ -1,8 +1,8 @@
 """Compiling the encode function of one struct at one version: ``encode(value, out: bytearray)``.
 
 A value of a shape that the version cannot carry (null where null is not allowed, a string too long) raises
-:class:`ProtocolError`; an integer out of range surfaces as ``struct.error`` and is converted by the caller
-in ``schema``. Fields that the version does not have are left out in silence.
+:class:`ProtocolError`; an integer out of range surfaces as ``struct.error`` and is converted by the caller in
+``schema``. Fields that the version does not have are silently left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _join = b"".join
 
 
 class Body(bytearray):
-    """What a whole message is encoded into. Elements that are encoded already are put in at the end, once."""
+    """What a whole message is encoded into. Elements that are already encoded are inserted at the end."""
 
     __slots__ = ("insertions",)
 
@@ -35,7 +35,7 @@ class Body(bytearray):
         self.insertions: list[tuple[int, EncodedElements]] = []
 
     def to_bytes(self) -> bytes:
-        """Everything in its order."""
+        """The whole message, with the inserted elements in their places."""
         if not self.insertions:
             return bytes(self)
         parts: list[bytes | bytearray] = []
@@ -49,7 +49,7 @@ class Body(bytearray):
 
 
 class EncodedElements(list[Any]):
-    """An array of structs whose elements are encoded already, each as it stands in the message."""
+    """An array of structs whose elements are already encoded, each as it appears in the message."""
 
     def write_to(self, out: bytearray) -> None:
         if isinstance(out, Body):
@@ -105,7 +105,7 @@ class _Writer:
         self._source.line(f"out += {pack}({values})")
 
     def write_field(self, spec: FieldSpec, expression: str) -> None:
-        """A field that carries a length, a nested struct, or a fixed field standing alone."""
+        """A field that carries a length, a nested struct, or a single fixed field."""
         if spec.kind in FIXED_FORMATS:
             self._write_fixed(spec.kind, expression, self._label(spec))
             return

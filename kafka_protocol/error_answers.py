@@ -1,8 +1,8 @@
-"""One error for all that a request asks, in the answer of its API.
+"""One error for everything that a request asks, in the response of its API.
 
-Where the error stands follows from the message tables: in the response's own ``error_code`` if the version
-has one, else in one element for each topic, partition, resource or group that is named in the request, with
-what names it. An answer whose version has no place for an error says nothing.
+The message tables tell where the error belongs: in the response's own ``error_code`` if the version has one,
+else in one element for each topic, partition, resource or group that the request names, with the fields that
+name it. A response whose version has no place for an error carries none.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class _Lists:
     answered: str
     element: Any
     copied: tuple[FieldSpec, ...]
-    """The names in an element that an item has too; for an item that is a name itself, the only one."""
+    """The names that an element and an item share; for an item that is itself a name, that one."""
 
 
 def error_answer(response: type[R], request: Message, version: int, error: KafkaError) -> R:
-    """The ``response`` to ``request`` that says ``error`` for everything it asked."""
+    """The ``response`` to ``request`` with ``error`` for everything it asked."""
     answer = response()
     _say(answer, request, version, error)
     return answer

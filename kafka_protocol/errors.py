@@ -1,9 +1,9 @@
 """Every error code of the protocol, whether a client may retry it, and the one exception that carries one.
 
-Handlers raise :class:`KafkaError`. What fails a whole request becomes its answer where the request was taken:
-in the broker's request server, in the controller's calls, and, in the answer's own form, in the group
-coordinator's service. What fails one item of several (a topic, a partition, a group) is caught at that item.
-Anything else that escapes a handler is a bug.
+Handlers raise :class:`KafkaError`. An error that fails a whole request becomes its answer where the request
+was accepted: in the broker's request server, in the controller's calls, and, in the answer's own form, in the
+group coordinator's service. An error that fails one item of several (a topic, a partition, a group) is caught
+at that item. Any other exception that escapes a handler is a bug.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope for better."""
+        """Whether the same request may succeed when a client sends it again."""
         return self in _RETRIABLE
 
 
@@ -196,7 +196,7 @@ _RETRIABLE = frozenset(
 
 
 MAX_MESSAGE_CHARS: Final = 1000
-"""A message may repeat what a client sent. Longer ones are cut: no error may make its answer impossible."""
+"""A message may repeat what a client sent; longer ones are shortened so that they fit into every answer."""
 
 
 class KafkaError(Exception):

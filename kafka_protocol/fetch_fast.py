@@ -1,8 +1,9 @@
-"""Fetch by hand, as a server: requests of version 4 to 18 parsed in place, responses built as chunks.
+"""Hand-written Fetch codec of the server: requests of version 4 to 18 parsed in place, responses as chunks.
 
-A response is a list of chunks: memory for the fields and, for the records, whatever file ranges the log gave;
-nothing of a log is ever copied here. The follower's side is in :mod:`pykraft.kafka_protocol.fetch_follower`.
-Checked in tests against the table-driven messages for every version.
+A response is a list of chunks: memory for the fields and, for the records, the file ranges that the log
+returned; records are never copied here. The follower's side is in
+:mod:`pykraft.kafka_protocol.fetch_follower`. Checked in tests against the table-driven messages for every
+version.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _HEADS = {
     )
     for version in _VERSIONS
 }
-"""From the replica id (or, where that is tagged, from the wait) to the isolation level or session epoch."""
+"""From the replica id (if that is tagged: from the maximum wait) to the isolation level or session epoch."""
 
 _NO_REPLICA = (-1,)
 _NO_SESSION = (0, -1)
@@ -71,7 +72,7 @@ _LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
 
 class FetchPartition(NamedTuple):
-    """What is asked of one partition. Absent fields keep the protocol's defaults."""
+    """What the request asks of one partition. Absent fields keep the protocol's defaults."""
 
     partition: int
     current_leader_epoch: int
@@ -117,7 +118,7 @@ class FetchRequestView(NamedTuple):
 class FetchResult(NamedTuple):
     """One partition's answer. ``records`` is None where there are none.
 
-    ``diverging`` is (epoch, end offset) for a follower to truncate by; ``leader`` a hint (KIP-951).
+    ``diverging`` is the (epoch, end offset) by which a follower truncates; ``leader`` is a hint (KIP-951).
     """
 
     partition: int

@@ -1,7 +1,7 @@
-"""The follower's side of Fetch, by hand: version 17, without a session, responses parsed in place.
+"""Hand-written Fetch codec of the follower: version 17, without a session, responses parsed in place.
 
-Version 17 names topics by id and carries the broker epoch, by which a leader refuses what a previous
-incarnation sent. Record sets are views into the response frame and valid only while it is.
+Version 17 names topics by id and carries the broker epoch, by which a leader refuses the requests of a
+previous incarnation. Record sets are views into the response frame and valid only as long as it is.
 """
 
 from __future__ import annotations

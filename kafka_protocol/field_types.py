@@ -1,8 +1,8 @@
 """The vocabulary of message tables: what a field is, in which versions it exists, and its default.
 
 A message class reads as a table, one field a line, and serves every version (see ``schema``). The functions
-below stand on the right-hand side of such a line. They are typed as the value a field holds, so that mypy
-checks the table, but return a :class:`FieldSpec` that the ``struct`` and ``message`` decorators take away.
+below are the right-hand side of such a line. They are typed as the value a field holds, so that mypy checks
+the table, but return a :class:`FieldSpec` that the ``struct`` and ``message`` decorators remove.
 
 Version ranges are written as in Kafka's own tables: ``"0+"``, ``"4-7"``, ``"3"``. A field with a tag is
 optional on the wire: it is written only when it differs from its default.

@@ -1,7 +1,7 @@
 """Length-prefixed frames: four bytes of signed big-endian size, then that many bytes.
 
-Decides only whether a size may be believed. A peer that sends a negative, zero or oversized size cannot be
-resynchronised with, so the connection ends; nothing is ever allocated because of an announced size.
+Decides only whether a size is acceptable. After a negative, zero or oversized size the start of the next
+frame is unknown, so the connection ends. Nothing is ever allocated because of an announced size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ unpack_size_from = _SIZE.unpack_from
 
 
 class FramingError(Exception):
-    """The peer does not speak this protocol, or asks for more than it may."""
+    """The peer does not speak this protocol, or sends more than it may."""
 
 
 def read_frame_size(buffer: bytes | bytearray | memoryview, position: int, max_bytes: int) -> int:

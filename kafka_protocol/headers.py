@@ -1,8 +1,9 @@
 """Request and response headers, and which version of them belongs to which request.
 
-A request header comes before the body and is all that an unknown request can be judged by. Its client id
+A request header precedes the body and is all that the server can read of an unknown request. Its client id
 stays a plain nullable string even in the flexible header 2. A flexible response has header 1, except
-ApiVersions, whose response has header 0 always: a client reads it before it knows what the server speaks.
+ApiVersions, whose response always has header 0: a client reads it before it knows which versions the server
+supports.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What code that reads and writes by hand shares: layouts taken from the message tables, texts, counts, tags.
+"""What the hand-written codecs share: layouts taken from the message tables, strings, counts, tags.
 
-A layout is a run of fixed fields as a message table has them at a version, so that code by hand names fields
-and never counts bytes. Everything works on a position in a whole frame; lengths are checked before slices,
-counts before lists.
+A layout is a run of fixed fields as a message table has them at a version, so that a hand-written codec names
+fields and never counts bytes. Everything works on a position in a whole frame; lengths are checked before
+slices, counts before lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT16_BYTES, INT32_BYTES, UUID_BYTES = INT16.size, INT32.size, 16
 
-# Called by these names: CPython 3.11 looks up a method of an imported object slowly, a function fast.
+# Bound to module names: CPython 3.11 looks up a method of an imported object slowly, a function fast.
 pack_int16 = INT16.pack
 pack_int32 = INT32.pack
 pack_int32_into = INT32.pack_into
@@ -90,7 +90,7 @@ def skip_tags(body: memoryview, position: int, end: int) -> int:
 
 
 def check_count(count: int, left_bytes: int, min_bytes: int) -> None:
-    """Refuse an array that cannot be."""
+    """Raise :class:`ProtocolError` for a count that the bytes left cannot hold."""
     if count < 0 or count * min_bytes > left_bytes:
         raise ProtocolError(f"an array of {count} elements in {left_bytes} bytes")
 

@@ -28,7 +28,7 @@ def uuid_from_str(text: str) -> Uuid:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{text!r} is not a base64 id: {error}") from None
-    # The decoder takes the letters of ordinary base64 too: one id would have several texts.
+    # The decoder also accepts the letters of ordinary base64, which would give one id several texts.
     if len(raw) != 16 or len(text) > 24 or "+" in text or "/" in text:
         raise ValueError(f"{text!r} is not a 16-byte base64 id")
     return Uuid(raw)

@@ -1,9 +1,8 @@
 """Turning a message table into straight-line Python: the source text a plan is compiled from.
 
-Interpreting a table field by field costs a call per field. Instead each (struct, version) gets one encode
-and one decode function, written out here as source and compiled once, on first use. The text contains
-nothing but names bound in this file's namespaces and literals from our own tables: no input ever reaches
-``exec``.
+Interpreting a table field by field costs a call per field. Instead each (struct, version) gets one encode and
+one decode function, written out here as source and compiled once, on first use. The text contains only names
+bound in this file's namespaces and literals from our own tables: no input ever reaches ``exec``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The smallest pieces of the wire format: varints, and the one exception the codec raises.
 
-Everything here works on whole frames (``bytes`` or a ``memoryview`` of bytes) and a position; nothing
-copies and nothing trusts a length. Lengths are checked against the bytes that are left before anything is
-allocated for them. What is never done here: waiting for more bytes. A frame is whole or it is wrong.
+Everything here works on whole frames (``bytes`` or a ``memoryview`` of bytes) and a position; nothing copies
+and nothing trusts a length. Lengths are checked against the bytes that are left before anything is allocated
+for them. Nothing here waits for more bytes: a frame that is not whole is an error.
 """
 
 from __future__ import annotations

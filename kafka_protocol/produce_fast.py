@@ -1,8 +1,8 @@
-"""Produce by hand: requests of version 3 to 13 parsed in place, responses written in one go.
+"""Hand-written Produce codec: requests of version 3 to 13 parsed in place, responses written in one pass.
 
-Record sets stay views into the frame, so they are valid (and writable) only while the frame is. Checked in
-tests against the table-driven messages for every version. Decides nothing about records; bodies that are not
-what they must be raise :class:`ProtocolError`.
+Record sets stay views into the frame, so they are valid (and writable) only as long as the frame is. Checked
+in tests against the table-driven messages for every version. Decides nothing about records; malformed bodies
+raise :class:`ProtocolError`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MIN_TOPIC_BYTES = 3
 _MIN_PARTITION_BYTES = 5
 
 MAX_ELEMENTS = 100_000
-"""Topics and partitions of a request, together: each becomes objects, which take some sixty times as much."""
+"""Topics and partitions of a request, together: the objects made of each take some sixty times its bytes."""
 
 _ACKS_TIMEOUT = layout(tables.ProduceRequest, "acks", _FLEXIBLE_FROM)
 _INDEX = layout(tables.PartitionProduceData, "index", _FLEXIBLE_FROM)
@@ -87,7 +87,8 @@ class ProduceRequestView(NamedTuple):
 
 class ProduceResult(NamedTuple):
     """One partition's answer. ``leader`` is a (leader id, leader epoch) hint (KIP-951); ``record_errors``
-    says which records of the batch (by index) were the reason (KIP-467)."""
+    names the records of the batch, by index, that were refused (KIP-467).
+    """
 
     partition: int
     error_code: int
@@ -100,7 +101,7 @@ class ProduceResult(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a hinted leader is reached."""
+    """The address of a hinted leader."""
 
     node_id: int
     host: str
@@ -111,7 +112,7 @@ class NodeEndpoint(NamedTuple):
 def parse_produce_request(body: memoryview, position: int, version: int) -> ProduceRequestView:
     """Parse the body that starts at ``position`` and fills the rest of the frame.
 
-    :class:`ProtocolError` for more than :data:`MAX_ELEMENTS` topics and partitions, too.
+    :class:`ProtocolError` for a malformed body or more than :data:`MAX_ELEMENTS` topics and partitions.
     """
     try:
         if version >= _FLEXIBLE_FROM:

@@ -1,9 +1,9 @@
-"""Writing and opening the records of a batch: for clients, coordinators and the metadata log.
+"""Encodes and decodes the records of a batch: for clients, coordinators and the metadata log.
 
-The broker's data path never comes here: it only walks (``record_walk``). Record layout (all numbers zigzag
-varints): length, attributes 1, timestamp delta, offset delta, key length and key (-1: null), value length and
-value, header count and headers. The count in the batch header and every length in a record are checked
-against the bytes left before they are used.
+The broker's data path never decodes records: it only walks them (``record_walk``). Record layout (all numbers
+zigzag varints): length, attributes 1, timestamp delta, offset delta, key length and key (-1: null), value
+length and value, header count and headers. The count in the batch header and every length in a record are
+checked against the bytes left before they are used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pykraft.kafka_protocol.primitives import (
 from pykraft.kafka_protocol.records import BatchHeader
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""The default limit on what one batch may unfold to."""
+"""The default limit on the decompressed size of one batch."""
 
 _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
@@ -128,7 +128,7 @@ def decode_batch(
 ) -> list[Record]:
     """All records of the batch that ``batch`` starts with.
 
-    The CRC is not looked at (see :func:`records.crc_is_valid`). :class:`ProtocolError` (CORRUPT_MESSAGE, or
+    The CRC is not checked (see :func:`records.crc_is_valid`). :class:`ProtocolError` (CORRUPT_MESSAGE, or
     MESSAGE_TOO_LARGE past ``max_bytes`` after decompression) for anything malformed.
     """
     header = header or records.read_header(batch)
@@ -155,7 +155,7 @@ def _corrupt(what: str) -> ProtocolError:
 
 
 def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
-    """The hot loop: the one-byte case of each varint is written out, the rest goes to the helper.
+    """The hot loop: the one-byte case of each varint is inlined, the others call a function.
 
     A key or value that reaches past its record leaves ``position`` past ``end``, where it can never be again.
     """
@@ -242,5 +242,5 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
         if name is None:
             raise _corrupt("a header without a name")
         value, position = _read_bytes(body, position, end)
-        headers.append((str(name, "utf-8", "replace"), value))  # brokers take any bytes, and so must a reader
+        headers.append((str(name, "utf-8", "replace"), value))  # brokers accept any bytes; so must a reader
     return tuple(headers), position

@@ -1,10 +1,10 @@
 """Whether the records of a batch are what its header says, without making an object of any of them.
 
 Accepts what ``record_codec.decode_batch`` reads, and only if the offset deltas are 0, 1, 2 … and the last
-record ends where the batch ends. Records of one length often follow each other, and then the bytes that stand
-at one place of each are a column: ``body[place::length]``. As long as the columns of all lengths are constant
-and those of the offset deltas are the expected ones, records are checked by a few comparisons in C; every
-other record is read by itself. A walk stops after a given amount of work and goes on later.
+record ends where the batch ends. Records of one length often follow each other; the bytes at the same place
+of each are then a column: ``body[place::length]``. As long as the columns of all lengths are constant and
+those of the offset deltas are the expected ones, records are checked by a few comparisons in C; every other
+record is read by itself. A walk stops after a given amount of work and is continued later.
 
 Record layout (numbers are zigzag varints): length, attributes 1, timestamp delta, offset delta, key length
 and key (-1: null), value length and value, header count, and for each header name length and name, value
@@ -26,13 +26,13 @@ from pykraft.kafka_protocol.primitives import (
 )
 
 MAX_REJECTED_RECORDS = 1000
-"""A walk ends after so many: they are listed in the answer, which must not outgrow the request."""
+"""A walk ends after this many rejected records: the answer lists them and must not outgrow the request."""
 
 _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
 
-# The bytes of an offset delta by index: where it takes one byte, and the first and the second of several.
-# No run crosses a multiple of _PERIOD, so that all bytes behind the second are constant.
+# The bytes of an offset delta by index: where it takes one byte, and the first and the second of several. No
+# run crosses a multiple of _PERIOD, so that all bytes after the second are constant.
 _PERIOD = 8192
 _ONLY_BYTE = bytes(2 * index for index in range(64))
 _FIRST_BYTE = bytes(2 * index & 0x7F | 0x80 for index in range(_PERIOD))
@@ -41,27 +41,28 @@ _LAST_BYTE = bytes(2 * index >> 7 for index in range(_PERIOD))
 
 _EVEN = bytes(range(0, 256, 2))
 _CONTINUES = bytes(byte ^ 0x80 for byte in range(256))
-"""Turns the bytes of a varint that another byte follows into ASCII, and only those."""
+"""Turns those bytes of a varint that another byte follows into ASCII, and no others."""
 
-# What is done in C counts little, but it counts: to look for a run as much as to read so many records; in a
-# run so many records, and so many bytes, as much as one.
+# Work done in C is cheap, but it is counted: looking for a run costs as much as reading _RUN_WORK records;
+# within a run, _RUN_RECORDS_PER_WORK records or _RUN_BYTES_PER_WORK bytes cost as much as one.
 _RUN_WORK = 4
 _RUN_RECORDS_PER_WORK = 16
 _RUN_BYTES_PER_WORK = 16 << 10
 _LONGEST_RUN_BYTES = 1 << 20
-# Who finds none pauses for twice as many records as the last time, up to this.
+# After a search that found no run the walk pauses for twice as many records as the last time, up to this.
 _LONGEST_PAUSE = 256
 
 _MANY_HEADERS = 16
-"""Headers of a record that has more are read one by one, each as work of its own."""
+"""If a record has more headers, they are read one by one, and each counts as work."""
 
 
 Places = tuple[int, int]
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of each record. Times are deltas to the batch's base timestamp, both ends allowed;
-    ``exempt_delta`` is the one that says that a record has no timestamp."""
+    """What a topic requires of each record. Times are deltas to the batch's base timestamp, both ends
+    inclusive; ``exempt_delta`` is the delta that means that a record has no timestamp.
+    """
 
     requires_keys: bool
     least_delta: int
@@ -78,11 +79,11 @@ class RejectedRecord(NamedTuple):
 
 
 class RecordWalk:
-    """A walk over ``record_count`` records in ``body``: all that follows the header of a batch, decompressed.
+    """A walk over ``record_count`` records in ``body``: everything after a batch's header, decompressed.
 
-    After the walk ``greatest_delta`` is the greatest of all timestamp deltas, and ``rejected`` says which
-    records break a rule. :class:`ProtocolError` (INVALID_RECORD), from :meth:`advance` too, for what is no
-    sequence of so many records.
+    After the walk ``greatest_delta`` is the greatest of all timestamp deltas, and ``rejected`` lists the
+    records that break a rule. :class:`ProtocolError` (INVALID_RECORD), also from :meth:`advance`, if ``body``
+    is not a sequence of ``record_count`` records.
     """
 
     __slots__ = (
@@ -108,7 +109,7 @@ class RecordWalk:
         self._rules = rules
         self._index = 0
         self._position = 0
-        self._headers_left = 0  # of a record that ends at _end, of which all before them is read
+        self._headers_left = 0  # of a record that ends at _end and is read up to its headers
         self._end = 0
         self._pause = 1
         self._seek_from = 0  # no run is looked for before this index
@@ -117,7 +118,7 @@ class RecordWalk:
         self.rejected: list[RejectedRecord] = []
 
     def advance(self, work: int) -> int:
-        """Go on until the end or until ``work`` is done; returns how much was done (1: one record read)."""
+        """Continue to the end or until ``work`` is done; returns how much was done (1: one record read)."""
         try:
             done = self._read_headers(work) if self._headers_left else self._read_records(work)
         except IndexError:
@@ -133,7 +134,7 @@ class RecordWalk:
         return done
 
     def _read_records(self, work: int) -> int:
-        """The hot loop: varints of one byte, and of two where they are common, are written out.
+        """The hot loop: varints of one byte, and of two where they are common, are inlined.
 
         A key or value that reaches past its record leaves ``position`` past ``end``, where it can never be
         again.
@@ -158,7 +159,7 @@ class RecordWalk:
             end = position + (n >> 1)
             if n & 1 or end > size:
                 raise _invalid("a record is cut short")
-            stamp_at = position + 1  # before it stand the record's attributes: unused
+            stamp_at = position + 1  # the byte before it holds the record's attributes: unused
             n = body[stamp_at]
             delta_at = stamp_at + 1
             if n != known_stamp:
@@ -236,7 +237,7 @@ class RecordWalk:
         return work - left
 
     def _read_headers(self, work: int) -> int:
-        """Read the headers of a record that has many."""
+        """Read the headers of a record with more than _MANY_HEADERS."""
         count = min(work, self._headers_left)
         position = self._position
         for _ in range(count):
@@ -254,7 +255,7 @@ class RecordWalk:
         return rules.least_delta <= stamp <= rules.greatest_delta or stamp == rules.exempt_delta
 
     def _reject_keyless(self, index: int) -> None:
-        """Of two rules that a record breaks, the first is the key's."""
+        """A record that breaks both rules is reported as one without a key."""
         if self.rejected and self.rejected[-1].record_index == index:
             self.rejected.pop()
         self.rejected.append(RejectedRecord(index, True, 0))
@@ -268,11 +269,11 @@ class RecordWalk:
         key_at: int,
         places: tuple[Places, ...],
     ) -> int:
-        """How many records from ``end`` on are like the one before: all lengths the same, the deltas right.
+        """How many records from ``end`` on are like the one before: equal lengths, and the expected deltas.
 
-        ``index`` is that of the first of them; the other positions are of the record before, which has been
-        read. ``places`` are its lengths, that of the record first: as long as this one is the same, the next
-        record begins where it is looked for.
+        ``index`` is the index of the first of them; the other positions are those of the record before, which
+        has been read. ``places`` are its lengths, that of the record first: as long as that length is the
+        same, the next record begins where the walk looks for it.
         """
         body, stride = self._body, end - places[0][0]
         count = min(
@@ -303,8 +304,10 @@ class RecordWalk:
         return count if self._are_in_time(stamps) else 0
 
     def _are_in_time(self, columns: list[bytes]) -> bool:
-        """Whether the timestamp deltas in these columns are in time, none of them negative, and as wide as
-        the columns. If not, each must be looked at."""
+        """Whether the timestamp deltas in these columns are in range, not negative, and as wide as the
+        columns.
+
+        If not, each record must be read by itself."""
         *continued, last = columns
         if columns[0].translate(None, _EVEN) or not last.isascii():
             return False
@@ -318,8 +321,9 @@ class RecordWalk:
 
 
 def _offset_delta_columns(index: int, count: int, width: int) -> list[bytes]:
-    """The bytes of the offset deltas from ``index`` on, in varints of ``width`` bytes: by place, for at most
-    ``count`` records of one period. None at all if they do not fit into so many bytes."""
+    """The bytes of the offset deltas from ``index`` on, as columns of varints of ``width`` bytes.
+
+    For at most ``count`` records of one period; empty if the deltas do not fit into so many bytes."""
     first = index % _PERIOD
     if width == 1:
         return [_ONLY_BYTE[index : index + count]] if index < len(_ONLY_BYTE) else []
@@ -338,7 +342,7 @@ def _offset_delta_columns(index: int, count: int, width: int) -> list[bytes]:
 
 
 def _read_header(body: Buffer, position: int) -> tuple[int, int, int, int]:
-    """Where in the header at ``position`` the name starts and ends, and where the value starts and ends."""
+    """Where the name and the value of the header at ``position`` start and end, in this order."""
     length, name_at = read_varint(body, position)
     if length < 0:
         raise _invalid("a header without a name")
@@ -350,7 +354,7 @@ def _read_header(body: Buffer, position: int) -> tuple[int, int, int, int]:
 
 
 def _find_header_lengths(body: Buffer, position: int) -> Iterator[Places]:
-    """Where the count of headers at ``position`` and the lengths in them stand."""
+    """The places of the count of headers at ``position`` and of the lengths in them."""
     count, start = read_varint(body, position)
     yield position, start
     for _ in range(count):

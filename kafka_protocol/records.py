@@ -1,10 +1,10 @@
-"""RecordBatch v2: the 61-byte header, by which brokers know a batch once it is in a log.
+"""RecordBatch v2: the 61-byte header, all that brokers read of a batch once it is in a log.
 
 Brokers and followers move batches as opaque bytes. They read this header, check the CRC, and write the base
-offset and the leader epoch in place: both lie outside the CRC, which starts behind it. Stamping the append
-time changes the attributes and the maximum timestamp, and with them the CRC. What a client sent is walked
-through once before it enters a log (``record_walk``); making records of it is the business of
-``record_codec`` and never of the data path.
+offset and the leader epoch in place: both precede the bytes that the CRC covers. Stamping the append time
+changes the attributes and the maximum timestamp, and with them the CRC. A client's batch is walked once
+before it enters a log (``record_walk``); decoding its records is left to ``record_codec`` and never happens
+on the data path.
 
 All fields are big endian. The length counts what follows it: 12 bytes less than the batch.
 """
@@ -40,7 +40,7 @@ _LAYOUT = {
 
 
 def _position(field: str) -> int:
-    """Where a field of the header begins."""
+    """The position of a field in the header."""
     names = list(_LAYOUT)
     return struct.calcsize(">" + "".join(_LAYOUT[name] for name in names[: names.index(field)]))
 
@@ -50,7 +50,7 @@ HEADER_BYTES = HEADER.size
 MAGIC = 2
 
 LOG_OVERHEAD_BYTES = _position("partition_leader_epoch")
-"""Base offset and length: what stands before the bytes that the length counts."""
+"""Base offset and length: the fields before the bytes that the length counts."""
 
 CRC_OFFSET = _position("crc")
 CRC_START = _position("attributes")
@@ -82,7 +82,7 @@ _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, as it stands in the bytes."""
+    """The header of one batch, as it is encoded."""
 
     base_offset: int
     batch_length: int
@@ -105,12 +105,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record; compaction may have removed that record, the offset stays."""
+        """The offset of the last record; it stays the same when compaction removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch (exclusive end)."""
+        """The offset after the batch (exclusive end)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """:class:`ProtocolError` for the three codec numbers that mean nothing."""
+        """The codec of the records. :class:`ProtocolError` for the three numbers that name no codec."""
         codec = self.attributes & COMPRESSION_MASK
         if codec > Compression.ZSTD:
             raise ProtocolError(f"unknown compression codec {codec}", ErrorCode.CORRUPT_MESSAGE)
@@ -152,10 +152,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch; a partial batch at the end is passed over in silence.
+    """(position, header) of each whole batch; a partial batch at the end is skipped.
 
-    :class:`ProtocolError` (CORRUPT_MESSAGE) for a length too small to hold a header: nothing behind it can
-    be found.
+    :class:`ProtocolError` (CORRUPT_MESSAGE) for a length too small to hold a header: no batch after it can be
+    found.
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
@@ -178,21 +178,21 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def set_max_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Write the maximum timestamp of the batch at ``position``, and make its CRC anew."""
+    """Write the maximum timestamp of the batch at ``position``, and compute its CRC again."""
     (length,) = _EPOCH.unpack_from(buffer, position + _LENGTH_OFFSET)
     _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, timestamp_ms)
     write_crc(buffer, position, length + LOG_OVERHEAD_BYTES)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Stamp the batch at ``position`` with the time of its append, and make its CRC anew."""
+    """Stamp the batch at ``position`` with the time of its append, and compute its CRC again."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_OFFSET)
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, attributes | TIMESTAMP_TYPE_BIT)
     set_max_timestamp(buffer, position, timestamp_ms)
 
 
 def replace_records(header: BatchHeader, payload: Buffer, codec: Compression) -> bytearray:
-    """A batch with the same header but for codec, length and CRC, and ``payload`` behind it."""
+    """A batch of ``payload`` with the same header except for codec, length and CRC."""
     out = bytearray(HEADER_BYTES + len(payload))
     attributes = header.attributes & ~COMPRESSION_MASK | codec
     length = len(out) - LOG_OVERHEAD_BYTES

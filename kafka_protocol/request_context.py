@@ -1,4 +1,4 @@
-"""Who is asking: what every request handler is told about the caller besides the request itself."""
+"""The caller of a request: what every request handler is told besides the request itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class RequestContext:
     """The caller of one request.
 
     ``principal`` is ``Type:name``; ``listener`` the name of the listener the connection came in on;
-    ``client_address`` the numeric peer address; ``connection_id`` unique per process.
-    ``request_id`` names a request that a broker passes on, the same over all of its attempts (empty: it has
-    no name); ``attempt`` is how many went before this one, with outcomes that the broker does not know.
+    ``client_address`` the numeric peer address; ``connection_id`` unique per process. ``request_id`` names a
+    request that a broker forwards, the same in all its attempts (empty: it has no name); ``attempt`` is the
+    number of attempts before this one, whose outcomes the broker does not know.
     """
 
     principal: str = ANONYMOUS

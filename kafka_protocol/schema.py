@@ -79,7 +79,7 @@ _M = TypeVar("_M", bound="Message")
 
 
 class Message:
-    """What all requests, responses and versioned data structures share."""
+    """The base of all requests, responses and versioned data structures."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class Message:
 
     @classmethod
     def encode_part(cls, part: object, version: int) -> bytes:
-        """A struct of this message as it stands in it at ``version``: one of :class:`EncodedElements`."""
+        """A struct of this message as encoded at ``version``: one element of :class:`EncodedElements`."""
         out = bytearray()
         table: Any = type(part)
         encoder(table, version, version >= cls.FLEXIBLE_FROM)(part, out)
@@ -130,7 +130,7 @@ class Message:
 
     @classmethod
     def decode_from(cls, data: Buffer, position: int, version: int) -> tuple[Self, int]:
-        """Read a message that starts at ``position``: (message, position behind it)."""
+        """Read a message that starts at ``position``: (message, position after it)."""
         decode = cls._DECODERS.get(version)
         if decode is None:
             decode = cls._compile_decoder(version)
@@ -193,7 +193,7 @@ def message(
 
 
 def _as_dataclass(cls: type[_T]) -> type[_T]:
-    """Take the field specs off the class body and leave ordinary dataclass defaults in their place."""
+    """Replace the field specs in the class body by ordinary dataclass defaults."""
     specs: list[FieldSpec] = []
     for name in inspect.get_annotations(cls):
         spec = cls.__dict__[name]

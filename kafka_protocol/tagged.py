@@ -1,8 +1,8 @@
 """The tagged section that ends every struct of a flexible version (KIP-482).
 
-A section is a count followed by (tag, size, bytes). A reader skips tags it does not know, so that a newer
-peer can say more than we understand; it never fails because of one. Unknown tags are not kept: nothing
-here forwards a message that it did not understand.
+A section is a count followed by (tag, size, bytes). A reader skips the tags it does not know and never fails
+because of one, so that a newer peer can send fields that we do not know. Unknown tags are not kept, since no
+message with unknown fields is ever forwarded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_tag(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
-    """The position behind a section of which no tag is of interest."""
+    """The position after a section of which no tag is of interest."""
     count, position = read_tag_count(buffer, position, end)
     for _ in range(count):
         _, _, position = read_tag(buffer, position, end)

@@ -1,8 +1,8 @@
-"""Batches of values alone: no keys, no headers, one timestamp, no compression.
+"""Batches that hold values only: no keys, no headers, one timestamp, no compression.
 
-So are those of the metadata log and of its snapshots. The bytes are those of :mod:`.record_codec`; here they
-are made and read in one pass without an object a record, several times faster. Anything that does not look as
-written here is left to :mod:`.record_codec`.
+The metadata log and its snapshots consist of such batches. The bytes are those of :mod:`.record_codec`; here
+they are written and read in one pass without an object per record, several times faster. Batches of any other
+form are left to :mod:`.record_codec`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decode_values(batch: bytes, header: BatchHeader) -> tuple[bytes, ...]:
 
 
 def _read_values(batch: bytes, header: BatchHeader) -> list[bytes] | None:
-    """None as soon as a record is not of the one form."""
+    """None if any record has another form."""
     position, end = records.HEADER_BYTES, header.size_bytes
     if header.magic != records.MAGIC or not position <= end <= len(batch):
         return None

@@ -1,6 +1,6 @@
-"""Messages that are kept rather than sent: their version stands in front of them, two bytes, signed.
+"""Messages that are stored rather than sent: they start with their version, two bytes, signed.
 
-So it is with the records of coordinators, the control records of logs, and what consumers tell each other.
+The records of coordinators, the control records of logs, and the messages between consumers have this form.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ M = TypeVar("M", bound=Message)
 
 
 def encode_versioned(table: type[Message], value: object, version: int, stated: int | None = None) -> bytes:
-    """The version, then the fields of ``table``, which ``value`` (of whatever class) has by their names.
+    """The version, then the fields of ``table``, read by name from ``value``, which may be of any class.
 
-    ``stated`` is what stands in front instead of the version, where that is a type of record.
+    ``stated`` is the number to write in place of the version, where the first number is a type of record.
     """
     out = bytearray(_VERSION.pack(version if stated is None else stated))
     table.encode_fields(value, version, out)
@@ -28,7 +28,7 @@ def encode_versioned(table: type[Message], value: object, version: int, stated: 
 
 
 def read_version(data: Buffer) -> int:
-    """The number in front."""
+    """The number that the data start with."""
     if len(data) < VERSION_BYTES:
         raise truncated("a version")
     version: int = _VERSION.unpack_from(data)[0]
@@ -36,7 +36,7 @@ def read_version(data: Buffer) -> int:
 
 
 def decode_versioned(table: type[M], data: Buffer) -> M:
-    """The message in the version that it says it has. Bytes behind it are ignored.
+    """The message, in the version that it states. Bytes after it are ignored.
 
     :class:`~pykraft.kafka_protocol.primitives.ProtocolError` if it is malformed, or the version not known.
     """

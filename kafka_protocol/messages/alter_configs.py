@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replace all configs of a resource at once. Superseded, but old clients know no other."""
+"""AlterConfigs (33): replace all configs of a resource at once. Superseded, but old clients still use it."""
 
 from __future__ import annotations
 

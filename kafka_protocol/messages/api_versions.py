@@ -1,8 +1,8 @@
 """ApiVersions (18): which APIs and features a node serves. The first request on most connections.
 
-The one API that is answered even when its version is not supported: the answer is then a version 0 body
-with UNSUPPORTED_VERSION and at least this API's own range. Whatever the version, the response is sent with
-response header 0, because a client reads it before it knows what the server speaks.
+The one API that is answered even when its version is not supported: the answer is then a version 0 body with
+UNSUPPORTED_VERSION and at least this API's own range. Whatever the version, the response is sent with
+response header 0, because a client reads it before it knows which versions the server supports.
 
 Version 3 is flexible and adds the client's name and the feature lists. Up to version 3 a feature whose
 minimum is 0 must not be listed; version 4 lifts that.

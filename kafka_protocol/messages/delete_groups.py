@@ -1,4 +1,4 @@
-"""DeleteGroups (42): forget groups that have no members, and their offsets."""
+"""DeleteGroups (42): delete groups that have no members, and their offsets."""
 
 from __future__ import annotations
 

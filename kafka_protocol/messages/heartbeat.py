@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group is alive; the answer tells it to rejoin."""
+"""Heartbeat (12): a member of a classic group reports that it is alive; the answer may tell it to rejoin."""
 
 from __future__ import annotations
 

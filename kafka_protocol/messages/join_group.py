@@ -1,7 +1,7 @@
 """JoinGroup (11): enter a classic group and wait for the rebalance.
 
-From version 4 a member without an id is sent away with MEMBER_ID_REQUIRED and an id to come back with;
-static members (``group_instance_id``, version 5) are let in at once. Version 7 names the protocol type, 8 a
+From version 4 a member without an id is refused with MEMBER_ID_REQUIRED and given an id to join with; static
+members (``group_instance_id``, version 5) are accepted at once. Version 7 names the protocol type, 8 a
 reason, 9 tells a returning static leader to skip the assignment.
 """
 

@@ -1,6 +1,6 @@
 """ListConfigResources (74): the resources that have configurations of their own.
 
-Version 0 knew client metrics only; 1 names the kinds of resources asked for, none of them meaning all.
+Version 0 lists client metrics only; 1 names the types of resources wanted, where an empty list means all.
 """
 
 from __future__ import annotations

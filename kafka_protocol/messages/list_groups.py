@@ -1,6 +1,6 @@
 """ListGroups (16): the groups this broker coordinates.
 
-Version 4 filters by state, 5 by type; an empty filter lets everything through.
+Version 4 filters by state, 5 by type; an empty filter selects every group.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class MetadataResponse(Message):
     error_code: int = int16("13+")
 
     def encode(self, version: int) -> bytes:
-        """As always; a long list of topics that are encoded already is copied once."""
+        """As in :class:`Message`; a long list of topics that are already encoded is copied only once."""
         out = Body()
         self.encode_into(version, out)
         return out.to_bytes()

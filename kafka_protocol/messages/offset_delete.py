@@ -1,4 +1,4 @@
-"""OffsetDelete (47): forget a group's offsets of single partitions. Never flexible."""
+"""OffsetDelete (47): delete a group's offsets of single partitions. Never flexible."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """OffsetFetch (9): read a group's committed offsets.
 
 Versions up to 7 ask for one group at the top level; 8 has a list of groups. Version 2 allows a null topic
-list, meaning everything, 7 can insist on stable offsets (no open transaction), 9 adds member id and epoch,
-10 topic ids. Both shapes live in these classes.
+list, meaning all topics, 7 can require stable offsets (no open transaction), 9 adds member id and epoch, 10
+topic ids. Both shapes live in these classes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81): take a controller, named by id and directory, off the voters (KIP-853)."""
+"""RemoveRaftVoter (81): remove a controller, named by id and directory, from the voters (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """WriteTxnMarkers (27): brokers tell partition leaders how transactions ended.
 
-Version 2 names the transaction version, so that leaders can insist on a bumped epoch (KIP-1228).
+Version 2 carries the transaction version, so that leaders can require a bumped epoch (KIP-1228).
 """
 
 from __future__ import annotations
