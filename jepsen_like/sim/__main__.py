@@ -1,8 +1,9 @@
 """``python -m pykraft.jepsen_like.sim --seeds 300``: seeded schedules of every ring, on all cores.
 
-Each ring runs its share of the seeds for 60 virtual seconds each. The last line says how many schedules,
-virtual hours, events and violations there were; the exit code is 1 if there was a violation, and its line
-names the smallest schedule found that still shows it.
+Each ring runs its share of the seeds for 60 virtual seconds each. Progress goes to the standard error. The
+last three lines say what was run, which faults struck and what broke; above them stands a line for each
+violation, with the command that repeats the smallest schedule found that still shows it. The exit code is 1
+if there was one. With ``--seed`` one schedule is run, and its story is printed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import sys
 from math import ceil
 from time import perf_counter
 
+from pykraft.jepsen_like.sim.progress import Progress
 from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.runner import Tally, run_many
+from pykraft.jepsen_like.sim.runner import run_many
 from pykraft.jepsen_like.sim.schedule import COMMAND, DURATION_MS, Ring, Schedule, describe, read_numbers
+from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.sim.tally import Tally, closing_lines
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,12 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.directed:
         return _run_directed(rings, options.directed)
     if options.seed is not None:
-        if len(rings) != 1:
-            print("--seed needs --ring")
-            return 2
-        faults = None if options.faults is None else read_numbers(options.faults)
-        without = frozenset(options.without.split(",")) if options.without else frozenset()
-        return _run_one(rings[0], Schedule(options.seed, options.duration_ms, faults, without), options.lines)
+        return _run_seed(rings, options)
     return _run_many(rings, options)
 
 
@@ -46,10 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print-traces", action="store_true", help="print the trace hash of each schedule")
     parser.add_argument("--no-directed", action="store_true", help="only schedules drawn from seeds")
     parser.add_argument("--directed", metavar="NAME", help="run this one schedule written by hand")
-    parser.add_argument("--seed", type=int, help="run this one schedule and print the end of its trace")
+    parser.add_argument("--seed", type=int, help="run this one schedule and print its story")
     parser.add_argument("--faults", metavar="N,N-N", help="with --seed: keep only these faults of its plan")
     parser.add_argument("--without", metavar="PART,PART", help="with --seed: leave these parts out")
-    parser.add_argument("--lines", type=int, default=60, help="with --seed: lines of trace to print")
+    parser.add_argument(
+        "--lines", type=int, default=60, help="with --seed: newest lines of its story to print"
+    )
+    parser.add_argument("--messages", action="store_true", help="with --seed: tell of every message, too")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     return parser
 
 
@@ -63,23 +66,39 @@ def _run_directed(rings: list[Ring], name: str) -> int:
     except Exception as error:
         print(f"{name}: {describe(error)}; reproduce: {known[0].directed_command(name)}")
         return 1
+    print(f"{name}: no violation")
     return 0
 
 
-def _run_one(ring: Ring, schedule: Schedule, lines: int) -> int:
-    log: list[str] = []
+def _run_seed(rings: list[Ring], options: argparse.Namespace) -> int:
+    if len(rings) > 1 and (options.faults or options.without):
+        print("--faults and --without need --ring: each ring has faults and parts of its own")
+        return 2
+    faults = None if options.faults is None else read_numbers(options.faults)
+    without = frozenset(options.without.split(",")) if options.without else frozenset()
+    schedule = Schedule(options.seed, options.duration_ms, faults, without)
+    began = perf_counter()
+    tallies = [_run_one(ring, schedule, options) for ring in rings]
+    return _close(tallies, perf_counter() - began)
+
+
+def _run_one(ring: Ring, schedule: Schedule, options: argparse.Namespace) -> Tally:
+    """With its story."""
+    tally, story = Tally(ring.name), Story(has_messages=options.messages)
     try:
-        outcome = ring.run(schedule, log)
+        tally.add(ring.run(schedule, story))
     except Exception as error:
-        print(*log[-lines:], sep="\n")
-        print(f"seed {schedule.seed}: {describe(error)}; reproduce: {schedule.command(ring.name)}")
-        return 1
-    print(outcome)
-    return 0
+        tally.schedules += 1
+        command = schedule.command(ring.name)
+        tally.failures.append(f"seed {schedule.seed}: {describe(error)}; reproduce: {command}")
+    print(f"ring {ring.name}, seed {schedule.seed}, faults for {schedule.duration_ms / 1000:g} virtual s")
+    print(*story.lines(options.lines), *tally.failures, "", sep="\n")
+    return tally
 
 
 def _run_many(rings: list[Ring], options: argparse.Namespace) -> int:
     began = perf_counter()
+    progress = Progress(sys.stderr, perf_counter)
     tallies: list[Tally] = []
     for ring in rings:
         if options.no_directed:
@@ -91,21 +110,23 @@ def _run_many(rings: list[Ring], options: argparse.Namespace) -> int:
             options.duration_ms,
             workers=options.processes,
             minimise_s=options.minimise_s,
+            progress=progress,
+            keeps_going=options.keep_going,
         )
+        progress.clear()
         if options.print_traces:
             print(*tally.traces, sep="\n")
-        print(*tally.lines(), sep="\n", flush=True)
-        print(*tally.failures, sep="\n", end="\n" if tally.failures else "", flush=True)
+        print(*tally.lines(), *tally.failures, sep="\n", flush=True)
         tallies.append(tally)
-        if tally.failures:
+        if tally.failures and not options.keep_going:
             break
-    violations = sum(len(tally.failures) for tally in tallies)
-    print(
-        f"{sum(t.schedules for t in tallies)} schedules, {sum(t.virtual_ms for t in tallies) / 3_600_000:.2f}"
-        f" virtual hours, {sum(t.events for t in tallies)} events, {violations} violations"
-        f" ({perf_counter() - began:.0f} s)"
-    )
-    return 1 if violations else 0
+    return _close(tallies, perf_counter() - began)
+
+
+def _close(tallies: list[Tally], wall_s: float) -> int:
+    """The last words, and the exit code."""
+    print(*closing_lines(tallies, wall_s), sep="\n")
+    return 1 if any(tally.failures for tally in tallies) else 0
 
 
 if __name__ == "__main__":

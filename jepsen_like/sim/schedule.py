@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.story import Story
 
 DURATION_MS = 60_000
 COMMAND = "python -m pykraft.jepsen_like.sim"
@@ -82,9 +85,9 @@ class Outcome:
 
 
 class RunSchedule(Protocol):
-    """Raises whatever an invariant, or an assertion of the product, raises. ``log`` collects the trace."""
+    """Raises what an invariant, or an assertion of the product, raises. ``story`` is told what happens."""
 
-    def __call__(self, schedule: Schedule, log: list[str] | None = None) -> Outcome: ...
+    def __call__(self, schedule: Schedule, story: Story | None = None) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STUTTER
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.story import Story
 
 
 @pytest.fixture(autouse=True)
@@ -31,25 +32,63 @@ def test_clients_and_admins_get_what_they_ask_for_and_disks_are_lost() -> None:
     named: set[str] = set()
     lost = changes = 0
     for seed in (3, 12):
-        log: list[str] = []
-        outcome = run_schedule(Schedule(seed), log)
-        for words in (line.split()[1:] for line in log):
-            if words[-1] == "0":
-                named |= {words[0], " ".join(words[:2])}
+        story = Story()
+        outcome = run_schedule(Schedule(seed), story)
+        told = [line.partition("clients")[2].strip() for line in story.lines()]
+        named |= {line.rpartition(" ")[0] for line in told if line.endswith(": done")}
         lost += outcome.faults.get("disk loss", 0)
         changes += outcome.counts["voter changes"]
-    assert {"create", "delete", "partitions", "late wish", "add voter", "remove voter"} <= named
-    assert {"reassign", "cancel", "elect PREFERRED", "level 0", "level 1"} <= named
-    assert {"alter min.insync.replicas", "alter unclean.leader.election.enable"} <= named
+    for asked in (
+        *("create t", "delete t", "partitions for t", "late wish to be fenced", "add the voter"),
+        *("remove the voter", "reassign t", "cancel a reassignment of t", "preferred election of t"),
+        *("set the level 0 of", "set the level 1 of", "set min.insync.replicas = "),
+        "set unclean.leader.election.enable = ",
+    ):
+        assert any(asked in line for line in named), asked
     assert lost and changes > 20
 
 
 def test_same_schedule_has_the_same_trace() -> None:
-    log: list[str] = []
-    first = run_schedule(Schedule(5, 15_000), log)
+    story = Story()
+    first = run_schedule(Schedule(5, 15_000), story)
     assert first == run_schedule(Schedule(5, 15_000))
     assert first.trace != run_schedule(Schedule(6, 15_000)).trace
-    assert any(" fault " in line for line in log)
+    assert any("(fault " in line for line in story.lines())
+
+
+def test_story_tells_of_faults_elections_leaders_and_what_clients_saw_in_the_order_of_time() -> None:
+    story = Story()
+    run_schedule(Schedule(4, 20_000), story)
+    preface, heading, *lines = story.lines()
+    assert "controllers" in preface and "session" in preface
+    column = heading.index("what happened")
+    times = [float(line[:10]) for line in lines]
+    assert times == sorted(times)
+    assert all(line[column - 1] == " " != line[column] for line in lines)
+    told = {line[10:column].strip(): [] for line in lines}  # type: dict[str, list[str]]
+    for line in lines:
+        told[line[10:column].strip()].append(line[column:])
+    assert {"faults", "metadata", "clients"} < set(told)
+    words = "\n".join(lines)
+    for happening in (
+        "becomes the active controller",
+        "leader epoch",
+        "ISR",
+        "writes acknowledged",
+        ": done",
+    ):
+        assert happening in words, happening
+    assert "starts (process 2 on this machine)" in words and "is up" in words
+    assert "everything is healed" in told["faults"]
+    assert not [line for line in lines if "0x" in line or "b'" in line or "Record(" in line]
+
+
+def test_messages_are_told_only_if_somebody_wants_to_know() -> None:
+    few, all_of_them = Story(), Story(has_messages=True)
+    schedule = Schedule(5, 5_000)
+    assert run_schedule(schedule, few) == run_schedule(schedule, all_of_them)
+    assert not [line for line in few.lines() if "receives Fetch" in line]
+    assert [line for line in all_of_them.lines() if "receives Fetch from node" in line]
 
 
 def test_trace_is_the_same_in_three_processes_under_three_hash_seeds() -> None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
+from typing import Any
 
 import pytest
 
 from pykraft.jepsen_like.sim import __main__ as command
 from pykraft.jepsen_like.sim import determinism
 from pykraft.jepsen_like.sim.minimise import minimise
+from pykraft.jepsen_like.sim.progress import LINE_EVERY_S, Progress
 from pykraft.jepsen_like.sim.quorum.ring import RING
 from pykraft.jepsen_like.sim.rings import RINGS
+from pykraft.jepsen_like.sim.runner import run_many
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.sim.tally import Tally
 
 
-def _fails_with_faults_3_and_11(schedule: Schedule, log: list[str] | None = None) -> Outcome:
+def _fails_with_faults_3_and_11(schedule: Schedule, story: Story | None = None) -> Outcome:
     """Breaks when both faults are kept, after 700 ms; needs nothing else of the world."""
     if schedule.seed == 7 and schedule.keeps(3) and schedule.keeps(11) and schedule.duration_ms >= 700:
         raise AssertionError("planted")
-    return Outcome(schedule.seed, 10, schedule.duration_ms, "trace")
+    if story is not None:
+        for second in range(5):
+            story.tell(second * 1_000_000, "node 1", f"does thing {second}")
+    return Outcome(schedule.seed, 10, schedule.duration_ms, "trace", {"kill": 1, "pause": 1})
 
 
 BROKEN = Ring("broken", _fails_with_faults_3_and_11, parts=("client", "loss"), planned=lambda _, ms: ms // 50)
@@ -43,10 +52,12 @@ def test_violation_prints_one_line_that_repeats_it(
     monkeypatch.setitem(RINGS, "broken", BROKEN)
     monkeypatch.setattr(command, "RINGS", RINGS)
     assert command.main(["--ring", "broken", "--first", "5", "--seeds", "5", "--processes", "1"]) == 1
-    *_, line, last = capsys.readouterr().out.splitlines()
+    *_, line, ran, struck, violations = capsys.readouterr().out.splitlines()
     assert line.startswith("seed 7: AssertionError: planted; reproduce: ")
     assert "--seed 7" in line and "--faults 3,11 --without client,loss" in line
-    assert last.startswith("2 schedules, 0.03 virtual hours, 20 events, 1 violations")
+    assert ran.startswith("Schedules: 3 of ring broken; 0.03 virtual hours, 20 events, in ")
+    assert struck == "Faults that struck: 4 of 2 kinds, most often kill 2, pause 2"
+    assert violations == "Violations: 1, above, each with the command that reproduces it"
     arguments = line.partition("pykraft.jepsen_like.sim ")[2].split()
     assert command.main(arguments) == 1
     assert "AssertionError: planted" in capsys.readouterr().out
@@ -57,7 +68,7 @@ def test_command_that_repeats_a_schedule_is_read_back_as_that_schedule(
 ) -> None:
     seen: list[Schedule] = []
 
-    def note(schedule: Schedule, log: list[str] | None = None) -> Outcome:
+    def note(schedule: Schedule, story: Story | None = None) -> Outcome:
         seen.append(schedule)
         return Outcome(schedule.seed, 0, 0, "")
 
@@ -90,9 +101,116 @@ def test_sums_do_not_depend_on_the_number_of_workers(capsys: pytest.CaptureFixtu
             )
             == 0
         )
-        last.append(capsys.readouterr().out.splitlines()[-1].partition(" (")[0])
+        *_, ran, struck, violations = capsys.readouterr().out.splitlines()
+        last.append((ran.rpartition(", in ")[0], struck, violations))
     assert last[0] == last[1]
-    assert last[0].startswith("3 schedules, ") and last[0].endswith(" 0 violations")
+    assert last[0][0].startswith("Schedules: 3 of ring quorum; ")
+    assert last[0][2] == "Violations: none"
+
+
+class Screen(StringIO):
+    """A stream that says whether it is a terminal."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+class Seconds:
+    """A clock on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+
+def _run_broken(screen: Screen, seeds: range, **options: Any) -> Tally:
+    progress = Progress(screen, Seconds())
+    tally = run_many(BROKEN, seeds, 900, workers=1, minimise_s=0.0, progress=progress, **options)
+    progress.clear()
+    return tally
+
+
+def test_progress_is_one_line_on_a_terminal_that_is_gone_in_the_end() -> None:
+    screen = Screen(is_terminal=True)
+    _run_broken(screen, range(100, 200))
+    written = screen.getvalue()
+    assert "\n" not in written
+    shown = written.split("\r\x1b[K")
+    assert shown[0] == shown[-1] == ""
+    assert shown[-2].endswith("broken: 100 of 100 schedules, 200 faults, 0 violations")
+
+
+def test_progress_is_a_line_now_and_then_in_a_file() -> None:
+    screen = Screen(is_terminal=False)
+    _run_broken(screen, range(100, 400))
+    lines = screen.getvalue().splitlines()
+    assert 5 <= len(lines) <= 300 / LINE_EVERY_S + 2
+    assert all(" of 300 schedules, " in line and "\x1b" not in line for line in lines)
+
+
+def test_run_stops_at_the_first_violation_unless_it_keeps_going() -> None:
+    assert _run_broken(Screen(is_terminal=False), range(5, 10)).schedules == 3
+    whole = _run_broken(Screen(is_terminal=False), range(5, 10), keeps_going=True)
+    assert whole.schedules == 5
+    (failure,) = whole.failures
+    assert failure.startswith("seed 7: AssertionError: planted; reproduce: ")
+
+
+def test_seed_without_a_ring_is_run_in_every_ring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        command, "RINGS", {"one": replace(BROKEN, name="one"), "two": replace(BROKEN, name="two")}
+    )
+    assert command.main(["--seed", "7", "--faults", "3"]) == 2
+    assert "--ring" in capsys.readouterr().out
+    assert command.main(["--seed", "6"]) == 0
+    printed = capsys.readouterr().out
+    assert "ring one, seed 6" in printed and "ring two, seed 6" in printed
+    assert printed.splitlines()[-3].startswith("Schedules: 1 of ring one and 1 of ring two; ")
+    assert command.main(["--seed", "7"]) == 1
+
+
+def test_story_is_limited_to_its_newest_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "RINGS", {"broken": BROKEN})
+    assert command.main(["--seed", "6", "--lines", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "3 earlier lines are left out" in printed
+    assert "does thing 2" not in printed and "     3.000  node 1  does thing 3\n" in printed
+    assert command.main(["--seed", "6"]) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_story_counts_what_happens_often() -> None:
+    story = Story()
+    story.tell(1_500_000, "node 10", "is killed")
+    for _ in range(3):
+        story.count(1_200_000, "clients", "writes acknowledged")
+    story.count(1_900_000, "clients", "reads answered")
+    story.tell(2_100_000, "node 2", "is up")
+    assert story.lines() == [
+        "   seconds  where    what happened",
+        "     1.500  node 10  is killed",
+        "     2.000  clients  in this second: 1 reads answered, 3 writes acknowledged",
+        "     2.100  node 2   is up",
+    ]
+
+
+def test_story_of_the_quorum_tells_of_faults_roles_and_values() -> None:
+    story = Story()
+    RING.run(Schedule(3, 3_000), story)
+    words = "\n".join(story.lines())
+    for happening in ("leads, epoch", "follows", "starts with a log", "values acknowledged", "(fault "):
+        assert happening in words, happening
 
 
 @pytest.mark.parametrize("ring", sorted(RINGS))

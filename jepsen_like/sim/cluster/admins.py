@@ -125,14 +125,14 @@ class Admins:
             ack_when_committed=self._rng.random() < 0.8,
         )
         response = await self._asking.call(node, request, AddRaftVoterResponse)
-        self._asking.note("add voter", str(voter.id), response.error_code)
+        self._asking.note("add the voter", str(voter.id), response.error_code)
 
     async def _remove_voter(self, node: SimNode, voter_id: int, directory_id: Uuid) -> None:
         request = RemoveRaftVoterRequest(
             cluster_id=self._world.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
         )
         response = await self._asking.call(node, request, RemoveRaftVoterResponse)
-        self._asking.note("remove voter", str(voter_id), response.error_code)
+        self._asking.note("remove the voter", str(voter_id), response.error_code)
 
     # --- partitions -------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Admins:
         response = await self._asking.call(node, request, ElectLeadersResponse)
         for topic in response.replica_election_results:
             for answer in topic.partition_result:
-                self._asking.note(f"elect {kind.name}", topic.topic, answer.error_code)
+                self._asking.note(f"{kind.name.lower()} election of", topic.topic, answer.error_code)
 
     async def elect_the_last(self, node: SimNode) -> None:
         """An operator gives up what is lost: anybody may lead what nobody can lead who lost nothing."""
@@ -188,7 +188,9 @@ class Admins:
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(response.error_code), "no partition is moved")
         answer = response.responses[0].partitions[0]
-        self._asking.note("cancel" if target is None else "reassign", name, answer.error_code)
+        self._asking.note(
+            "cancel a reassignment of" if target is None else "reassign", name, answer.error_code
+        )
         if answer.error_code == ErrorCode.NONE and target is not None:
             self._world.checker.target_accepted(name, index, tuple(target))
 
@@ -202,7 +204,7 @@ class Admins:
             node, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
         )
         for result in response.responses:
-            self._asking.note(f"alter {key}", name, result.error_code)
+            self._asking.note(f"set {key} = {value} of", name or "all brokers", result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:
                 self._world.checker.config_altered(int(kind), name, key, value)
 
@@ -233,6 +235,6 @@ class Admins:
         update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=int(kind))
         request = UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
         response = await self._asking.call(node, request, UpdateFeaturesResponse)
-        self._asking.note(f"level {level} of", name, response.error_code)
+        self._asking.note(f"set the level {level} of", name, response.error_code)
         if response.error_code == ErrorCode.NONE:
             self._world.checker.feature_updated(name, level)

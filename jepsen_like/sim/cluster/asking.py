@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pykraft.jepsen_like.sim.cluster.settings import CLIENT_PORT
 from pykraft.jepsen_like.sim.streams import address_of
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Final = 8000
 
 M = TypeVar("M", bound=Message)
-Operation = Callable[["SimNode"], Awaitable[None]]
-"""What a client does with the broker that it is given."""
+
+
+class Operation(Protocol):
+    """What a client does with the broker that it is given."""
+
+    __name__: str
+
+    def __call__(self, node: SimNode) -> Awaitable[None]: ...
 
 
 class Asking:
@@ -34,13 +40,14 @@ class Asking:
         self.confirmed = 0
 
     def begin(self, node: SimNode, operation: Operation) -> None:
-        """Have a client turn to the node's broker."""
+        """Have a client turn to the node's broker. The operation's name tells what it asks for."""
+        words = operation.__name__.strip("_").replace("_", " ")
 
         async def run() -> None:
             try:
                 await operation(node)
             except KafkaError as error:
-                self._world.note(f"refused {node.id} {error.code.name}")
+                self._world.tell("clients", f"{words} through node {node.id}: {error.code.name}")
 
         self._process.run(run())
 
@@ -57,4 +64,5 @@ class Asking:
     def note(self, what: str, name: str, error: int) -> None:
         """What came of it."""
         self.confirmed += error == ErrorCode.NONE
-        self._world.note(f"{what} {name} {error}")
+        outcome = "done" if error == ErrorCode.NONE else ErrorCode(error).name
+        self._world.tell("clients", f"{what} {name}: {outcome}")

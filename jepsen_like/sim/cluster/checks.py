@@ -26,6 +26,7 @@ from pykraft.jepsen_like.sim.cluster.leadership import (
     find_unclean_leader,
 )
 from pykraft.jepsen_like.sim.cluster.model import Model, check_blocks_disjoint
+from pykraft.jepsen_like.sim.cluster.telling import describe_record
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r
@@ -129,7 +130,7 @@ class ClusterChecker:
                 self.fail(
                     ONE_LOG, f"{node.id} is handed {held} at {batch.base_offset}, elsewhere it is {known}"
                 )
-        self._world.note(f"commit {node.id} {self._next[node.id]}")
+        self._world.mark(f"commit {node.id} {self._next[node.id]}")
 
     def snapshot_delivered(self, node: Machine, snapshot_id: SnapshotId) -> None:
         end_offset = snapshot_id.end_offset
@@ -141,7 +142,7 @@ class ClusterChecker:
             )
         self.snapshots_loaded += 1
         self._next[node.id] = end_offset
-        self._world.note(f"snapshot {node.id} {end_offset}")
+        self._world.tell(node.id, f"loads a snapshot of the metadata log up to {end_offset}")
 
     def _commit(self, base_offset: int, batch: _Committed) -> None:
         self.committed[base_offset] = batch
@@ -153,6 +154,9 @@ class ClusterChecker:
             self._check_partition(record)
             self._check_caught_up(record)
             self._former_leaders.note(self.model, record, self._world.loop.now_s)
+            words = describe_record(self.model, record)
+            if words is not None:
+                self._world.tell("metadata", words)
             self.data.before(record)
             self.model.apply(record, base_offset + index)
             self.data.after(record)
@@ -229,8 +233,11 @@ class ClusterChecker:
             self.fail(LEASE, f"broker {broker_id} holds a lease of epoch {lifecycle.epoch}, and {what}")
 
     def leader_announced(self, node: Machine, leader: LeaderAndEpoch) -> None:
-        self._world.note(f"leader {node.id} {leader.leader_id} {leader.epoch}")
+        self._world.mark(f"leader {node.id} {leader.leader_id} {leader.epoch}")
         if leader.leader_id == node.id:
+            self._world.tell(
+                node.id, f"is elected, and becomes the active controller in epoch {leader.epoch}"
+            )
             other = self.active.setdefault(leader.epoch, node.id)
             if other != node.id:
                 self.fail(ONE_ACTIVE, f"{node.id} and {other} are active in epoch {leader.epoch}")

@@ -126,7 +126,7 @@ class Clients:
         request = IncrementalAlterConfigsRequest(resources=[resource])
         response = await self.asking.call(node, request, IncrementalAlterConfigsResponse)
         for result in response.responses:
-            self.asking.note("alter", name, result.error_code)
+            self.asking.note(f"set retention.ms = {value} of", name, result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:
                 self._world.checker.config_altered(result.resource_type, name, "retention.ms", value)
 
@@ -137,6 +137,6 @@ class Clients:
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
         response = await self.asking.call(node, request, CreatePartitionsResponse)
         for result in response.results:
-            self.asking.note("partitions", topic.name, result.error_code)
+            self.asking.note(f"{topic.count} partitions for", topic.name, result.error_code)
             if result.error_code == ErrorCode.NONE:
                 self._world.checker.partitions_created(topic.name, topic.count)

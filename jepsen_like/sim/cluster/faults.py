@@ -63,6 +63,13 @@ KINDS = (
     "stalled replication",
 )
 
+_AIMED_AT_NOBODY = ("power loss of all", "bad network", "lease race", CALM_RACE)
+_LASTING = (
+    *("pause", "isolation", "cut out", "cut in", "flapping cut", "bad network", "stalled replication"),
+    *("clock rate", "lease race", "starvation", *CALM),
+)
+"""Kinds that have a beginning and an end; of the others the story shows what they do."""
+
 Undo = Callable[[], None]
 
 
@@ -126,6 +133,7 @@ class ClusterNemesis:
     def heal(self) -> None:
         """No more faults; what is dead is started, what is cut is joined, what is paused goes on."""
         self._active = False
+        self._world.tell("faults", "everything is healed")
         self._mend()
 
     def _mend(self) -> None:
@@ -166,7 +174,9 @@ class ClusterNemesis:
         if undo is None:
             return
         world.count(fault.kind)
-        world.note(f"fault {fault.number} {fault.kind} {victim.id} for {fault.for_ms}")
+        aim = "" if fault.kind in _AIMED_AT_NOBODY else f" of node {victim.id}"
+        begins = " begins" if fault.kind in _LASTING else ""
+        world.tell("faults", f"{fault.kind}{aim}{begins} (fault {fault.number})")
         self._undo[fault.number] = undo
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.count("voter change")
@@ -185,6 +195,9 @@ class ClusterNemesis:
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
         if undo is not None:
+            kind = self.plan[number].kind
+            if kind in _LASTING:
+                self._world.tell("faults", f"{kind} ends (fault {number})")
             undo()
 
     def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
@@ -348,7 +361,7 @@ class ClusterNemesis:
             victim.disk.flip_bit(path, position, rng.randrange(8))
         else:
             victim.disk.make_unreadable(path, position // 512 * 512)
-        self._world.note(f"damage {victim.id} {path} {position}")
+        self._world.tell(victim.id, f"its disk is damaged: {path}, byte {position}")
         return victim.start
 
     def _may_damage(self, victim: SimNode, path: str) -> bool:
@@ -410,7 +423,7 @@ class ClusterNemesis:
         may_pause = fault.kind != CALM_RACE and world.active
         paused = rng.choice(world.active) if may_pause and rng.random() < 0.5 else None
         pairs = [(victim.id, id) for id in world.nodes]
-        world.note(f"lease race of {victim.id}")
+        world.tell(victim.id, "is to fall silent just when it holds a lease")
         race = LeaseRace(world, rng, victim, paused, lambda: self._cut(fault, pairs))
 
         def undo() -> None:

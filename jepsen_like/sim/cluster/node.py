@@ -15,6 +15,7 @@ from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
 from pykraft.jepsen_like.sim.cluster.parts import Parts
 from pykraft.jepsen_like.sim.cluster.settings import quorum_address, server_config
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
+from pykraft.jepsen_like.sim.schedule import describe
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -135,7 +136,7 @@ class SimNode:
         self.parts, self.node, self.is_up = Parts(), None, False
         self.world.processes.append(process)
         self.world.loop.streams.power_on(self.id)
-        self.world.note(f"start {process.name}")
+        self.world.tell(self.id, f"starts (process {self.starts} on this machine)")
         self.watch.checker.started(self)
         boot = self.world.loop.create_task(self._boot(process), context=process.context)
         boot.add_done_callback(self._booted, context=self.world.outside)
@@ -163,6 +164,7 @@ class SimNode:
             self._meet_client(process)
         await self.node.start()
         self.is_up = True
+        self.world.tell(self.id, "is up")
 
     def _make_world(self, process: SimProcess) -> NodeWorld:
         world = self.world
@@ -216,7 +218,7 @@ class SimNode:
         self.directory_id = directory_id
         self.format(first_voter=False)
         self.disk_is_new = True
-        self.world.note(f"new disk {self.id}")
+        self.world.tell(self.id, "has a new, empty disk")
 
     def set_clock_error(self, error: float) -> None:
         """Let the clock run so much faster or slower than it should."""
@@ -238,9 +240,10 @@ class SimNode:
         if power_loss:
             self.world.loop.streams.power_off(self.id)
         if process is not None and process.alive:
-            self.world.note(f"kill {process.name} {power_loss}")
+            self.world.tell(self.id, "is killed")
             self._end(process)
         if power_loss:
+            self.world.tell(self.id, "loses power, and with it what its disk had not flushed")
             self.disk.crash(self.rng)
             self.watch.checker.data.tail_lost(self.id)
             self._lost_power = True
@@ -271,7 +274,7 @@ class SimNode:
         if not expected:
             self.world.failed(cause)
             return
-        self.world.note(f"exit {self.id} {type(cause).__name__} {cause}")
+        self.world.tell(self.id, f"ends by itself: {describe(cause)}")
         self.world.count("node exited by itself")
         # A disk that has refused a write or a flush works again only after the machine was started anew.
         self.kill(power_loss=isinstance(cause, OSError))
@@ -282,7 +285,7 @@ class SimNode:
         """Gracefully: brokers hand over, leaders too."""
         process, node = self.process, self.node
         if process is not None and process.alive and node is not None and self.is_up:
-            self.world.note(f"stop {process.name}")
+            self.world.tell(self.id, "is asked to stop")
             self.world.loop.create_task(self._stop(process, node), context=process.context)
 
     async def _stop(self, process: SimProcess, node: Node) -> None:

@@ -13,7 +13,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
@@ -23,9 +23,14 @@ from pykraft.jepsen_like.sim.cluster.lease_race import is_settled
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.cluster.silence import DeathWatch
+from pykraft.jepsen_like.sim.cluster.telling import describe_world, tell_history
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.story import Story
 
 LAST_TOPIC = "the-last-topic"
 LOAD_WITHIN_MS = 300_000
@@ -37,10 +42,10 @@ def progress_within_ms(options: WorldOptions) -> int:
     return 2 * options.session_ms + 12_000
 
 
-def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
+def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     """Raises whatever the invariants, or the assertions of the product, raise."""
     loop = make_loop(schedule.seed)
-    world = World(schedule.seed, loop, log)
+    world = World(schedule.seed, loop, story)
     # What is collected runs code, and when it is collected depends on more than the seed.
     collects = gc.isenabled()
     gc.disable()
@@ -60,6 +65,15 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
     if "client" not in schedule.without:
         clients.start()
     load = None if "load" in schedule.without else Load(world)
+    try:
+        return await _let_happen(world, schedule, clients, load)
+    finally:
+        if world.story is not None:
+            world.story.preface.append(describe_world(world.options))
+            tell_history(world.story, load.history.events if load is not None else ())
+
+
+async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: Load | None) -> Outcome:
     if load is not None:
         load.start()
     nemesis = ClusterNemesis(world, schedule, clients.change_voters)
@@ -122,9 +136,13 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
     if load is not None:
         await _elect_the_last(world, clients, left_ms())
         began_s += await _end(world, load)
+
+    async def create(node: SimNode) -> None:
+        await clients.create(node, LAST_TOPIC)
+
     done = False
     while not done and left_ms() > 0:
-        clients.asking.begin(world.brokers[0], lambda node: clients.create(node, LAST_TOPIC))
+        clients.asking.begin(world.brokers[0], create)
         done = await _let_pass(world, min(left_ms(), 2000), created)
     if not done:
         raise _stuck(world, "a new topic does not reach every node", limit_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykraft.broker.membership.controller_channel import ControllerChannel
@@ -20,13 +20,12 @@ from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
 if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.asking import Operation
     from pykraft.jepsen_like.sim.cluster.node import SimNode
     from pykraft.jepsen_like.sim.cluster.world import World
     from pykraft.jepsen_like.sim.processes import SimProcess
 
 _TIMEOUT_MS = 8000
-
-Operation = Callable[["SimNode"], Awaitable[None]]
 
 
 class Strangers:
@@ -64,7 +63,7 @@ class Strangers:
             pb.AllocateProducerIdsResponse.FromString,
             10_000,
         )
-        self._note("producer ids", str(response.start), 0)
+        self._note("take producer ids from", str(response.start), 0)
         self._world.checker.block_allocated(response.start, response.length)
 
     async def _speak_with_an_old_epoch(self, node: SimNode) -> None:
@@ -125,7 +124,7 @@ class Strangers:
             pb.RegisterBrokerResponse.FromString,
             _TIMEOUT_MS,
         )
-        self._note("twin", str(victim.id), 0)
+        self._note("register a twin of broker", str(victim.id), 0)
         assert self._world.checker.model.registrations[response.broker_epoch][0] == victim.id
 
     async def _wish_late(self, node: SimNode) -> None:
@@ -151,7 +150,7 @@ class Strangers:
             pb.BrokerHeartbeatResponse.FromString,
             _TIMEOUT_MS,
         )
-        self._note("late wish", str(victim), 0)
+        self._note("late wish to be fenced of broker", str(victim), 0)
 
     async def _propose_late(self, node: SimNode) -> None:
         """A leader's request for another ISR comes once more, or only now, when much may have changed."""
@@ -162,7 +161,7 @@ class Strangers:
         await self._channel(self._world.nodes[broker_id]).call(
             "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
         )
-        self._note("late proposal", str(broker_id), 0)
+        self._note("late request for another ISR of broker", str(broker_id), 0)
 
     async def _propose_the_dead(self, node: SimNode) -> None:
         """A leader asks for an ISR with a replica as an earlier process of it, which fetched last."""

@@ -71,8 +71,12 @@ class Cluster(Protocol):
     @property
     def controllers(self) -> Sequence[Machine]: ...
 
-    def note(self, what: str) -> None:
-        """One line of the trace."""
+    def tell(self, who: str | int, what: str) -> None:
+        """A line of the story. ``who``: a node's id, or another part of the world."""
+        ...
+
+    def mark(self, what: str) -> None:
+        """Two equal schedules are equal in this."""
         ...
 
     def later(self, after_ms: float, callback: Callable[..., Any], *args: Any) -> None:

@@ -75,7 +75,8 @@ class VoterWatch:
             invariant.observe(view, effect, history)  # type: ignore[arg-type]
         self._follows.after_step(view, history)  # type: ignore[arg-type]
         self.changes += 1
-        self._world.note(f"voters {node.id} {effect.base_offset} {sorted(effect.voters.ids)}")
+        ids = ", ".join(str(id) for id in sorted(effect.voters.ids))
+        self._world.tell(node.id, f"writes new voters into the metadata log: {ids}")
 
     def answered(self, node: Machine, request: Message) -> None:
         """The leader says that the voters were changed; it may have taken that back by now, not before."""

@@ -11,7 +11,7 @@ import contextvars
 import random
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykraft.jepsen_like.sim.cluster import probes  # noqa: F401  # puts them in place
 from pykraft.jepsen_like.sim.cluster.checks import ClusterChecker
@@ -23,10 +23,14 @@ from pykraft.jepsen_like.sim.cluster.watch import Watch
 from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.network import RpcNetwork
 from pykraft.jepsen_like.sim.processes import SimProcess
+from pykraft.jepsen_like.sim.schedule import describe
 from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.story import Story
 
 FIRST_CLIENT = 100
 """The machines of clients are numbered from here."""
@@ -75,10 +79,10 @@ class ClientProcess:
 class World:
     """All nodes, the network, the time, and what has been seen of them."""
 
-    def __init__(self, seed: int, loop: NetworkLoop, log: list[str] | None = None) -> None:
+    def __init__(self, seed: int, loop: NetworkLoop, story: Story | None = None) -> None:
         self.seed = seed
         self.loop = loop
-        self.log = log
+        self.story = story
         self.trace = sha256()
         self.events = 0
         self.outside = contextvars.copy_context()
@@ -142,12 +146,20 @@ class World:
         self.processes.append(process)
         return ClientProcess(self, process)
 
-    def note(self, what: str) -> None:
-        """One line of the trace."""
-        line = f"{self.loop.now_s:.6f} {what}"
-        self.trace.update(line.encode())
-        if self.log is not None:
-            self.log.append(line)
+    @property
+    def now_us(self) -> int:
+        """Microseconds of virtual time."""
+        return int(self.loop.now_s * 1_000_000)
+
+    def tell(self, who: str | int, what: str) -> None:
+        """A line of the story. ``who``: a node's id, or another part of the world."""
+        self.mark(f"{who} {what}")
+        if self.story is not None:
+            self.story.tell(self.now_us, who if isinstance(who, str) else f"node {who}", what)
+
+    def mark(self, what: str) -> None:
+        """Two equal schedules are equal in this."""
+        self.trace.update(f"{self.loop.now_s:.6f} {what}".encode())
 
     def later(self, after_ms: float, callback: Callable[..., Any], *args: Any) -> None:
         """Let the world, not a process, do something later."""
@@ -159,7 +171,9 @@ class World:
 
     def _called(self, name: str, sender: int, receiver: int, checksum: int) -> None:
         self.events += 1
-        self.note(f"{name} {sender}>{receiver} {checksum}")
+        self.mark(f"{name} {sender}>{receiver} {checksum}")
+        if self.story is not None and self.story.has_messages:
+            self.story.tell(self.now_us, f"node {receiver}", f"receives {name} from node {sender}")
 
     def _carried(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None:
         """Too many for the log; the trace holds them all."""
@@ -171,5 +185,5 @@ class World:
     def failed(self, error: BaseException) -> None:
         """What nobody may survive: a broken invariant, a bug."""
         if self.error is None:
-            self.note(f"failed {type(error).__name__} {error}")
+            self.tell("checks", f"find a fault: {describe(error)}")
             self.error = error

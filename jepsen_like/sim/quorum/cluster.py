@@ -17,6 +17,7 @@ from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.quorum.invariant_history import History, StoredBatch
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+from pykraft.jepsen_like.sim.quorum.telling import Narrator
 from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.config import QuorumConfig
@@ -99,7 +100,7 @@ class SimCluster:
         self.elections = 0
         self.leader_changes_after_commit = 0
         self.trace = hashlib.blake2b(digest_size=16)
-        self.log: list[str] | None = None
+        self.narrator: Narrator | None = None
         self._next_token = 0
         self._next_value = 0
 
@@ -129,8 +130,13 @@ class SimCluster:
             f" {state.epoch} {state.log.end_offset} {state.log.flushed_offset} {state.high_watermark}"
         )
         self.trace.update(line.encode())
-        if self.log is not None:
-            self.log.append(f"{line} {event}")
+        if self.narrator is not None:
+            self.narrator.stepped(self.scheduler.now_ms, replica, event)
+
+    def tell(self, who: int | str, what: str) -> None:
+        """A line of the story. ``who``: a replica's id, or another part of the world."""
+        if self.narrator is not None:
+            self.narrator.tell(self.scheduler.now_ms, who, what)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
         """Run until the condition holds (checked after each event) or the virtual time is up."""
@@ -344,4 +350,6 @@ class SimCluster:
         self.start_client()
 
     def acknowledge(self, batch: StoredBatch) -> None:
+        if self.narrator is not None:
+            self.narrator.acknowledged(self.scheduler.now_ms)
         self.checker.history.acknowledged[batch.value] = batch

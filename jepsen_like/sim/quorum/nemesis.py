@@ -84,8 +84,8 @@ class QuorumNemesis:
         rng = random.Random(fault.seed)
         if not self._strike(fault, rng):
             return
-        if self.cluster.log is not None:
-            self.cluster.log.append(f"{self.cluster.scheduler.now_ms} fault {fault.number}: {fault.kind}")
+        begins = " begins" if fault.duration_ms else ""
+        self.cluster.tell("faults", f"{fault.kind}{begins} (fault {fault.number})")
         if fault.kind not in AIMED:
             self.struck[fault.kind] += 1
         if fault.duration_ms:
@@ -95,6 +95,7 @@ class QuorumNemesis:
 
     def _end(self, fault: Fault) -> None:
         if self._running.pop(fault.number, None) is not None:
+            self.cluster.tell("faults", f"{fault.kind} ends (fault {fault.number})")
             self._cuts.pop(fault.number, None)
             self._aims.pop(fault.number, None)
             self._set_world()
@@ -406,10 +407,13 @@ class QuorumNemesis:
                     cluster.links.cut([id for id in ids if rng.random() < 0.5], [replica.id])
                     cluster.links.cut([replica.id], [id for id in ids if rng.random() < 0.5])
         self.struck["lasting cut or crash"] += 1
+        left = ", ".join(str(id) for id in broken) or "nobody"
+        self.cluster.tell("faults", f"dead or cut off until further notice: {left}")
 
     def stop(self) -> None:
         """Undo everything: perfect links, whole fetches, even clocks, every replica running and awake."""
         self.active = self._lasting = False
+        self.cluster.tell("faults", "everything is healed")
         self._running.clear()
         self._aims.clear()
         self._cuts.clear()

@@ -163,6 +163,7 @@ class SimReplica:
             recovery=recovery,
             losses=self.durable_mark.losses,
         )
+        self.cluster.tell(self.id, f"starts with a log that ends at {shape.end_offset}")
         self.step(Started())
 
     def _compare_with_mark(self) -> Recovery | None:
@@ -198,6 +199,7 @@ class SimReplica:
         self.cluster.checker.history.damage(self.id, marked, lost)
         self._drop_from(self.batch_index(lost[0].base_offset))
         self.durable_end_offset = lost[0].base_offset
+        self.cluster.tell(self.id, f"its log cannot be read from {self.durable_end_offset} on")
         self.cluster.checker.storage_shrank()
         return True
 
@@ -218,12 +220,14 @@ class SimReplica:
         kept = first_unflushed + self.rng.randrange(len(self.batches) - first_unflushed + 1)
         self._drop_from(kept)
         self.durable_end_offset = self.batches[-1].end_offset if self.batches else 0
+        self.cluster.tell(self.id, f"loses power; its log ends at {self.durable_end_offset} now")
         self.cluster.checker.storage_shrank()
 
     def replace_disk(self, key: ReplicaKey) -> None:
         """Come back, when started, with an empty disk of another directory id."""
         assert not self.alive and key.id == self.id
         self.cluster.checker.history.forget(self.id)
+        self.cluster.tell(self.id, "has a new, empty disk")
         self.key = key
         if self.cluster.options.voters_in_log:
             self.base_voters = NO_VOTERS  # formatted without voters: it has to ask around

@@ -19,7 +19,9 @@ from pykraft.jepsen_like.sim.quorum.nemesis import QuorumNemesis
 from pykraft.jepsen_like.sim.quorum.plan import PARTS, draw_plan, planned
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.stranger import Stranger, comes
+from pykraft.jepsen_like.sim.quorum.telling import Narrator, describe_options
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+from pykraft.jepsen_like.sim.story import Story
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest
 
 ALL_DIRECTED = DIRECTED | SNAPSHOTS_DIRECTED | VOTERS_DIRECTED
@@ -29,11 +31,13 @@ STEADY_MS = 1_000
 OPEN_CHANGES_END_MS = 500
 
 
-def run_schedule(schedule: Schedule, log: list[str] | None = None) -> Outcome:
+def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     """Raises whatever the invariants, or the core's own assertions, raise."""
     plan = draw_plan(schedule)
     cluster = SimCluster(schedule.seed, plan.options)
-    cluster.log = log
+    if story is not None:
+        story.preface.append(describe_options(plan.options))
+        cluster.narrator = Narrator(story)
     nemesis = QuorumNemesis(cluster, plan)
     cluster.start_all()
     if "client" not in schedule.without:

@@ -1,0 +1,61 @@
+"""The story of a schedule of Raft cores, in words: the roles of replicas, and how far they commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykraft.quorum.core.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions
+    from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+    from pykraft.jepsen_like.sim.story import Story
+    from pykraft.quorum.core.events import Event
+
+_WORDS = {
+    Leader: "leads",
+    Candidate: "is a candidate and asks for votes",
+    Prospective: "asks whether it would be elected",
+    Unattached: "knows of no leader",
+    Resigned: "led before, and resigns",
+}
+
+
+def describe_options(options: ClusterOptions) -> str:
+    """What the seed drew, in one line."""
+    voters = list(range(1, options.voters + 1))
+    observers = list(range(options.voters + 1, options.voters + options.observers + 1))
+    named = "by id alone, for good" if options.static_voters else "in the log"
+    return f"voters {voters}, named {named}; observers {observers or 'none'}"
+
+
+class Narrator:
+    """Tells of one simulated quorum."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._standing: dict[int, str] = {}
+
+    def tell(self, now_ms: int, who: int | str, what: str) -> None:
+        """``who``: a replica's id, or another part of the world."""
+        self._story.tell(now_ms * 1000, who if isinstance(who, str) else f"replica {who}", what)
+
+    def acknowledged(self, now_ms: int) -> None:
+        """A value of the client's is committed, and it is told so."""
+        self._story.count(now_ms * 1000, "client", "values acknowledged")
+
+    def stepped(self, now_ms: int, replica: SimReplica, event: Event) -> None:
+        """The core has taken in an event; its effects are still to come."""
+        state = replica.core.state
+        if self._story.has_messages:
+            self.tell(now_ms, replica.id, f"takes in {event}")
+        role = state.role
+        words = f"follows {role.leader_id}" if isinstance(role, Follower) else _WORDS[type(role)]
+        standing = f"{words}, epoch {state.epoch}"
+        if self._standing.get(replica.id) != standing:
+            self._standing[replica.id] = standing
+            self.tell(
+                now_ms,
+                replica.id,
+                f"{standing} (log ends at {state.log.end_offset}, committed below {state.high_watermark})",
+            )
