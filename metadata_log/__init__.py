@@ -1,4 +1,5 @@
-"""The metadata of the cluster: its records, the immutable image they fold into, and who decides on new ones.
+"""The metadata of the cluster: records, the immutable image they build, and the controller that decides on
+new records.
 
-Controller and brokers share one image and one replay.
+Controllers and brokers use the same image and the same replay.
 """

@@ -1,7 +1,7 @@
-"""``bootstrap.checkpoint``: the feature levels a new cluster starts with, left by formatting.
+"""``bootstrap.checkpoint``: the feature levels a new cluster starts with, written by formatting.
 
-The first active controller of a cluster writes them into the log; after that the file is of no account. It
-is a record batch like any other in the metadata log, so the same code reads it.
+The first active controller of a cluster writes them into the log; after that the file is not read again. It
+holds a record batch like any other of the metadata log, so the same code reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write_bootstrap_checkpoint(disk: Disk, directory: str, features: Mapping[str
 
 
 def read_bootstrap_checkpoint(disk: Disk, directory: str) -> dict[str, int]:
-    """The features in the file. :class:`ValueError` naming it if it is damaged."""
+    """The features in the file. Raises :class:`ValueError` that names the file if it is damaged."""
     path = f"{directory}/{FILE_NAME}"
     data = disk.read(path)
     try:
@@ -36,7 +36,7 @@ def read_bootstrap_checkpoint(disk: Disk, directory: str) -> dict[str, int]:
     except ValueError:
         whole = False
     if not whole:
-        raise ValueError(f"{path} is damaged: its record batch is not whole")
+        raise ValueError(f"{path} is damaged: its record batch is incomplete")
     features = {}
     for record in decode_batch(data, header):
         decoded = decode_record(record.value or b"")

@@ -1,7 +1,8 @@
-"""Server properties that can be changed while brokers run, and what then holds (KIP-226).
+"""Server properties that can be changed while brokers run, and their effective values (KIP-226).
 
-The values live in the metadata log, for one broker or (under the empty name) for all. Precedence of what a
-topic does not set itself: this broker's value, the one for all brokers, the properties file, the default.
+The values are in the metadata log, for one broker or (under the empty name) for all brokers. A property that
+a topic does not set itself takes the first of: this broker's value, the value for all brokers, the properties
+file, the default.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ALL_BROKERS: Final = ""
 def dynamic_broker_key(name: str) -> ConfigKey:
     """The dynamic property called ``name``.
 
-    INVALID_REQUEST if it is read when a node starts, INVALID_CONFIG if there is no such property.
+    INVALID_REQUEST if it is only read when a node starts, INVALID_CONFIG if there is no such property.
     """
     key = DYNAMIC_KEYS.get(name)
     if key is not None:
@@ -40,7 +41,7 @@ def dynamic_broker_key(name: str) -> ConfigKey:
 
 
 def dynamic_key_of_all_brokers(name: str) -> ConfigKey:
-    """As :func:`dynamic_broker_key`; INVALID_REQUEST also for what each broker has to be given by itself."""
+    """As :func:`dynamic_broker_key`; INVALID_REQUEST also for a property that each broker must set itself."""
     key = dynamic_broker_key(name)
     if key.update_mode is UpdateMode.PER_BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be set for one broker, not for all of them")
@@ -48,7 +49,9 @@ def dynamic_key_of_all_brokers(name: str) -> ConfigKey:
 
 
 def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
-    """What was set by property name: for ``broker_id``, else for all brokers. None: for all only."""
+    """Values that were set, by property name: those for ``broker_id``, then those for all brokers. With
+    ``broker_id`` None: those for all brokers only.
+    """
     values = dict(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS))
     if broker_id is not None:
         values.update(image.resource_config(ConfigResourceType.BROKER, str(broker_id)))
@@ -58,7 +61,7 @@ def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[s
 def with_dynamic_values(
     image: MetadataImage, broker_id: int, values: Mapping[str, ConfigValue]
 ) -> dict[str, ConfigValue]:
-    """Typed ``values`` of a broker's properties file, where nothing else was set while it runs."""
+    """Typed ``values`` of a broker's properties file, replaced by those that were set while it runs."""
     dynamic = dynamic_broker_values(image, broker_id)
     return {**values, **resolve({name: READ_KEYS[name] for name in dynamic if name in READ_KEYS}, dynamic)}
 
@@ -66,10 +69,10 @@ def with_dynamic_values(
 def broker_wide_topic_configs(
     image: MetadataImage, static: Mapping[str, str], broker_id: int | None = None
 ) -> Mapping[str, str]:
-    """What holds for topics that set nothing, by topic configuration name; a default is left out.
+    """The effective values for topics that set nothing, by topic configuration name; defaults are left out.
 
-    ``static`` is what the properties file says. Without a ``broker_id``: what holds for the cluster, as far
-    as the node that has this file can tell.
+    ``static`` holds the values of the properties file. Without a ``broker_id``: the values for the cluster,
+    as far as the node with this file can tell.
     """
     dynamic = dynamic_broker_values(image, broker_id)
     if not dynamic:

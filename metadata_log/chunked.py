@@ -1,8 +1,8 @@
 """A long immutable sequence of which one item can be replaced without copying all the others.
 
-A topic's partitions are a plain tuple as long as they are few. Beyond :data:`PLAIN_MAX` they are chunks: one
-changed partition then copies one chunk and the list of chunks, not a hundred thousand pointers. Which of the
-two a sequence is depends on its length alone, so that equal sequences compare equal.
+Up to :data:`PLAIN_MAX` partitions of a topic are a plain tuple. More are kept in chunks: changing one
+partition then copies one chunk and the list of chunks, not a hundred thousand pointers. The form of a
+sequence depends on its length alone, so that equal sequences compare equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Chunked(Sequence[T], Generic[T]):
-    """Chunks of exactly :data:`CHUNK` items, the last of them of one at least. Made by :func:`updated`."""
+    """Chunks of exactly :data:`CHUNK` items; the last has at least one. Made by :func:`updated`."""
 
     __slots__ = ("_chunks", "_length")
 
@@ -72,13 +72,13 @@ class Chunked(Sequence[T], Generic[T]):
 
 
 def sequence_of(items: Iterable[T]) -> Sequence[T]:
-    """The items as a tuple, or in chunks if they are many."""
+    """The items as a tuple, or in chunks if there are more than :data:`PLAIN_MAX`."""
     plain = tuple(items)
     return plain if len(plain) <= PLAIN_MAX else Chunked(tuple(_split(plain)), len(plain))
 
 
 def updated(items: Sequence[T], changed: Mapping[int, T], added: Sequence[T]) -> Sequence[T]:
-    """``items`` (from here) with some replaced, by index, and others added behind them."""
+    """``items`` (a result of this module) with some replaced, by index, and others added at the end."""
     if isinstance(items, Chunked):
         return items._updated(changed, added)
     if not items:

@@ -1,9 +1,9 @@
 """Metadata records in bytes: one msgpack array ``[type, version, field, …]`` per record.
 
-Type numbers are Kafka's; from 200 on they are our own, for what Kafka has no record of. A record type only
-ever grows: a new version appends fields, old versions are read for ever with the new fields at their
-defaults. Bytes are pinned by golden fixtures in the tests, because logs
-outlive code. What this code does not know was written by newer code; it is refused, never guessed at.
+Type numbers are Kafka's; those from 200 on are our own, for records that Kafka does not have. A record type
+only grows: a new version appends fields, and old versions stay readable, with the new fields at their
+defaults. The tests pin the bytes with golden fixtures, because logs outlive code. An unknown type or version
+was written by newer code and is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykraft.metadata_log.records import Record
 
 
 class RecordFormatError(ValueError):
-    """Bytes that are no record this code can read."""
+    """The bytes are not a record that this code can read."""
 
 
 Convert = Callable[[Any], Any]
@@ -28,10 +28,10 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """How one record type is laid out. ``field_counts[version]`` is how many fields that version has.
+    """The layout of one record type. ``field_counts[version]`` is the number of fields of that version.
 
-    ``last_default``: if the newest field has this value the record is written in the version before, which
-    older code reads too.
+    ``last_default``: if the newest field has this value, the record is written in the version before, which
+    older code can read, too.
     """
 
     type_id: int
@@ -101,7 +101,7 @@ _BY_CLASS: Final = {spec.record_class: spec for spec in _SPECS}
 
 
 def encode_record(record: Record) -> bytes:
-    """The record in its newest version, or the one before if that says it all."""
+    """The record in its newest version, or in the one before if the newest field has its default."""
     spec = _BY_CLASS[type(record)]
     row = [spec.type_id, spec.version, *spec.get_fields(record)]
     if row[-1] == spec.last_default:
@@ -113,7 +113,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """The record in ``data``. :class:`RecordFormatError` if it is newer than this code, or damaged."""
+    """The record in ``data``. Raises :class:`RecordFormatError` if it is newer than this code, or damaged."""
     try:
         row = msgpack.unpackb(data, use_list=False, raw=False)
     except Exception as error:  # msgpack raises half a dozen unrelated classes

@@ -1,4 +1,4 @@
-"""Configurations of topics and groups: which there are, whether they are allowed, what holds."""
+"""Configurations of topics and groups: their keys, the check of values, and the effective values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_key(
     code: ErrorCode = ErrorCode.INVALID_CONFIG,
     names_elsewhere: Mapping[str, str] = _NO_NAMES,
 ) -> Key:
-    """The key called ``name``. An error with ``code``, naming the nearest one, if there is none."""
+    """The key called ``name``. If there is none: an error with ``code`` that suggests the nearest name."""
     key = keys.get(name)
     if key is None:
         raise KafkaError(code, unknown_key_message(name, keys, names_elsewhere))
@@ -30,7 +30,7 @@ def require_key(
 
 
 def topic_config_key(name: str) -> TopicKey:
-    """The key called ``name``. INVALID_CONFIG, naming the nearest one, if there is none."""
+    """The key called ``name``. If there is none: INVALID_CONFIG, with the nearest name as a suggestion."""
     return require_key(TOPIC_KEYS, name, names_elsewhere=SERVER_PROPERTY_TO_TOPIC)
 
 
@@ -51,13 +51,13 @@ def validate_topic_configs(configs: Mapping[str, str]) -> None:
 def effective_topic_config(
     overrides: Mapping[str, str], broker_defaults: Mapping[str, str]
 ) -> dict[str, ConfigValue]:
-    """Typed values of every key; both arguments are by the topic's own key names."""
+    """Typed values of every key; both arguments are by topic key name."""
     given = {**broker_defaults, **overrides}
     return _TOPIC_DEFAULTS | resolve({name: TOPIC_KEYS[name] for name in given if name in TOPIC_KEYS}, given)
 
 
 def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) -> None:
-    """INVALID_CONFIG unless members can heartbeat within their session. ``server`` is by property name."""
+    """INVALID_CONFIG unless heartbeats fit into the session timeout. ``server`` is by property name."""
 
     def number(key: GroupKey) -> int:
         value = key.parse(overrides.get(key.name, server.get(key.server_property, key.default or "")))

@@ -1,7 +1,7 @@
-"""What changed between two images, so that a reader need not look at everything.
+"""The difference between two images, so that a reader need not compare them whole.
 
-:class:`Changes` collects what replay touched; :func:`build_delta` compares just those spots in the old and
-the new image. A topic that came and went in between appears nowhere.
+:class:`Changes` collects the keys that replay touched; :func:`build_delta` compares only these in the old and
+the new image. A topic that was created and deleted in between does not appear.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Changes:
-    """Spots touched by replay. May name more than really changed, never less."""
+    """The keys that replay touched. They may include some that did not really change, but never miss one."""
 
     topics: set[Uuid] = field(default_factory=set)
     partitions: dict[Uuid, set[int]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Changes:
             indexes.add(index)
 
     def merge(self, later: Changes) -> None:
-        """Add what a later batch touched; ``later`` is used up by it."""
+        """Add what a later batch touched; ``later`` must not be used afterwards."""
         self.topics |= later.topics
         for topic_id, indexes in later.partitions.items():
             self.partitions.setdefault(topic_id, indexes).update(indexes)
@@ -52,7 +52,7 @@ class MetadataDelta:
 
     ``changed_topics`` holds every topic of the new image that differs, created ones included;
     ``changed_partitions`` the indexes that differ in each of them (all, for a created one);
-    ``deleted_topics`` the last state of topics that are gone.
+    ``deleted_topics`` the last state of deleted topics.
     """
 
     old: MetadataImage
@@ -67,7 +67,7 @@ class MetadataDelta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but the offset moved."""
+        """Whether only the offset changed."""
         return not (
             self.changed_topics
             or self.deleted_topics
@@ -77,20 +77,22 @@ class MetadataDelta:
         )
 
     def iter_changed_topics(self) -> Iterator[TopicImage]:
-        """New state of changed and created topics, in order of their names."""
+        """The new state of changed and created topics, ordered by name."""
         yield from sorted((self.new.topics_by_id[id] for id in self.changed_topics), key=lambda t: t.name)
 
     def iter_deleted_topics(self) -> Iterator[TopicImage]:
-        """Last state of deleted topics, in order of their names."""
+        """The last state of deleted topics, ordered by name."""
         yield from sorted(self.deleted_topics.values(), key=lambda topic: topic.name)
 
     def iter_changed_brokers(self) -> Iterator[int]:
-        """Ids of brokers that came, changed or went (then absent from ``new``), in order."""
+        """Ids of brokers that were registered, changed or unregistered (then absent from ``new``), in
+        order.
+        """
         yield from sorted(self.changed_brokers)
 
 
 def build_full_delta(image: MetadataImage) -> MetadataDelta:
-    """The delta from nothing to ``image``."""
+    """The delta from the empty image to ``image``."""
     topics = image.topics_by_id
     all_topics = frozenset(topics.keys())
     return MetadataDelta(
@@ -106,7 +108,7 @@ def build_full_delta(image: MetadataImage) -> MetadataDelta:
 
 
 class _AllPartitions(Mapping[Uuid, frozenset[int]]):
-    """All partition indexes of every topic, made when they are asked for: there may be a million."""
+    """All partition indexes of every topic, built on access: there may be a million."""
 
     def __init__(self, topics: Map[Uuid, TopicImage]) -> None:
         self._topics = topics
@@ -122,7 +124,7 @@ class _AllPartitions(Mapping[Uuid, frozenset[int]]):
 
 
 def build_delta(old: MetadataImage, new: MetadataImage, changes: Changes) -> MetadataDelta:
-    """Compare two images at the spots in ``changes``."""
+    """Compare two images at the keys in ``changes``."""
     created: set[Uuid] = set()
     deleted: dict[Uuid, TopicImage] = {}
     partitions: dict[Uuid, frozenset[int]] = {}

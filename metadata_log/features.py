@@ -1,6 +1,6 @@
-"""Feature levels this code understands, as Kafka 4.3 numbers them, and what each of them asks for.
+"""The feature levels this code supports, numbered as in Kafka 4.3, and the requirements of each.
 
-``kraft.version`` belongs to the quorum: it is chosen when a node is formatted and stands in the quorum's own
+``kraft.version`` belongs to the quorum: it is chosen when a node is formatted and is kept in the quorum's own
 records, not among the features of an image.
 """
 
@@ -25,13 +25,15 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
 """Name → (lowest, highest) level."""
 
 UNSERVED_FEATURES: Final = frozenset({"transaction.version", "share.version", "streams.version"})
-"""Kafka's features that are known at level 0 only, which is off: any other level would promise clients what
-is not built. Like features of Kafka without a usable level, they are not among the supported ones."""
+"""Kafka's features that are known at level 0 only, which means off: any other level would promise clients
+functions that do not exist here. Like features without a usable level in Kafka, they are not listed as
+supported.
+"""
 
 SUPPORTED_RANGES: Final = tuple(
     FeatureRange(name, low, high) for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
 )
-"""The same, as a node states it when it registers."""
+"""The same, in the form that a node registers with."""
 
 
 def known_range(name: str) -> tuple[int, int] | None:
@@ -52,22 +54,22 @@ _RELEASES: Final[tuple[tuple[str, int], ...]] = (
     ("4.2", 28),
     ("4.3", 30),
 )
-"""Releases with the first ``metadata.version`` of each."""
+"""Releases, each with its first ``metadata.version``."""
 _FIRST_NUMBERS: Final = {"3.3": 3}
-"""A release counts its versions from 0; only 3.3 had earlier ones, which nobody supports any more."""
+"""A release numbers its versions from 0; only 3.3 starts later: its earlier ones are not supported."""
 
 REQUIRED_METADATA_VERSION: Final[Mapping[tuple[str, int], int]] = {
     (KRAFT_VERSION, 1): 21,
     (GROUP_VERSION, 1): 22,
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 23,
 }
-"""(feature, level) → the least ``metadata.version`` it may be finalized with."""
+"""(feature, level) → the lowest ``metadata.version`` it may be finalized with."""
 
 _DEFAULT_FROM: Final[Mapping[tuple[str, int], int]] = {
     (GROUP_VERSION, 1): 22,
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26,
 }
-"""(feature, level) → the ``metadata.version`` from which a new cluster has it without being asked."""
+"""(feature, level) → the ``metadata.version`` from which on a new cluster has it by default."""
 
 
 def _metadata_version_names() -> dict[int, str]:
@@ -80,12 +82,12 @@ def _metadata_version_names() -> dict[int, str]:
 
 
 METADATA_VERSION_NAMES: Final = _metadata_version_names()
-"""Level → Kafka's name of it, such as ``4.1-IV1``."""
+"""Level → Kafka's name for it, such as ``4.1-IV1``."""
 LATEST_METADATA_VERSION: Final = SUPPORTED_FEATURES[METADATA_VERSION][1]
 
 
 def parse_metadata_version(text: str) -> int:
-    """The level called ``4.1-IV1``, or the last one of release ``4.1``; :class:`ValueError` for no such."""
+    """The level called ``4.1-IV1``, or the last of release ``4.1``. :class:`ValueError` if it is unknown."""
     release = ".".join(text.split("-")[0].split(".")[:2])
     for level in sorted(METADATA_VERSION_NAMES, reverse=True):
         name = METADATA_VERSION_NAMES[level]
@@ -93,18 +95,18 @@ def parse_metadata_version(text: str) -> int:
             return level
     low, high = SUPPORTED_FEATURES[METADATA_VERSION]
     raise ValueError(
-        f"{text} is no metadata.version that is supported:"
-        f" {METADATA_VERSION_NAMES[low]} to {METADATA_VERSION_NAMES[high]} are"
+        f"{text} is not a supported metadata.version; supported are"
+        f" {METADATA_VERSION_NAMES[low]} to {METADATA_VERSION_NAMES[high]}"
     )
 
 
 def level_name(feature: str, level: int) -> str:
-    """How people write a level: a name for ``metadata.version``, a number for all others."""
+    """A level as it is shown to people: a name for ``metadata.version``, a number for all other features."""
     return METADATA_VERSION_NAMES.get(level, str(level)) if feature == METADATA_VERSION else str(level)
 
 
 def default_features(metadata_version: int) -> dict[str, int]:
-    """What a new cluster of that ``metadata.version`` starts with."""
+    """The feature levels that a new cluster of that ``metadata.version`` starts with."""
     defaults = {
         feature: level for (feature, level), first in _DEFAULT_FROM.items() if metadata_version >= first
     }
@@ -112,11 +114,11 @@ def default_features(metadata_version: int) -> dict[str, int]:
 
 
 BOOTSTRAP_FEATURES: Final = default_features(LATEST_METADATA_VERSION)
-"""What a newly formatted cluster starts with unless told otherwise."""
+"""The feature levels that a newly formatted cluster starts with by default."""
 
 
 def find_unsupported(features: Mapping[str, int]) -> str | None:
-    """The first of a cluster's levels that this code cannot run, and what it can; None if it can run all."""
+    """The first level of a cluster that this code cannot run, as a message; None if it can run all."""
     for name, level in sorted(features.items()):
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         if not low <= level <= high:
@@ -125,12 +127,12 @@ def find_unsupported(features: Mapping[str, int]) -> str | None:
 
 
 def missing_requirement(features: Mapping[str, int]) -> str | None:
-    """Why these levels do not go together; None if they do."""
+    """Why these levels are not compatible with each other; None if they are."""
     metadata_version = features.get(METADATA_VERSION, 0)
     for (name, level), required in REQUIRED_METADATA_VERSION.items():
         if features.get(name, 0) >= level and metadata_version < required:
             return (
                 f"{name} {level} needs metadata.version {METADATA_VERSION_NAMES[required]},"
-                f" it would be {level_name(METADATA_VERSION, metadata_version)}"
+                f" not {level_name(METADATA_VERSION, metadata_version)}"
             )
     return None

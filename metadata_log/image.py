@@ -1,8 +1,8 @@
 """The cluster as of one offset of the metadata log: brokers, topics, configurations, features.
 
-Everything here is immutable; a later image shares what did not change. Controller and brokers use the same
-image, and only :mod:`pykraft.metadata_log.replay` makes a new one out of an old one. Questions that any
-holder of an image may ask are answered here; decisions are not.
+Everything here is immutable; a later image shares what did not change. Controllers and brokers use the same
+image, and only :mod:`pykraft.metadata_log.replay` makes a new one out of an old one. The methods here answer
+questions about an image; they make no decisions.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class BrokerRegistration:
 
     @property
     def is_active(self) -> bool:
-        """Whether it may hold leaderships and stand in an ISR."""
+        """Whether it may lead partitions and be in an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Where the named listener can be reached, if the broker has it."""
+        """The endpoint of the named listener, or None if the broker has no such listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """Who holds a partition, who is in sync, who leads, and at which epochs. ``leader`` is -1 for none.
+    """The replicas of a partition, its ISR, its leader, and its epochs. ``leader`` is -1 for none.
 
-    ``lost`` are replicas whose log was found damaged, and which have not been in sync since.
+    ``lost`` holds the replicas whose log was found damaged and that have not been in sync since.
     """
 
     replicas: tuple[int, ...]
@@ -87,7 +87,7 @@ class PartitionRegistration:
 class TopicImage:
     """A topic; the index into ``partitions`` is the partition id.
 
-    ``partitions`` is a tuple, or, if they are many, :class:`~pykraft.metadata_log.chunked.Chunked`.
+    ``partitions`` is a tuple, or :class:`~pykraft.metadata_log.chunked.Chunked` if there are many.
     """
 
     name: str
@@ -111,10 +111,10 @@ class MetadataImage:
     configs: Map[tuple[int, str], Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
     controllers: Map[int, RegisterControllerRecord] = field(default_factory=Map)
-    """What each controller last said of itself."""
+    """The last registration of each controller."""
     next_producer_id: int = 0
     longest_session_ms: int = 0
-    """The longest session timeout that a lease may still rest on; 0 before the first active controller."""
+    """The longest session timeout a lease may still be based on; 0 before the first active controller."""
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
@@ -130,11 +130,11 @@ class MetadataImage:
         return topic.partitions[index]
 
     def resource_config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was set for a resource, without defaults."""
+        """The values that were set for a resource, without defaults."""
         return self.configs.get((int(resource_type), name), NO_CONFIGS)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """What was set for a topic, without defaults."""
+        """The values that were set for a topic, without defaults."""
         return self.resource_config(ConfigResourceType.TOPIC, name)
 
     @property

@@ -1,10 +1,10 @@
-"""The id of a broker process is the hash of a secret that it alone knows, and that can prove its death.
+"""The id of a broker process is the hash of a secret that only it knows; the secret can prove its death.
 
-The id stands in the metadata log, where anybody can read it. The secret stands in the lock files of the
+The id is in the metadata log, where every client can read it. The secret is in the lock files of the
 process's directories (:mod:`pykraft.runtime.directory_lock`) and nowhere else. Only the next process on these
-directories, which holds the locks, reads it and shows it to the controller: who knows the secret of a process
-has its directories, and so the process is dead. A bare claim that a broker has died, which anybody who
-reaches the controllers' listener could make, proves nothing.
+directories, which holds their locks, reads the secret and sends it to the controller: a process that knows
+the secret of an earlier one holds its directories, so the earlier process is dead. A mere claim that a broker
+has died, which every client of the controllers' listener could make, proves nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from pykraft.kafka_protocol.ids import Uuid
 
 MOST_SECRETS: Final = 1000
-"""A registration shows no more: a lock file names sixteen, and a broker has not that many directories."""
+"""The limit for one registration: a lock file holds sixteen, and no broker has that many directories."""
 
 _DOMAIN: Final = b"pykraft broker incarnation\0"
 
 
 def incarnation_id_of(secret: bytes) -> Uuid:
-    """The id under which the process with this secret registers: sixteen bytes, as good as random."""
+    """The id under which the process with this secret registers: sixteen bytes, which look random."""
     return Uuid(sha256(_DOMAIN + secret).digest()[:16])
 
 

@@ -1,10 +1,10 @@
 """Follows the committed metadata log on one node: batches in, images and deltas out.
 
-One fold per node: every committed batch is decoded and folded in once, here, unless the node's own controller
-appended it; then the image that the controller made of it is taken. A standby controller takes the loader's
-image. Publishers are called one after the other, in the order they were given, each time something changed,
-but not before the node has first caught up with the high watermark it knows: nobody is shown a half-loaded
-cluster. A snapshot replaces the image as a whole. This file decides nothing about the cluster.
+A node folds each committed batch once, here; a batch that the node's own controller appended is not folded
+again: the image that the controller made of it is taken. A standby controller takes the loader's image.
+Publishers are called one after the other, in the order they were given, each time something changed, but not
+before the node has first caught up with the high watermark it knows: no publisher sees a half-loaded cluster.
+A snapshot replaces the image as a whole. This file makes no decisions about the cluster.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 
 CHECK_EVERY_BATCHES: Final = 64
-"""How often an image taken from the controller is compared with a fold of the bytes in the log."""
+"""How often (in batches) an image of the controller is compared with a fold of the bytes in the log."""
 
 GROWTH_RECORDS: Final = 5_000
-"""After so many records the owner of the process is told that the image has grown."""
+"""``on_growth`` is called each time the image has grown by this many records."""
 
 
 class MetadataPublisher(Protocol):
-    """Wants to know what changed. Runs on the event loop; must not block and must not fail."""
+    """Is told what changed. Runs on the event loop; must not block and must not fail."""
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None: ...
 
@@ -37,22 +37,22 @@ class LocalController(Protocol):
     """The controller of this node, active or standby."""
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
-        """What the controller itself made of this batch when it appended it; None if it did not."""
+        """What the controller computed when it appended this batch; None if it did not append it."""
         ...
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
-        """The batches are folded into ``image``."""
+        """The batches are committed; ``image`` includes them."""
         ...
 
     def handle_snapshot(self, image: MetadataImage) -> None:
-        """A snapshot has replaced everything: ``image`` is what is committed."""
+        """A snapshot has replaced everything: ``image`` is the committed state."""
         ...
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None: ...
 
 
 class CommitFollower(Protocol):
-    """Wants to know how far the node's image has come, whether anything changed or not."""
+    """Is told how far the node's image has come, whether anything changed or not."""
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None: ...
 
@@ -62,7 +62,7 @@ class CommitFollower(Protocol):
 
 
 def fold_batch(image: MetadataImage, batch: CommittedBatch) -> tuple[MetadataImage, Changes]:
-    """Decode one committed batch and fold it into the image. Batches come in order and none is left out."""
+    """Decode one committed batch and fold it into the image. Batches must be given in order, without gaps."""
     fold = Fold(image)
     _apply(fold, batch)
     return fold.finish(), fold.changes
@@ -72,7 +72,7 @@ def _apply(fold: Fold, batch: CommittedBatch) -> None:
     assert batch.base_offset == fold.offset + 1, f"batch at {batch.base_offset} after offset {fold.offset}"
     if batch.values:
         fold.apply([decode_record(value) for value in batch.values], batch.base_offset, batch.epoch)
-        assert fold.offset == batch.last_offset, "a batch with holes"
+        assert fold.offset == batch.last_offset, "a batch with gaps"
     else:
         fold.skip_to(batch.last_offset, batch.epoch)
 
@@ -80,10 +80,10 @@ def _apply(fold: Fold, batch: CommittedBatch) -> None:
 class MetadataLoader:
     """The quorum listener that keeps the newest committed image and tells its publishers.
 
-    ``high_watermark`` tells the quorum's (exclusive, 0 while it is not known); ``controller`` is the
-    controller of the same node, if it has one; ``follower`` writes its snapshots.
-    ``on_growth`` is called after every :data:`GROWTH_RECORDS` records, at a moment when the image may be set
-    apart from short-lived memory.
+    ``high_watermark`` returns the quorum's high watermark (exclusive, 0 while it is not known);
+    ``controller`` is the controller of the same node, if it has one; ``follower`` writes its snapshots.
+    ``on_growth`` is called after every :data:`GROWTH_RECORDS` records; the caller may then exempt the image
+    from garbage collection.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class MetadataLoader:
         self._publish(changes)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Committed metadata does not depend on who leads; what the controller does, does."""
+        """Nothing to do: committed metadata does not depend on the leader."""
         if self._controller is not None:
             self._controller.handle_leader_change(leader)
 
@@ -150,13 +150,13 @@ class MetadataLoader:
             self._follower.begin_snapshot()
 
     def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
-        """The next values of the snapshot. Nobody sees them before the last is in."""
+        """The next values of the snapshot. They are published only when the last is loaded."""
         assert self._builder is not None, "values of a snapshot that has not begun"
         self._builder.load(values)
         self._grow(len(values))
 
     def finish_snapshot(self) -> None:
-        """The snapshot is complete: its image takes the old one's place, and what differs is published."""
+        """The snapshot is complete: its image replaces the old one, and the difference is published."""
         assert self._builder is not None and self._snapshot is not None
         snapshot_id, append_time_ms = self._snapshot
         self.image, changes = self._builder.finish(snapshot_id.end_offset - 1, snapshot_id.epoch)
@@ -182,7 +182,7 @@ class MetadataLoader:
         self.image = image
 
     def _check(self, batch: CommittedBatch, taken: MetadataImage) -> None:
-        """The controller's image must be what the bytes in the log say, or no standby would agree with it."""
+        """The controller's image must equal a fold of the log's bytes, or no standby would agree with it."""
         folded, touched = fold_batch(self.image, batch)
         differ = not build_delta(taken, folded, touched).is_empty
         assert not differ and folded.next_producer_id == taken.next_producer_id, (

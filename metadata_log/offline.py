@@ -1,7 +1,7 @@
-"""The image that files of a metadata log come to, read without a node: for tools.
+"""The image that the files of a metadata log contain, read without a node: for tools.
 
-Takes a log directory, one segment, or one snapshot. Replays all that is there, the uncommitted end of a log
-included, and changes nothing. Damage is a :class:`ValueError` that names file and position.
+Takes a log directory, one segment, or one snapshot. Replays everything in it, including the uncommitted end
+of a log, and changes nothing. Damage raises a :class:`ValueError` that names file and position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIRST_VOTERS = f"{0:020d}-{0:010d}{_SNAPSHOT_SUFFIX}"
 
 
 def read_image(disk: Disk, path: str) -> MetadataImage:
-    """The newest image in ``path``. :class:`OSError` if it cannot be read."""
+    """The newest image in ``path``. Raises :class:`OSError` if it cannot be read."""
     if path.endswith(_SNAPSHOT_SUFFIX):
         return _read_snapshot(disk, path)
     if not disk.is_dir(path):
@@ -40,7 +40,7 @@ def _read_snapshot(disk: Disk, path: str) -> MetadataImage:
     """A snapshot is named by the offset it ends at (exclusive) and the epoch of its last record."""
     end_offset, _, epoch = path.rsplit("/", 1)[-1].removesuffix(_SNAPSHOT_SUFFIX).partition("-")
     if not (end_offset.isdecimal() and epoch.isdecimal()):
-        raise ValueError(f"{path} is not named as a snapshot of a metadata log is")
+        raise ValueError(f"{path} is not named like a snapshot of a metadata log")
     builder = ImageBuilder()
     for data, header in _batches(disk, path, torn_end=False):
         if not header.is_control:
@@ -56,8 +56,8 @@ def _read_segments(disk: Disk, paths: list[str], image: MetadataImage) -> Metada
                 continue
             if header.base_offset != image.offset + 1:
                 raise ValueError(
-                    f"{path} goes on at offset {header.base_offset}, and what lies before {image.offset + 1}"
-                    " is not there: give the whole directory, or a snapshot"
+                    f"{path} continues at offset {header.base_offset}, offset {image.offset + 1} is missing:"
+                    " give the whole directory, or a snapshot"
                 )
             if header.is_control:
                 image = skip_to(image, header.last_offset, header.partition_leader_epoch)
@@ -68,7 +68,7 @@ def _read_segments(disk: Disk, paths: list[str], image: MetadataImage) -> Metada
 
 
 def _batches(disk: Disk, path: str, *, torn_end: bool = True) -> Iterator[tuple[bytes, BatchHeader]]:
-    """The batches of a file; a torn end, where there may be one, is left out, as recovery would cut it."""
+    """The batches of a file. If ``torn_end``, a torn end is left out, as recovery would truncate it."""
     file = disk.open(path, create=False)
     try:
         for found in read_batches(file):

@@ -1,8 +1,8 @@
 """The one place that names the persistent map: a dictionary whose every version stays readable.
 
-Changing a map gives a new one that shares all but the changed path with the old, so that keeping an image
-costs nothing and changing one topic among many costs microseconds. ``mutate()`` opens a private builder for
-many changes; ``finish()`` closes it.
+Changing a map returns a new one that shares all but the changed path with the old one, so that keeping an
+image costs nothing and changing one topic among many costs microseconds. ``mutate()`` opens a private builder
+for many changes; ``finish()`` closes it.
 
 Iteration order depends on hashes, which differ between processes: where the order can be seen from outside
 (records, requests, logs), iterate ``sorted(...)``.
@@ -31,10 +31,10 @@ _DRAINED_AT_ONCE = 64
 
 
 def drain(mapping: Map[K, V]) -> Iterator[tuple[K, V]]:
-    """The items of a map, letting go of what was yielded.
+    """The items of a map; each part of the map is freed after it was yielded.
 
-    For walks that take many turns of the event loop, while the current version parts from this one: an old
-    version of a million entries that is dropped at the end of a walk takes seconds to be freed, in one piece.
+    For walks that take many turns of the event loop, while the current version diverges from this one:
+    freeing an old version of a million entries at once, at the end of a walk, takes seconds.
     """
     while mapping:
         items = list(islice(mapping.items(), _DRAINED_AT_ONCE))

@@ -1,8 +1,8 @@
 """Metadata records as JSON, for people and tools: ``{"type", "version", "data"}`` with Kafka's names.
 
 Types are spelt as Kafka's metadata tools spell them (``PARTITION_CHANGE_RECORD``), fields in camelCase, ids
-as URL-safe base64. A field that a change record leaves as it was is left out. Decides nothing; there is no
-way back from JSON to a record.
+as URL-safe base64. A field that a change record leaves as it was is left out. JSON cannot be converted back
+to a record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pykraft.metadata_log.codec import decode_record
 
 
 def record_to_json(data: bytes) -> dict[str, Any]:
-    """An encoded record, with the version it was written in. RecordFormatError as :func:`decode_record`."""
+    """An encoded record, with the version it was written in. RecordFormatError as in
+    :func:`decode_record`.
+    """
     record = decode_record(data)
     version = msgpack.unpackb(data)[1]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(record).__name__)

@@ -1,8 +1,8 @@
 """The records of the metadata log: the only way cluster metadata ever changes.
 
-Names are Kafka's. A field that is ``None`` in a *change* record means "as before". What a record does is told
-in :mod:`pykraft.metadata_log.replay`, how it looks in bytes in :mod:`pykraft.metadata_log.codec`; here are
-the values only.
+Names are Kafka's. A field that is ``None`` in a *change* record means "unchanged". The effect of a record is
+in :mod:`pykraft.metadata_log.replay`, its bytes are in :mod:`pykraft.metadata_log.codec`; this file holds the
+values only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pykraft.kafka_protocol.ids import Uuid
 
 NO_LEADER: Final = -1
 OWN_OFFSET: Final = -1
-"""As the epoch or the last change of a registration: the offset of the registration record itself."""
+"""In the place of a registration's epoch or last change: the offset of the registration record itself."""
 
 
 class ConfigResourceType(IntEnum):
-    """What a configuration belongs to, by Kafka's numbers."""
+    """The kind of resource a configuration belongs to, with Kafka's numbers."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -30,19 +30,19 @@ class ConfigResourceType(IntEnum):
 
 
 class LogsLost(IntEnum):
-    """What of its logs a broker may have lost since its previous incarnation."""
+    """What a broker may have lost of its logs since its previous incarnation."""
 
     NOTHING = 0
-    """It had flushed everything when it stopped."""
+    """The broker had flushed everything when it stopped."""
     TAIL = 1
-    """It stopped without: what was not flushed yet may be gone."""
+    """The broker stopped without a flush: unflushed records may be lost."""
     ALL = 2
-    """A log directory is not there any more."""
+    """A log directory is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener of a broker or a controller can be reached."""
+    """The address of a listener of a broker or a controller."""
 
     name: str
     host: str
@@ -61,9 +61,9 @@ class FeatureRange:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A broker process announces itself. It stays fenced until it has caught up.
+    """A broker process registers. It stays fenced until it has caught up.
 
-    ``logs_lost`` (:class:`LogsLost`) counts until the broker is unfenced: by then every partition has been
+    ``logs_lost`` (:class:`LogsLost`) applies until the broker is unfenced: by then every partition has been
     changed accordingly.
     ``broker_epoch`` is :data:`OWN_OFFSET` for a new incarnation; an incarnation that registers again keeps
     the epoch it has. ``last_change_offset`` is :data:`OWN_OFFSET` but in a snapshot, where records have no
@@ -85,7 +85,7 @@ class RegisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBrokerRecord:
-    """A broker is gone for good."""
+    """A broker is removed from the cluster."""
 
     broker_id: int
     broker_epoch: int
@@ -103,7 +103,7 @@ class BrokerRegistrationChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic exists; its partitions follow in the same batch."""
+    """A topic is created; its partitions follow in the same batch."""
 
     name: str
     topic_id: Uuid
@@ -145,14 +145,14 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """A topic, its partitions and its configuration are gone."""
+    """A topic is deleted, with its partitions and its configuration."""
 
     topic_id: Uuid
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """One configuration key of one resource; ``value`` None takes the key back to its default."""
+    """One configuration key of one resource; ``value`` None resets the key to its default."""
 
     resource_type: int
     resource_name: str
@@ -170,7 +170,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """A block of producer ids was handed to a broker; the next block starts at ``next_producer_id``."""
+    """A block of producer ids was allocated to a broker; the next block starts at ``next_producer_id``."""
 
     broker_id: int
     broker_epoch: int
@@ -179,10 +179,10 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRecord:
-    """A controller says which feature levels it can run and where clients reach it; again when that changes.
+    """A controller registers the feature levels it can run and its endpoints, and again when these change.
 
-    ``endpoints`` are the listeners on which it answers Kafka's protocol (KIP-919); the quorum's own addresses
-    are the voters'.
+    ``endpoints`` are the listeners on which it answers Kafka's protocol (KIP-919); the addresses of the
+    quorum are in its voter records.
     """
 
     controller_id: int
@@ -192,14 +192,14 @@ class RegisterControllerRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionTimeoutRecord:
-    """The longest session timeout that leases of brokers may rest on (:mod:`.controller.leadership`)."""
+    """The longest session timeout that leases of brokers may be based on (:mod:`.controller.leadership`)."""
 
     longest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class NoOpRecord:
-    """Changes nothing; moves the offset."""
+    """Changes nothing but the offset."""
 
 
 Record = (

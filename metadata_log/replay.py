@@ -1,8 +1,8 @@
-"""The fold: image + records = next image. Controller, standby and broker all run this and nothing else.
+"""The fold: image + records = next image. The active controller, standbys and brokers all run this code.
 
 Only this file changes an image. A batch is applied as a whole and published once; the records of a batch
-carry consecutive offsets. A record that does not fit the image (an unknown broker, a partition out of
-order) means that log and code disagree: an assertion, because a corrupted state machine must not go on.
+carry consecutive offsets. A record that does not fit the image (an unknown broker, a partition out of order)
+means that log and code disagree: an assertion fails, because a corrupted state machine must not continue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pykraft.metadata_log.records import (
 def replay(
     image: MetadataImage, records: Sequence[Record], base_offset: int, epoch: int
 ) -> tuple[MetadataImage, Changes]:
-    """Apply one batch whose first record stands at ``base_offset``, written in ``epoch``."""
+    """Apply one batch whose first record is at ``base_offset``, written in ``epoch``."""
     fold = Fold(image)
     fold.apply(records, base_offset, epoch)
     return fold.finish(), fold.changes
@@ -69,14 +69,14 @@ def apply_change(old: PartitionRegistration, record: PartitionChangeRecord) -> P
 
 
 def skip_to(image: MetadataImage, offset: int, epoch: int) -> MetadataImage:
-    """The same cluster as of a later offset: for batches that carry no metadata."""
+    """The same image as of a later offset: for batches that hold no metadata."""
     return replace(image, offset=offset, epoch=epoch)
 
 
 class Fold:
     """Batches in progress: builders for the maps they touch, lists for the topics they touch.
 
-    ``changes`` is what they touched so far. Nobody sees an image between two batches of one fold.
+    ``changes`` is what the batches touched so far. No image between two batches of one fold is ever visible.
     """
 
     __slots__ = (
@@ -105,13 +105,13 @@ class Fold:
         self._controllers = image.controllers.mutate()
         self._next_producer_id = image.next_producer_id
         self._longest_session_ms = image.longest_session_ms
-        # Topics whose partitions are touched: each becomes one new sequence at the end, however many of its
+        # Topics with touched partitions: each gets one new sequence at the end, however many of its
         # partitions change.
         self._open_topics: dict[Uuid, _OpenTopic] = {}
         self.changes = Changes()
 
     def apply(self, records: Sequence[Record], base_offset: int, epoch: int) -> None:
-        """Apply one batch whose first record stands at ``base_offset``, written in ``epoch``."""
+        """Apply one batch whose first record is at ``base_offset``, written in ``epoch``."""
         offset = base_offset
         for record in records:
             self._apply(record, offset)
@@ -119,11 +119,11 @@ class Fold:
         self.skip_to(offset - 1, epoch)
 
     def skip_to(self, offset: int, epoch: int) -> None:
-        """Move the offset: for batches that carry no metadata."""
+        """Move the offset: for batches that hold no metadata."""
         self.offset, self._epoch = offset, epoch
 
     def finish(self) -> MetadataImage:
-        """The image after everything applied. The fold is over."""
+        """The image after all applied batches. The fold must not be used afterwards."""
         for topic_id, topic in self._open_topics.items():
             partitions = updated(topic.partitions, topic.changed, topic.added)
             self._topics[topic_id] = TopicImage(topic.name, topic_id, partitions)
@@ -161,7 +161,7 @@ class Fold:
             case FeatureLevelRecord():
                 self._set_feature(record)
             case ProducerIdsRecord():
-                assert record.next_producer_id >= self._next_producer_id, f"producer ids go back: {record}"
+                assert record.next_producer_id >= self._next_producer_id, f"producer ids fall: {record}"
                 self._next_producer_id = record.next_producer_id
             case RegisterControllerRecord():
                 self._controllers[record.controller_id] = record
@@ -269,7 +269,7 @@ class Fold:
 
 
 class _OpenTopic:
-    """A topic while a fold changes it: what it was, which partitions are replaced, which are added."""
+    """A topic while a fold changes it: its old state, the replaced partitions, the added partitions."""
 
     __slots__ = ("added", "changed", "name", "partitions")
 
@@ -295,7 +295,7 @@ class _OpenTopic:
 
 
 def broker_of(record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
-    """The registration in the record, which stands at ``offset``."""
+    """The registration in the record, which is at ``offset``."""
     last_change_offset = record.last_change_offset
     return BrokerRegistration(
         id=record.broker_id,

@@ -1,7 +1,7 @@
-"""An image as a tree of directories and files, for the metadata shell. Kafka's places and names.
+"""An image as a tree of directories and files, for the metadata shell. Paths and names are Kafka's.
 
-Directories are listed when somebody looks, so that an image of a million partitions costs nothing until then.
-Only reads; knows nothing of terminals.
+A directory's entries are built when it is listed, so that an image of a million partitions costs nothing
+before. This file only reads the image and does not print.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """``entries`` makes the children by name when asked; their order is the order of listing."""
+    """``entries`` builds the children by name when called; they are listed in its order."""
 
     entries: Callable[[], Mapping[str, Node]]
 
@@ -41,9 +41,9 @@ def build_tree(image: MetadataImage) -> Directory:
 
 
 def resolve(root: Directory, path: str) -> list[tuple[str, Node]]:
-    """Absolute path and node of all that matches ``path``, whose components may hold ``*``, ``?`` and ``[]``.
+    """The absolute path and node of each match of ``path``; its components may contain ``*``, ``?``, ``[]``.
 
-    ``path`` is absolute and may hold ``.`` and ``..``; no match is an empty list.
+    ``path`` is absolute and may contain ``.`` and ``..``. Without a match the list is empty.
     """
     names: list[str] = []
     for name in path.split("/"):
@@ -58,7 +58,7 @@ def resolve(root: Directory, path: str) -> list[tuple[str, Node]]:
 
 
 def walk(path: str, node: Node, depth: int = 0) -> Iterator[tuple[int, str, Node]]:
-    """Depth, path and node of everything below ``node``, itself first."""
+    """Depth, path and node of ``node`` itself, then of everything below it."""
     yield depth, path, node
     if isinstance(node, Directory):
         for name, child in node.entries().items():

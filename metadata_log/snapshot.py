@@ -1,11 +1,11 @@
-"""The image as records and back: what a snapshot of the metadata log holds.
+"""An image as records and back: the content of a snapshot of the metadata log.
 
-Every field of the image survives: loading what was written gives an equal image, and going on with the log
-from there gives what the whole log gives. The order is fixed, so that equal images give equal bytes on every
-node: features, brokers, controllers, each topic (in order of their ids) followed by its partitions and its
-configuration, the other configurations, the producer ids, the longest session timeout. Both ways go in
-slices, because an image may hold a million partitions. Records in a snapshot have no offsets of their own:
-the snapshot's id tells what it is as of.
+Every field of the image survives: loading a written snapshot gives an equal image, and replaying the log from
+there gives the same image as replaying the whole log. The order is fixed, so that equal images give equal
+bytes on every node: features, brokers, controllers, each topic (in order of their ids) followed by its
+partitions and its configuration, the other configurations, the producer ids, the longest session timeout.
+Writing and loading are done in slices, because an image may hold a million partitions. Records in a snapshot
+have no offsets of their own: the snapshot's id gives its offset.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SLICE_RECORDS: Final = 500
 """Records written or sorted in one go: about a millisecond of work."""
 
 _NOBODY: Final = -1
-"""Who took the producer ids is not part of the image."""
+"""The broker that was given the producer ids is not part of the image."""
 
 
 def iter_snapshot_values(image: MetadataImage) -> Iterator[list[bytes]]:
     """The encoded records of an image, at most :data:`SLICE_RECORDS` at a time.
 
-    An empty list is a pause: work was done, and nothing is to be written yet.
+    An empty list is a pause: work was done that gave no record yet.
     """
     values: list[bytes] = []
     for record in _iter_records(image):
@@ -65,7 +65,7 @@ def iter_snapshot_values(image: MetadataImage) -> Iterator[list[bytes]]:
 
 
 def _iter_records(image: MetadataImage) -> Iterator[Record | None]:
-    """The records in their order, and None for every slice of work that gives none."""
+    """The records in their order, and None for each slice of work that gives none."""
     for name in sorted(image.features):
         yield FeatureLevelRecord(name, image.features[name])
     for broker_id in sorted(image.brokers):
@@ -88,7 +88,7 @@ def _iter_records(image: MetadataImage) -> Iterator[Record | None]:
 
 
 def _iter_topics(image: MetadataImage) -> Iterator[TopicImage | None]:
-    """In order of their ids. Ids are random: 256 buckets are small enough to be sorted one a slice."""
+    """The topics by id. Ids are random: each of 256 buckets is small enough to be sorted in one slice."""
     buckets: list[list[TopicImage]] = [[] for _ in range(256)]
     for count, topic in enumerate(image.topics_by_id.values(), 1):
         buckets[topic.id[0]].append(topic)
@@ -150,10 +150,10 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
 
 
 class ImageBuilder:
-    """Builds an image from a snapshot's values, given in any slices, in their order.
+    """Builds an image from a snapshot's values, given in order, in slices of any size.
 
-    What equals its counterpart in the ``previous`` image is taken from there, so that both images together
-    need little more memory than one, and the changes between them are known when the last slice is in.
+    Parts that are equal in the ``previous`` image are taken from there, so that both images together need
+    little more memory than one, and the changes between them are known when the last slice is loaded.
     """
 
     def __init__(self, previous: MetadataImage = EMPTY_IMAGE) -> None:
@@ -172,7 +172,7 @@ class ImageBuilder:
         self._changes = Changes()
 
     def load(self, values: Sequence[bytes]) -> None:
-        """Take in a slice. :class:`RecordFormatError` for what this code cannot read."""
+        """Load a slice. Raises :class:`RecordFormatError` for a record that this code cannot read."""
         for value in values:
             record = decode_record(value)
             match record:
@@ -180,7 +180,7 @@ class ImageBuilder:
                     self._add_partition(record)
                 case TopicRecord():
                     self._close_topic()
-                    assert record.topic_id not in self._topics, f"{record} stands in the snapshot twice"
+                    assert record.topic_id not in self._topics, f"{record} is in the snapshot twice"
                     self._topic = record
                     self._before = self._previous.topics_by_id.get(record.topic_id)
                 case ConfigRecord(resource_type, resource_name, name, str() as setting):

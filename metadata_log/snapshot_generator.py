@@ -1,9 +1,10 @@
-"""Writes this node's snapshots of the metadata, a little at a time beside all its other work.
+"""Writes this node's snapshots of the metadata in small slices, beside all its other work.
 
-The image is immutable, so the log goes on being folded while an older image is written; a snapshot is of one
-committed offset all the same. Between two slices the loop is given back and rests a while, so that a million
-partitions delay nobody. A snapshot that a newer one overtakes, or a stop, is abandoned without trace. Where
-the bytes go, when they count, and what then leaves the log is the quorum's business.
+The image is immutable: the log continues to be folded while an older image is written, and a snapshot is
+still of exactly one committed offset. Between two slices the writer yields to the event loop and pauses, so
+that a million partitions delay no other work. When a newer snapshot is loaded, or the node stops, the
+unfinished snapshot is abandoned and leaves no file. The quorum decides where the bytes are written, when the
+snapshot is complete, and which part of the log is then deleted.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 logger = logging.getLogger(__name__)
 
 PAUSE_S: Final = 0.002
-"""Between two slices of about a millisecond: a third of one core at most."""
+"""The pause between two slices of about a millisecond each: writing takes at most a third of one core."""
 
 
 class SnapshotWriter(Protocol):
-    """One snapshot on its way to the disk."""
+    """One snapshot that is being written."""
 
     def append(self, values: Sequence[bytes]) -> None: ...
 
     async def finish(self) -> object | None:
-        """Make it durable and let it count; None if the replica has halted meanwhile."""
+        """Make the snapshot durable and valid; None if the replica has halted meanwhile."""
         ...
 
     def abort(self) -> None: ...
@@ -42,12 +43,12 @@ class SnapshotQuorum(Protocol):
     """What the generator needs of the quorum."""
 
     def start_snapshot(self, end_offset: int, append_time_ms: int) -> SnapshotWriter | None:
-        """None if there is a snapshot of this offset or a later one already."""
+        """Start a snapshot; None if there already is one of this offset or a later one."""
         ...
 
 
 class SnapshotGenerator:
-    """Told by the loader what is committed; writes snapshots through ``quorum`` by the schedule."""
+    """Is told by the loader what is committed; writes snapshots through ``quorum`` on a schedule."""
 
     def __init__(
         self, config: SnapshotConfig, quorum: SnapshotQuorum, clock: Clock, on_fatal: FatalHandler
@@ -67,13 +68,13 @@ class SnapshotGenerator:
         self._tasks.start(self._run(), "metadata-snapshots")
 
     async def stop(self) -> None:
-        """Write no more; what is half written is abandoned."""
+        """Stop writing; an unfinished snapshot is abandoned."""
         await self._tasks.close()
 
-    # What the loader tells
+    # Calls of the loader
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
-        """``image`` is what is committed up to the last of the batches."""
+        """The batches are committed; ``image`` includes them."""
         self._image = image
         self._append_time_ms = batches[-1].append_time_ms
         counted = self._schedule.committed_bytes
@@ -82,7 +83,7 @@ class SnapshotGenerator:
             self._news.set()
 
     def begin_snapshot(self) -> None:
-        """A snapshot is being loaded in place of all that was known here: ours would be of the past."""
+        """A snapshot is being loaded in place of the local state: one that is written here is out of date."""
         self._loading = True
         if self._writer is not None:
             self._writer.abort()
@@ -116,7 +117,7 @@ class SnapshotGenerator:
 
     async def _write(self) -> None:
         image, started_ms = self._image, self._clock.monotonic_ms()
-        # What is committed from here on counts for the next one.
+        # Batches that are committed from here on count towards the next snapshot.
         self._schedule.handle_snapshot(started_ms)
         writer = self._quorum.start_snapshot(image.offset + 1, self._append_time_ms)
         if writer is None:

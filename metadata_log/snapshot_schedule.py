@@ -1,6 +1,6 @@
-"""When a node writes its next snapshot: by bytes of log behind the last one, and by time (KIP-630).
+"""When a node writes its next snapshot: by bytes of log after the last one, and by time (KIP-630).
 
-Every node decides for itself; nothing depends on who else has a snapshot.
+Each node decides for itself, whichever snapshots the other nodes have.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pykraft.configuration.settings import Settings, setting
 class SnapshotConfig(Settings):
     """The limits.
 
-    ``max_bytes``: committed log behind the last one. ``max_interval_ms``: age of the last one, or of the
-    process, if anything was committed since; 0 for no such limit.
+    ``max_bytes``: the size of the committed log after the last snapshot. ``max_interval_ms``: the age of the
+    last snapshot, or of the process, if anything was committed since; 0 for no such limit.
     """
 
     max_bytes: int = setting("metadata.log.max.record.bytes.between.snapshots")
@@ -31,21 +31,21 @@ class SnapshotSchedule:
         self._bytes = 0
 
     def handle_commit(self, size_bytes: int) -> None:
-        """So much more log is committed."""
+        """``size_bytes`` more of the log are committed."""
         self._bytes += size_bytes
 
     def handle_snapshot(self, now_ms: int) -> None:
-        """There is a snapshot of now, or one is begun."""
+        """A snapshot was loaded or started at ``now_ms``."""
         self._since_ms = now_ms
         self._bytes = 0
 
     @property
     def committed_bytes(self) -> int:
-        """Committed log behind the last snapshot."""
+        """The size of the committed log after the last snapshot."""
         return self._bytes
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """How long until the next snapshot if nothing more is committed: 0 for now, None for never."""
+        """The time until the next snapshot if nothing more is committed: 0 for now, None for never."""
         if self._bytes >= self._config.max_bytes:
             return 0
         if self._bytes == 0 or self._config.max_interval_ms == 0:

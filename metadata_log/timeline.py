@@ -1,11 +1,11 @@
 """A value that runs ahead of what is committed, and can fall back to it.
 
-A leader applies its own records before they are replicated, so that the next command sees them; only once
-the high watermark has passed them may anyone else see them. :class:`Timeline` holds the newest value, the
-committed one, and the steps in between. Values must be immutable: going back is picking up the older one.
+A leader applies its own records before they are replicated, so that the next command sees them; others may
+see them only once the high watermark has passed them. :class:`Timeline` holds the newest value, the committed
+one, and those in between. Values must be immutable: to revert is to return to an older one.
 
-This file decides when a value counts as committed; it never looks into the value. The controller uses it for
-the metadata image, the group coordinator for the groups of a shard.
+This file decides when a value is committed; it never looks into the value. The controller uses it for the
+metadata image, the group coordinator for the groups of a shard.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Timeline(Generic[T]):
         return bool(self._pending)
 
     def set(self, offset: int, value: T) -> None:
-        """Make ``value`` the newest one, as of ``offset``. Offsets never go back.
+        """Make ``value`` the newest one, as of ``offset``. Offsets never decrease.
 
         Setting twice at one offset replaces the value.
         """
@@ -72,12 +72,12 @@ class Timeline(Generic[T]):
         return self._committed
 
     def rebase(self, offset: int, value: T) -> None:
-        """``value``, made elsewhere, is committed at ``offset``; what is pending is later and stays."""
+        """``value``, computed elsewhere, is committed at ``offset``; pending values are later and stay."""
         assert offset >= self._committed_offset, f"offset {offset} lies before {self._committed_offset}"
         assert not self._pending or self._pending[0][0] > offset, f"offset {offset} is pending here"
         self._committed_offset, self._committed = offset, value
 
     def revert(self) -> T:
-        """Forget everything not committed; returns the value that is now the newest."""
+        """Drop everything that is not committed; returns the value that is now the newest."""
         self._pending.clear()
         return self._committed

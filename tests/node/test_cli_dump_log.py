@@ -271,7 +271,7 @@ def test_shell_reads_a_snapshot_and_the_log_behind_it(run: Run, log_directory: P
 
 def test_shell_refuses_a_log_whose_beginning_is_missing(run: Run, log_directory: Path) -> None:
     result = run("metadata-shell", "--snapshot", log_directory / f"{6:020d}.log", "ls")
-    assert result.exit_code == 1 and "goes on at offset 6" in result.output
+    assert result.exit_code == 1 and "continues at offset 6" in result.output
 
 
 def test_shell_refuses_damage(run: Run, log_directory: Path) -> None:
