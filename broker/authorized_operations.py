@@ -1,6 +1,6 @@
 """What a caller may do with a resource, as a bit field: bit n is Kafka's operation code n (KIP-430).
 
-There is no authorizer: everybody may do everything, and Kafka without one answers the same.
+There is no authorizer: every client may do everything, and Kafka without one answers the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class AclOperation(IntEnum):
-    """Kafka's operation codes, of those that a bit field can hold."""
+    """Kafka's codes of the operations that the bit field can hold."""
 
     READ = 3
     WRITE = 4
@@ -31,7 +31,7 @@ def _bits(*operations: AclOperation) -> int:
 _CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 
 NOT_ASKED: Final = -(1 << 31)
-"""In place of the bit field where the request did not include it."""
+"""Sent in place of the bit field if the request did not ask for it."""
 
 TOPIC_OPERATIONS: Final = _bits(
     AclOperation.READ,

@@ -24,14 +24,14 @@ class ListenerConfig:
     security_protocol: str = "PLAINTEXT"
 
     def endpoint(self, bound_port: int) -> Endpoint:
-        """What clients are told once the socket is bound."""
+        """The address that clients are told once the socket is bound."""
         port = self.advertised_port or bound_port
         return Endpoint(self.name, self.advertised_host, port, self.security_protocol)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig(Settings):
-    """Everything a broker is told at start. Times in milliseconds, sizes in bytes."""
+    """The settings a broker is started with. Times in milliseconds, sizes in bytes."""
 
     node_id: int
     cluster_id: str

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): which sessions this broker keeps, namely none.
+"""Fetch sessions (KIP-227): this broker keeps none.
 
-A server may answer every request for a new session with session id 0, and the client then goes on sending
-full requests. Decides what to say to each (session id, epoch); a request that refers to a session refers to
-one that is not here.
+A server may answer every request for a new session with session id 0, and the client then keeps sending full
+requests. Decides the error code for each (session id, epoch); a request that names a session names an unknown
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INITIAL_EPOCH = 0
 
 
 def check_session(session_id: int, session_epoch: int) -> ErrorCode:
-    """NONE if the request is full and can be answered without a session."""
+    """NONE if the request is a full one, which needs no session."""
     if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         return ErrorCode.NONE
     if session_id == NO_SESSION_ID:

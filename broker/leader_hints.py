@@ -1,4 +1,4 @@
-"""Where a client that asked the wrong broker should have gone (KIP-951). Pure look-ups in an image."""
+"""Hints at the current leader for clients that asked another broker (KIP-951). Pure look-ups in an image."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.produce_fast import NodeEndpoint
 from pykraft.metadata_log.image import MetadataImage
 
-#: Errors that mean: another broker leads, or leads by now.
+#: Errors after which a hint helps: another broker leads the partition, or has led it in a later epoch.
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def find_leader(
     image: MetadataImage, name: str | None, topic_id: Uuid | None, index: int, node_id: int
 ) -> tuple[int, int] | None:
-    """(leader, leader epoch), unless there is none, it is fenced, or it is the broker that was asked."""
+    """(leader, leader epoch); None if there is no leader, or it is fenced or the broker that was asked."""
     topic = image.topic_by_id(topic_id) if topic_id is not None else image.topic(name or "")
     if topic is None or not 0 <= index < len(topic.partitions):
         return None
@@ -27,7 +27,7 @@ def find_leader(
 
 
 def find_endpoints(image: MetadataImage, leaders: Iterable[int], listener: str) -> list[NodeEndpoint]:
-    """Addresses of ``leaders`` for clients of ``listener``, by id."""
+    """Addresses of ``leaders`` for clients of ``listener``, in order of their ids."""
     endpoints = []
     for leader in sorted(set(leaders)):
         broker = image.brokers.get(leader)

@@ -1,6 +1,6 @@
-"""The broker's view of the cluster: the newest metadata image, asked the way requests ask.
+"""The broker's view of the cluster: the newest metadata image, with the look-ups that requests need.
 
-The image is immutable and replaced whole, so a handler that takes it once sees one consistent cluster.
+The image is immutable and replaced as a whole, so a handler that takes it once sees one consistent cluster.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pykraft.metadata_log.records import Endpoint
 __all__ = ["INTERNAL_TOPICS", "MetadataCache"]
 
 _FEW = 1000
-"""Up to so many topics that come or go at once are put into the sorted names one by one."""
+"""Up to this many topics that change at once are put into, or out of, the sorted names one by one."""
 
 
 class MetadataCache:
-    """Holds the current image; the first of the publishers, so that the others may rely on it."""
+    """Holds the current image; the first of the publishers, so that the others can rely on it."""
 
     def __init__(self, node_id: int, cluster_id: str, image: MetadataImage) -> None:
         self.node_id = node_id
@@ -33,7 +33,7 @@ class MetadataCache:
         self._views: dict[str, tuple[object, ListenerView]] = {}
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take a newer image and wake whoever waits for one."""
+        """Take a newer image and wake the requests that wait for one."""
         self.image = image
         self._follow_names(delta, image)
         for waiter in self._waiters:
@@ -42,7 +42,7 @@ class MetadataCache:
         self._waiters.clear()
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int) -> bool:
-        """Whether ``condition`` came true of the image within ``timeout_ms``."""
+        """Whether ``condition`` became true of the image within ``timeout_ms``."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition(self.image):
@@ -58,11 +58,11 @@ class MetadataCache:
 
     @staticmethod
     async def let_others_run() -> None:
-        """For handlers that look at much: ends their turn on the event loop."""
+        """End the caller's turn on the event loop; for handlers that look at many topics."""
         await asyncio.sleep(0)
 
     def topic_names(self) -> Sequence[str]:
-        """The names of all topics, in order. Not changed later: a newer image has another list."""
+        """The names of all topics, sorted. The list never changes: a newer image has another one."""
         names = self.image.topic_ids
         if self._names is None or self._names[0] is not names:
             self._names = (names, sorted(names))
@@ -70,7 +70,7 @@ class MetadataCache:
 
     def _follow_names(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if self._names is None or self._names[0] is not delta.old.topic_ids:
-            return  # they will be sorted when somebody asks
+            return  # topic_names sorts them when it is next called
         if not delta.created_topics and not delta.deleted_topics:
             self._names = (image.topic_ids, self._names[1])
         elif len(delta.created_topics) + len(delta.deleted_topics) <= _FEW:
@@ -82,7 +82,7 @@ class MetadataCache:
             self._names = (image.topic_ids, names)
 
     def listener_view(self, listener: str) -> ListenerView:
-        """The brokers as clients of a listener see them; the same object until that changes."""
+        """The brokers as clients of a listener see them; the same object until it changes."""
         known = self._views.get(listener)
         if known is not None and known[0] is self.image.brokers:
             return known[1]
@@ -93,7 +93,7 @@ class MetadataCache:
         return view
 
     def brokers(self) -> Iterator[BrokerRegistration]:
-        """Every registered broker, by id."""
+        """Every registered broker, in order of the ids."""
         image = self.image
         for broker_id in sorted(image.brokers):
             yield image.brokers[broker_id]
@@ -111,7 +111,7 @@ class MetadataCache:
         return registration.endpoint(listener)
 
     def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
-        """The replicas of a partition whose brokers are fenced or gone, or which lost their logs."""
+        """The replicas of a partition whose brokers are fenced or unregistered, or whose logs are lost."""
         return [
             replica
             for replica in partition.replicas

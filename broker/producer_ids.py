@@ -12,8 +12,8 @@ AllocateBlock = Callable[[], Awaitable[tuple[int, int]]]
 class ProducerIdAllocator:
     """Hands out ids one by one; a new block is asked for when the last one is used up.
 
-    Whoever asks meanwhile waits for that block and shares its failure: while there is no controller, callers
-    must not queue up, each with a timeout of its own.
+    Callers that arrive meanwhile wait for the same block and share its failure: while there is no controller,
+    they must not queue up, each with a timeout of its own.
     """
 
     def __init__(self, allocate_block: AllocateBlock) -> None:
@@ -23,7 +23,7 @@ class ProducerIdAllocator:
         self._refill: asyncio.Future[None] | None = None
 
     async def next_id(self) -> int:
-        """An id nobody else has. Raises what the controller's refusal raised."""
+        """An id that no other producer has. Raises the error with which the controller refused the block."""
         while self._next == self._end:
             if self._refill is None:
                 await self._ask()
@@ -39,7 +39,7 @@ class ProducerIdAllocator:
             self._next, self._end = start, start + length
         except Exception as error:
             refill.set_exception(error)
-            refill.exception()  # perhaps nobody else waits for it
+            refill.exception()  # there may be no other waiter to retrieve it
             raise
         finally:
             self._refill = None

@@ -1,9 +1,10 @@
-"""Topics as they stand in Metadata answers: encoded once, kept while nothing that shows in them has changed.
+"""Topics as encoded in Metadata answers: encoded once, and kept until something that they show changes.
 
 A topic's bytes depend on its image, which is immutable and replaced when a partition changes, and on what its
 replicas' brokers look like from one listener (:class:`ListenerView`). Both are compared by identity, so that
-a change of one partition costs the encoding of one topic, whatever the number of topics. By hand, as in
-Produce and Fetch: the general codec would take several times as long. Never decides what a client may see.
+a change of one partition costs the encoding of one topic, whatever the number of topics. Encoded by hand, as
+in Produce and Fetch: the general codec would take several times as long. This module never decides what a
+client may see.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Entry:
 class TopicAnswers:
     """Encoded topics by id, listener, version and whether they list the operations that are allowed on them.
 
-    The oldest are forgotten beyond ``kept_bytes``.
+    At most ``kept_bytes`` are kept; beyond that the oldest are dropped.
     """
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
@@ -76,7 +77,7 @@ class TopicAnswers:
         version: int,
         operations: bool = False,
     ) -> bytes | None:
-        """The bytes, if they are here and still true."""
+        """The encoded topic, if it is kept and still true."""
         entry = self._entries.get((topic.id, listener, version, operations))
         if entry is None or entry.topic is not topic or entry.view is not view:
             return None
@@ -132,7 +133,7 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_opera
 
 
 def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
-    # Few distinct lists stand for many partitions.
+    # Many partitions share few distinct lists.
     lists: dict[tuple[int, ...], bytes] = {}
     offline: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
     for index, partition in enumerate(topic.partitions):

@@ -1,4 +1,4 @@
-"""What a broker serves: one module for each API or family, with its version range beside its handler.
+"""The APIs that a broker serves: one module for each API or family of APIs.
 
 ``table`` is the one list of them; ApiVersions is computed from it.
 """

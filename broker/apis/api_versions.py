@@ -1,8 +1,9 @@
 """ApiVersions.
 
-Lists exactly what the table of served APIs holds, and the features of the cluster. A version newer than ours
-is answered in the encoding of version 0, with error 35 and our range, so that any client can step down. The
-response header is always version 0. Needs no authentication and no unfenced broker.
+Lists exactly the APIs in the table of served APIs, and the features of the cluster. A version newer than ours
+is answered in the encoding of version 0, with UNSUPPORTED_VERSION (35) and our range, so that any client can
+fall back to an older version. The response header is always version 0. It needs no authentication, and a
+fenced broker answers it as well.
 """
 
 from __future__ import annotations

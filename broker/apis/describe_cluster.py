@@ -22,11 +22,11 @@ _ENDPOINT_TYPES = {_BROKERS: "brokers", 2: "controllers"}
 
 
 def refuse_endpoint_type(request: DescribeClusterRequest, version: int, served: int) -> None:
-    """:class:`KafkaError` unless the ``served`` endpoint type is asked for."""
+    """Raises :class:`KafkaError` unless the request asks for the ``served`` endpoint type."""
     wanted = request.endpoint_type
     if wanted == served:
         return
-    code = ErrorCode.INVALID_REQUEST  # version 0 knows neither endpoint types nor their errors
+    code = ErrorCode.INVALID_REQUEST  # version 0 has neither endpoint types nor their errors
     if version >= 1:
         known = wanted in _ENDPOINT_TYPES
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

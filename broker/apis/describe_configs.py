@@ -1,10 +1,10 @@
 """DescribeConfigs.
 
-Every configuration of a resource with its value, where it comes from and what it would be otherwise. Topics,
-groups and subscriptions to client metrics are described by any broker, a broker by itself: its properties
-(those that can be changed while it runs are not read-only) and the levels of its loggers. Properties that
-only Kafka reads are among them, with Kafka's defaults. The broker with the empty name stands for what is set
-for all brokers. A resource named twice is described twice.
+Every configuration of a resource with its value, where the value comes from and which values it overrides.
+Any broker describes topics, groups and client metrics subscriptions; a broker is described only by itself:
+its properties (those that can be changed while it runs are not read-only) and the levels of its loggers.
+Properties that only Kafka reads are included, with Kafka's defaults. The broker with the empty name holds the
+settings for all brokers. A resource named twice is described twice.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _describe(
         case ConfigResourceType.GROUP:
             described = _group_configs(services, image, name)
         case kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configurations here")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configurations")
     return [config for config in described if wanted is None or config.name in wanted]
 
 
@@ -106,7 +106,7 @@ def _topic_configs(
 
 
 def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> Iterable[Layer]:
-    """Where this broker has a property from, the place that wins first."""
+    """The places where a property of this broker is given, the one that takes effect first."""
     names = names_of(name)
     own = image.resource_config(ConfigResourceType.BROKER, str(services.metadata.node_id))
     for_all = image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS)
@@ -124,7 +124,7 @@ def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> I
 
 
 def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
-    """Only what is set: what holds otherwise is each broker's own."""
+    """Only the values that are set: all others are each broker's own."""
     return [
         _result(DYNAMIC_KEYS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)], False)
         for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items())
@@ -155,7 +155,7 @@ def _log_levels(services: NodeServices) -> list[DescribeConfigsResourceResult]:
 
 def _client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsResourceResult]:
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the subscription's name is empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the client metrics subscription is empty")
     overrides = image.resource_config(ConfigResourceType.CLIENT_METRICS, name)
     results = []
     for key in CLIENT_METRICS_KEYS.values():
@@ -171,7 +171,7 @@ def _group_configs(
     services: NodeServices, image: MetadataImage, group: str
 ) -> list[DescribeConfigsResourceResult]:
     if not group:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name is empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
     overrides = image.resource_config(ConfigResourceType.GROUP, group)
     results = []
     for name, key in sorted(GROUP_KEYS.items()):

@@ -1,8 +1,8 @@
 """DescribeCluster on a controller's listener (KIP-919).
 
-The controllers that have said that they listen under the name of the caller's listener, and which of them is
-active; -1 while nobody is, or while it has not said so. It describes controllers (endpoint type 2) only, so
-version 0, which cannot ask for them, is refused.
+The controllers that have registered an endpoint under the name of the caller's listener, and which of them is
+active: -1 while there is no active controller, or while it has not registered one. It describes controllers
+(endpoint type 2) only, so version 0, which cannot ask for them, is refused.
 """
 
 from __future__ import annotations

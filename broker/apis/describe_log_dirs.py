@@ -1,10 +1,11 @@
 """DescribeLogDirs.
 
-This broker's data directories, the size of their volumes, and the partitions asked for (null: all) with the
-bytes of their logs and how far a follower's end is behind the high watermark. A directory whose volume
-cannot be asked has KAFKA_STORAGE_ERROR; one that fails in use ends the broker instead. So has a partition's
-directory that is damaged and was set aside, which is named besides as long as its replica is offline.
-Partitions are not moved between directories, so there are no future replicas, and no directory is cordoned.
+This broker's data directories, the size of their volumes, and the requested partitions (null: all) with the
+size of their logs in bytes and how far a follower's log end is behind the high watermark. A directory whose
+volume does not tell its size is answered with KAFKA_STORAGE_ERROR; one that fails in use halts the broker
+instead. The directory of a partition that is damaged and was set aside is listed with the same error as long
+as its replica is offline. Partitions are not moved between directories, so there are no future replicas, and
+no directory is cordoned.
 """
 
 from __future__ import annotations

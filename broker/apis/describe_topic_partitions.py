@@ -1,7 +1,8 @@
 """DescribeTopicPartitions.
 
-Topics in order of their names, at most ``response_partition_limit`` partitions (never more than 2000) a
-time; the cursor names the first partition that did not fit. No topics asked for means all of them.
+Topics in order of their names, with at most ``response_partition_limit`` partitions (never more than 2000) in
+one answer; the cursor names the first partition that did not fit. A request that names no topics asks for all
+of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Fetch: consumers and followers, the same path.
+"""Fetch, for consumers and followers alike.
 
-Hot path: parsed by hand; answers are header bytes and file ranges. A consumer sees what is below the high
-watermark; a follower sees everything, and its request is its acknowledgement. Long poll until ``min_bytes``
-are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at once. The first batch
-is whole however large, all others obey the request's and the partition's limits. No fetch sessions: session
-id 0 is answered. There are no transactions: the last stable offset is the high watermark. No rack-aware
-reads: the preferred read replica is always the leader.
+Hot path: requests are parsed by hand; answers are header bytes and file ranges. A consumer reads below the
+high watermark; a follower reads up to the log end, and its request is its acknowledgement. A fetch waits
+until ``min_bytes`` are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at
+once. The first batch is returned whole, whatever its size; all others obey the limits of the request and of
+the partition. There are no fetch sessions: every answer has session id 0. There are no transactions: the last
+stable offset is the high watermark. No rack-aware reads: the preferred read replica is always the leader.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class FetchHandler:
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Read what is asked for; complete ``slot`` now, or when there is enough or time is up.
+        """Read the requested partitions; complete ``slot`` now, or with enough bytes or at the end of its
+        time.
 
         A consumer's connection is held while this broker is about to lead a partition that it asks for.
         """
@@ -69,7 +70,8 @@ class FetchHandler:
             return
         replicas = self._replicas
         is_replica = request.replica_id >= 0
-        # A follower is refused, and asks again soon: its other partitions must not wait.
+        # A follower is not held: it gets an error for such a partition and soon asks again. Its other
+        # partitions must not wait.
         if not (is_replica or replicas.is_settled) and replicas.hold_until_open(
             connection,
             (
@@ -80,7 +82,8 @@ class FetchHandler:
         ):
             return
         if is_replica:
-            # A follower that asks again while it waits wants more partitions: let it have its answer.
+            # A follower that sends another fetch while one waits has more partitions to fetch: answer the
+            # first.
             waiting = self.parked_followers.pop(connection.connection_id, None)
             if waiting is not None:
                 waiting.expire()
@@ -100,7 +103,7 @@ class FetchHandler:
                 self.parked_followers[connection.connection_id] = pending
 
     def _acknowledge(self, request: FetchRequestView) -> None:
-        """Count what a follower's offsets acknowledge. Errors are found again, and told, when reading."""
+        """Record what a follower's fetch offsets acknowledge. Errors are answered by :meth:`read`."""
         replica_id, broker_epoch = request.replica_id, request.replica_epoch
         now_ms = self.clock.monotonic_ms()
         for topic in request.topics:
@@ -146,7 +149,7 @@ class FetchHandler:
         return None if end is None else (end.epoch, end.end_offset)
 
     def read(self, request: FetchRequestView) -> tuple[Results, int, bool]:
-        """(results, bytes of records, whether they must be answered now)."""
+        """(results, size of the records in bytes, whether they must be answered now)."""
         left = min(request.max_bytes, self._max_bytes)
         is_replica = request.replica_id >= 0
         refusal: KafkaError | None = None
@@ -205,7 +208,7 @@ class FetchHandler:
             raise partition.storage_failed(error) from error
 
     def _error(self, topic: FetchTopic, asked: FetchPartition, error: KafkaError) -> FetchResult:
-        """With a hint at the leader where that is the question (KIP-951), and offsets where they are."""
+        """The error, with a hint at the leader (KIP-951) or the valid offsets if the error calls for them."""
         leader: tuple[int, int] | None = None
         high_watermark = log_start = -1
         if error.code in HINTED:
@@ -238,7 +241,7 @@ class FetchHandler:
 
 
 def make_handler(services: BrokerServices, turns: Turns) -> FetchHandler:
-    """The handler of one broker; what it reads is bounded by the request, not by ``turns``."""
+    """The handler of one broker; the limits of a request bound its work, so it needs no ``turns``."""
     return FetchHandler(services)
 
 
@@ -281,7 +284,7 @@ class _PendingFetch:
         self._handler.wakeups.wake(self)
 
     def evaluate(self) -> None:
-        """Something changed: answer if it is enough, else go on waiting."""
+        """Something changed: answer if there are enough bytes, otherwise keep waiting."""
         if self._slot.done or self._slot.abandoned:
             return
         topics, size, is_final = self._handler.read(self._request)

@@ -1,8 +1,8 @@
 """FindCoordinator.
 
-The broker that leads the group's partition of ``__consumer_offsets``, which the first look-up creates.
-COORDINATOR_NOT_AVAILABLE until that partition has a leader. Only groups have coordinators so far: any other
-key type is refused with INVALID_REQUEST.
+The coordinator of a group is the broker that leads the group's partition of ``__consumer_offsets``; the first
+look-up creates that topic. COORDINATOR_NOT_AVAILABLE until the partition has a leader. Only groups have
+coordinators so far: any other key type is refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _coordinator(
         endpoint = services.metadata.endpoint(leader, listener)
         if endpoint is not None:
             return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
-    return _unavailable(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "its partition has no leader yet")
+    return _unavailable(
+        group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator partition has no leader yet"
+    )
 
 
 def _unavailable(group_id: str, code: ErrorCode, message: str) -> Coordinator:

@@ -1,8 +1,8 @@
-"""What only the active controller can do, passed on to it from any broker.
+"""Forwarding: requests that only the active controller can answer are passed on to it by any broker.
 
-Request and answer travel as the bytes that came, with the caller's identity; the controller decodes them.
-While a controller is being elected the broker goes on trying within the time the client gave. A topic that an
-earlier attempt created, at a controller that fell before it could say so, is answered as created.
+The bytes of request and answer are passed on unchanged, with the caller's identity; the controller decodes
+them. While a controller is being elected the broker retries within the client's timeout. A topic that an
+earlier attempt created, at a controller that failed before it could answer, is answered as created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pykraft.metadata_log.controller.forwarding import LONGEST_WAIT_MS, wait_ms
 
 
 async def forward(services: NodeServices, context: RequestContext, received: ReceivedRequest[Any]) -> bytes:
-    """The active controller's answer. :class:`KafkaError` if it refused, or none answered in time."""
+    """The active controller's answer. :class:`KafkaError` if it refused the request, or if no controller
+    answered in time.
+    """
     return await services.controller.forward(
         received.api_key,
         received.version,

@@ -1,7 +1,7 @@
 """The group APIs, all answered by the group coordinator on this broker.
 
-A broker that knows it is fenced coordinates nothing: whoever asks is told to look for the coordinator anew.
-The consumer protocol takes part once the feature `group.version` is finalized at 1.
+A broker that knows it is fenced coordinates no group: it tells the client to look for the coordinator again.
+The consumer protocol is served once the feature ``group.version`` is finalized at 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pykraft.metadata_log.features import GROUP_VERSION
 def ask(
     method: Callable[[GroupCoordinatorService, RequestContext, Q, int], Awaitable[R]],
 ) -> Handler[BrokerServices, Q, R]:
-    """The handler that leaves a request to the coordinator."""
+    """A handler that passes the request to the coordinator."""
 
     async def handle(services: BrokerServices, context: RequestContext, request: Q, version: int) -> R:
         return await method(services.groups, context, request, version)
@@ -40,7 +40,7 @@ async def consumer_group_heartbeat(
     level = services.metadata.image.features.get(GROUP_VERSION, 0)
     if level < 1:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1, it is {level}"
+            ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1; it is {level}"
         )
     return await services.groups.consumer_group_heartbeat(context, request, version)
 

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs.
 
-Configurations are the active controller's business and passed on to it. The log levels of a node (resource
-type 8) are its own: set at once, for as long as the process lives. All of a node's levels in a request are
-set, or none, and only after the controller has answered.
+Changes of configurations are forwarded to the active controller. The log levels of a node (resource type 8)
+are its own: it sets them at once, and they last until the process ends. Of the levels of a node in one
+request either all are set or none, and only after the controller has answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykraft.runtime.loggers import LEVELS, ROOT
 async def forward(
     services: NodeServices, context: RequestContext, received: ReceivedRequest[IncrementalAlterConfigsRequest]
 ) -> bytes:
-    """The active controller's answer, and that of this node where its loggers are concerned."""
+    """The active controller's answer, joined with that of this node for its loggers."""
     request, version = received.request, received.version
     own = [one for one in request.resources if one.resource_type == ConfigResourceType.BROKER_LOGGER]
     if not own:
@@ -48,7 +48,7 @@ def _alter_levels(
 ) -> list[AlterConfigsResourceResponse]:
     try:
         if len(resources) > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the loggers of one node are named more than once")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a request must name the loggers of a node once")
         levels = _check(services, resources[0])
     except KafkaError as error:
         return [_answer(resource, error.code, error.message) for resource in resources]
@@ -59,7 +59,7 @@ def _alter_levels(
 
 
 def _check(services: NodeServices, resource: AlterConfigsResource) -> dict[str, str | None]:
-    """The level of each logger named, None for that of the logger above it."""
+    """The level of each logger in the request; None: that of the logger above it."""
     node_id = services.metadata.node_id
     if resource.resource_name != str(node_id):
         raise KafkaError(
@@ -82,7 +82,7 @@ def _check(services: NodeServices, resource: AlterConfigsResource) -> dict[str, 
                 )
             levels[name] = entry.value
         elif name == ROOT:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the root logger has none above it: set its level")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger can only be set")
     return levels
 
 

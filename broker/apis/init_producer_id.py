@@ -24,7 +24,7 @@ async def handle(
 
 
 def build_error(request: InitProducerIdRequest, version: int, error: KafkaError) -> InitProducerIdResponse:
-    # A controller that is being elected is for the client a coordinator that is still loading: it retries.
+    # While a controller is being elected the client is told that its coordinator is loading, and retries.
     code = error.code
     if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,8 +1,8 @@
 """ListConfigResources.
 
-The names that can be asked about with DescribeConfigs: all topics, all registered brokers (as brokers and as
-loggers), and the groups and the subscriptions to client metrics that have settings of their own. Version 0
-asks for client metrics only. Other kinds of resources are refused with UNSUPPORTED_VERSION.
+The resources that DescribeConfigs can describe: all topics, all registered brokers (as brokers and as
+loggers), and the groups and client metrics subscriptions that have settings of their own. Version 0 asks for
+client metrics only. Other types of resources are refused with UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def handle(
     wanted = request.resource_types if version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     for kind in wanted:
         if kind not in _KINDS:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {kind} is not known")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {kind} is unknown")
     image = services.metadata.image
     return ListConfigResourcesResponse(
         config_resources=[

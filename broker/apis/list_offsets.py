@@ -45,7 +45,7 @@ _FIRST_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version from which on a negative timestamp means something."""
+"""The first version in which each negative timestamp has a meaning."""
 
 
 async def handle(
@@ -69,7 +69,7 @@ async def handle(
 
 
 def partitions_of(request: ListOffsetsRequest) -> Iterable[tuple[str, int]]:
-    """The partitions that are asked about, by topic name and index."""
+    """The requested partitions, by topic name and index."""
     return ((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
 
 

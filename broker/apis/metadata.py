@@ -1,12 +1,13 @@
 """Metadata.
 
 Brokers, topics and leaders from this broker's image. The answering broker names itself as controller: it
-forwards whatever a controller must do, and no client waits for one that is gone. Topics by name or (from
-version 10) by id; "all" is null, or the empty array in version 0. A missing topic is created where both the
-broker and the client allow it, and answered once it is there. Fenced brokers are not listed.
+forwards what only the controller can do, and so no client waits for a controller that is gone. Topics are
+requested by name or (from version 10) by id; "all" is null, or the empty array in version 0. A missing topic
+is created if both the broker and the client allow it, and answered once it is in the image. Fenced brokers
+are not listed.
 
-Topics are kept encoded (:mod:`pykraft.broker.topic_answers`); a long answer is put together in several turns
-of the event loop, all of it from one image.
+Topics are kept encoded (:mod:`pykraft.broker.topic_answers`); a long answer is built in several turns of the
+event loop, all of it from one image.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pykraft.kafka_protocol.schema import EncodedElements
 from pykraft.metadata_log.image import TopicImage
 
 _TURN_PARTITIONS = 4000
-"""So many partitions are encoded in one turn of the event loop."""
+"""How many partitions are encoded in one turn of the event loop."""
 
 
 async def handle(
@@ -59,7 +60,7 @@ def _head(cache: MetadataCache, listener: str, request: MetadataRequest) -> Meta
 
 
 def _wants_operations(request: MetadataRequest, version: int) -> bool:
-    """Whether the operations allowed on each topic are to be listed."""
+    """Whether the request asks for the operations that are allowed on each topic."""
     return version >= 8 and request.include_topic_authorized_operations
 
 
@@ -89,7 +90,7 @@ async def _asked_topic(
     asked: MetadataRequestTopic,
     version: int,
 ) -> bytes:
-    """The topic, or why it is not here, as an element of the answer's array of topics."""
+    """The topic, or the error for it, as an element of the answer's array of topics."""
     cache = services.metadata
     if version >= 12 and asked.topic_id != ZERO_UUID:
         topic = cache.image.topic_by_id(asked.topic_id)
@@ -116,7 +117,7 @@ def _missing(asked: MetadataRequestTopic, code: ErrorCode, version: int) -> Meta
 
 
 def build_error(request: MetadataRequest, version: int, error: KafkaError) -> MetadataResponse:
-    """Every topic says it, in version 13 as well: to clients a topic that is not listed does not exist."""
+    """The error stands at every topic, also in version 13: to clients an unlisted topic does not exist."""
     topics = [_missing(asked, error.code, version) for asked in request.topics or ()]
     return MetadataResponse(error_code=error.code, topics=topics)
 
@@ -124,7 +125,7 @@ def build_error(request: MetadataRequest, version: int, error: KafkaError) -> Me
 async def _named_topic(
     services: BrokerServices, context: RequestContext, request: MetadataRequest, name: str, version: int
 ) -> tuple[TopicImage | None, ErrorCode]:
-    """The topic, created if it is missing and may be; else why it is not here."""
+    """The topic, created if it is missing and may be created; otherwise the reason why there is none."""
     topic = services.metadata.image.topic(name)
     may_create = version < 4 or request.allow_auto_topic_creation
     if topic is None and may_create and services.config.auto_create_topics_enable:

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch.
 
-Where a leader epoch ends in this leader's log: the greatest epoch not above the one asked for and its
-exclusive end, or -1/-1 where that is not known (KIP-101, KIP-279, KIP-320). Consumers check their position
-with it after a leader change; the epoch they believe current must be the leader's.
+Where a leader epoch ends in this leader's log: the greatest epoch not above the requested one and its
+exclusive end offset, or -1/-1 if that is unknown (KIP-101, KIP-279, KIP-320). Consumers validate their
+position with it after a leader change; the current leader epoch that they send must be the leader's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def handle(
 
 
 def partitions_of(request: OffsetForLeaderEpochRequest) -> Iterable[tuple[str, int]]:
-    """The partitions that are asked about, by topic name and index."""
+    """The requested partitions, by topic name and index."""
     return ((topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions)
 
 

@@ -1,11 +1,11 @@
 """Produce.
 
-Hot path: parsed by hand, appended on the spot, answered by hand. acks=1 is answered at once, acks=all when
-the high watermark has passed the batch or the request's time is up, acks=0 never; where a request without an
-answer fails, the connection is closed so that the client looks for the leader anew. One batch per partition,
-validated to its last record before it is appended. A duplicate of an idempotent batch is answered like the
-original, and no sooner. Past the broker's lease acks=0 and 1 are refused. Transactions are not served
-(INVALID_TXN_STATE).
+Hot path: requests are parsed by hand, appended at once and answered by hand. acks=1 is answered at once,
+acks=all when the high watermark has passed the batch or the request's timeout has expired, acks=0 never; if a
+request without an answer fails, the connection is closed so that the client looks for the leader again. A
+request holds one batch per partition, which is validated to its last record before it is appended. A
+duplicate of an idempotent batch gets the answer of the original, and no earlier. After the broker's lease has
+expired acks=0 and acks=1 are refused. Transactions are not served (INVALID_TXN_STATE).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 
 _COPIED_BYTES = 256 << 10
-"""What is kept of a request is copied up to here; beyond, the request stays where it was received."""
+"""The rest of a request is copied up to this size; a larger one stays in the buffer it was received in."""
 
 _NONE = int(ErrorCode.NONE)
 
@@ -63,9 +63,10 @@ class ProduceHandler:
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Append what the request holds; complete ``slot`` now or once it is committed.
+        """Append the request's batches; complete ``slot`` now or once they are committed.
 
-        Nothing is done yet, and the connection held, while this broker is about to lead a partition of it.
+        While this broker is about to lead one of the partitions nothing is appended yet, and the connection
+        is held.
         """
         request = parse_produce_request(body, 0, header.api_version)
         replicas = self.services.replicas
@@ -103,8 +104,8 @@ class _Asked(NamedTuple):
 class _Production:
     """One request: its batches one after the other, and then the answer.
 
-    What this turn has no room to validate is taken up again in later turns. The connection is held meanwhile,
-    so that no later request of a producer overtakes this one.
+    Batches that this turn has no time to validate wait for later turns. The connection is held meanwhile, so
+    that no later request of the producer overtakes this one.
     """
 
     __slots__ = (
@@ -156,8 +157,7 @@ class _Production:
                 self._asked.append(_Asked(name, topic_id, index, records, results))
 
     def run(self) -> bool:
-        """Append and answer; False if it takes longer than this turn has time: the rest is kept for
-        :meth:`run_in_slices`."""
+        """Append and answer; False if the turn is too short: the rest is left to :meth:`run_in_slices`."""
         refusal = self._refusal()
         asked = self._asked
         self._services.wakeups.begin_request()
@@ -184,7 +184,7 @@ class _Production:
         return True
 
     async def run_in_slices(self) -> None:
-        """As :meth:`run`, with a slice of the work in each turn of the loop."""
+        """Like :meth:`run`, with a slice of the work in each turn of the event loop."""
         try:
             for one in self._asked:
                 await self._append_in_slices(one)
@@ -192,12 +192,12 @@ class _Production:
         except AssertionError:
             raise
         except Exception:
-            # As where requests are handled on the spot: what fails by a bug costs its own connection only.
+            # As for requests that are handled at once: a bug costs only the connection of its request.
             logger.exception("Produce failed")
             self._connection.close("internal error")
         except BaseException:
-            # Cancelled. What was sent after it must not be begun: it would overtake it.
-            self._connection.close("the broker stops")
+            # Cancelled. Later requests of this connection must not be handled: they would overtake this one.
+            self._connection.close("the broker is stopping")
             raise
         finally:
             self._connection.release()
@@ -205,7 +205,7 @@ class _Production:
     async def _append_in_slices(self, one: _Asked) -> None:
         try:
             if self._failed:
-                await self._validation.wait()  # what is refused for its header only is not walked
+                await self._validation.wait()  # a batch that is refused for its header is not walked
             batch, self._begun = self._begun or self._begin(one), None
             await self._validate_in_slices(batch)
             refusal = self._refusal()
@@ -223,9 +223,9 @@ class _Production:
             self._services.wakeups.end_request()
 
     def _refusal(self) -> KafkaError | None:
-        """Why nothing of this request can be taken now; None if it can."""
+        """The error that refuses the whole request now; None if there is none."""
         if self._acks not in (ACKS_ALL, 0, 1):
-            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._acks}; known are -1, 0 and 1")
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._acks}; it must be -1, 0 or 1")
         try:
             self._replicas.refuse_if_fenced()
             if self._acks != ACKS_ALL:
@@ -247,13 +247,15 @@ class _Production:
         else:
             partition = self._replicas.by_id(one.topic_id, one.partition)
         if partition.topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {partition.topic}")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients must not write to {partition.topic}"
+            )
         if not partition.is_leader:
             partition.require_leader()
         return partition
 
     def _validate_now(self, batch: ClientBatch) -> bool:
-        """Whether the rest of this turn is enough."""
+        """Validate the batch if the rest of this turn is enough; whether it was."""
         if batch.needs_recompression or not self._validation.walk_now(batch) or batch.is_large:
             return False
         batch.finish()
@@ -271,9 +273,11 @@ class _Production:
             await self._services.workers.run(batch.finish)
 
     def _keep_rest(self, begun: ClientBatch | None) -> None:
-        """The frame lives no longer than the call that handles it, unless its connection gives it away.
+        """Keep the rest of the request beyond this call, after which its buffer is reused.
 
-        ``begun`` is the first of the rest, or None. It is begun anew where the bytes, few then, are copied.
+        The connection gives the buffer away if the rest is large, otherwise the rest is copied. ``begun`` is
+        the first batch of the rest, or None; a copied one, which is small, is validated again from its
+        beginning.
         """
         rest = self._asked[self._next :]
         size_bytes = sum(len(one.records) for one in rest if one.records is not None)
@@ -297,7 +301,7 @@ class _Production:
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error
         if self._acks != ACKS_ALL:
-            # The process may have stood still since it looked, in the disk or as a whole.
+            # The process may have been suspended, or stuck in the disk, since the lease was checked.
             self._replicas.refuse_past_lease()
         elif next_offset > partition.high_watermark:
             if self._pending is None:
@@ -372,7 +376,7 @@ class _PendingProduce:
         partition.wait_for_commit(next_offset, batch)
 
     def park(self, timeout_ms: int, endpoints: Sequence[NodeEndpoint]) -> None:
-        """All batches are appended. Some may be committed already, and the client may have gone meanwhile."""
+        """Wait until the batches are committed. Some may be already, and the client may have disconnected."""
         self._endpoints = endpoints
         if self._slot.abandoned:
             self._forget_batches()
@@ -391,19 +395,19 @@ class _PendingProduce:
             self._answer()
 
     def expire(self) -> None:
-        """The batches are in the log and may yet be committed; the client is told that nobody knows."""
+        """Answer with an error that says the outcome is unknown: the batches may still be committed."""
         for batch in self._waiting:
             batch.fail(ErrorCode.REQUEST_TIMED_OUT)
         self._forget_batches()
         self._answer()
 
     def _abandon(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         self._services.wakeups.deadlines.remove(self)
         self._forget_batches()
 
     def _forget_batches(self) -> None:
-        """What waits on in a partition, perhaps for long, keeps no request and no connection alive."""
+        """A batch may keep waiting in its partition for long; it must not keep the request alive."""
         for batch in self._waiting:
             batch.request = None
         self._waiting.clear()

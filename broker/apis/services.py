@@ -1,4 +1,4 @@
-"""What a request handler may reach: the parts of one broker or controller, gathered for those in ``apis``."""
+"""The parts of one broker or controller that the request handlers in ``apis`` may use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pykraft.runtime.tasks import TaskSupervisor, Workers
 
 
 class MetadataView(Protocol):
-    """Who this node is and the newest image it answers from."""
+    """The id of this node, its cluster, and the newest image it answers from."""
 
     @property
     def node_id(self) -> int: ...
@@ -35,7 +35,7 @@ class MetadataView(Protocol):
 
 
 class ControllerPort(Protocol):
-    """The way to the active controller."""
+    """Forwards requests to the active controller."""
 
     async def forward(
         self,
@@ -50,15 +50,15 @@ class ControllerPort(Protocol):
         timeout_ms: int,
         own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
-        """What it answers to a client's request; bodies are encoded as in ``api_version``.
+        """The active controller's answer to a client's request; bodies are encoded as in ``api_version``.
 
-        ``own_timeout_ms`` finds the client's own limit in the request, if the answer is not there at once.
+        ``own_timeout_ms`` reads the client's own timeout from the request, if there is no answer at once.
         """
         ...
 
 
 class Loggers(Protocol):
-    """Who logs what on this node, in Kafka's words for levels."""
+    """The loggers of this node and their levels, by Kafka's names."""
 
     def levels(self) -> Mapping[str, str]: ...
 
@@ -66,7 +66,7 @@ class Loggers(Protocol):
 
 
 class NodeServices(Protocol):
-    """What brokers and controllers have in common, for handlers that serve on both."""
+    """The parts that brokers and controllers have in common, for handlers that serve on both."""
 
     @property
     def metadata(self) -> MetadataView: ...
@@ -76,7 +76,7 @@ class NodeServices(Protocol):
 
     @property
     def server_properties(self) -> Mapping[str, str]:
-        """What this node's properties file sets."""
+        """The settings in this node's properties file."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class ControllerServices:
     kraft_version: Callable[[], int]
     loggers: Loggers
     leader_id: Callable[[], int | None]
-    """The active controller as far as this one knows."""
+    """The id of the active controller as far as this one knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +119,4 @@ class BrokerServices:
     server_properties: Mapping[str, str]
     loggers: Loggers
     kraft_version: Callable[[], int]
-    """The quorum's own feature level: 1 where the voters stand in the log (KIP-853)."""
+    """The finalized level of ``kraft.version``: 1 if the voter set is kept in the log (KIP-853)."""

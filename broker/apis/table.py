@@ -1,7 +1,7 @@
-"""Everything that brokers and controllers serve, one row an API; what is advertised follows from it.
+"""All APIs that brokers and controllers serve, one row each; ApiVersions is derived from it.
 
-A new API is its message table, its handler and a row: here, or for one that the active controller decides in
-:mod:`pykraft.metadata_log.controller.forwarding`.
+A new API needs a message table, a handler and a row: here, or in
+:mod:`pykraft.metadata_log.controller.forwarding` if the active controller decides it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from pykraft.metadata_log.controller.forwarding import FORWARDED
 
 _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Whoever looks for a coordinator is to look for another."""
+"""The error that makes clients look for another coordinator."""
 
 _ON_BROKERS = (
     HotApi(ProduceRequest, ProduceResponse, produce.make_handler, advertised_min=0),
@@ -199,16 +199,19 @@ _FORWARDED = tuple(
     if row.request is not IncrementalAlterConfigsRequest
 )
 
-# mypy has checked each row by itself: its messages with its handler, and here what its handler may reach.
+# mypy has checked each row by itself (its messages against its handler), and checks here which parts its
+# handler may use.
 _BROKERS: tuple[Api[BrokerServices, Any, Any], ...] = (*_ON_BROKERS, *_ON_BOTH, *_FORWARDED)
 _CONTROLLERS: tuple[Api[ControllerServices, Any, Any], ...] = (*_ON_CONTROLLERS, *_ON_BOTH, *_FORWARDED)
 
 
 def make_apis() -> tuple[Api[BrokerServices, Any, Any], ...]:
-    """What a broker serves, ApiVersions among them."""
+    """The APIs that a broker serves, ApiVersions among them."""
     return (*_BROKERS, api_versions.make_api(_BROKERS))
 
 
 def make_controller_apis() -> tuple[Api[ControllerServices, Any, Any], ...]:
-    """What a controller serves to clients that talk to it directly (KIP-919), ApiVersions among them."""
+    """The APIs that a controller serves to clients that connect to it directly (KIP-919), ApiVersions among
+    them.
+    """
     return (*_CONTROLLERS, api_versions.make_api(_CONTROLLERS))

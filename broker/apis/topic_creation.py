@@ -1,4 +1,4 @@
-"""Creating a topic because a request needs it: auto-created topics and ``__consumer_offsets``."""
+"""Creation of topics that a request needs: auto-created topics and ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def create_topic(
 ) -> TopicImage | None:
     """Create ``name`` through the controller and wait until this broker's image has it.
 
-    None if it is not here yet; :class:`KafkaError` with the controller's reason if it refused. Somebody else
-    having created it meanwhile is as good.
+    None if the image does not have it yet; :class:`KafkaError` with the controller's reason if it refused. A
+    topic that another request has created meanwhile is as good.
     """
     request = CreateTopicsRequest(
         topics=[

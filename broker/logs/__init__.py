@@ -1,1 +1,1 @@
-"""The logs behind the replicas: opened, checkpointed, scrubbed, set aside; producers' state."""
+"""The logs of the replicas: opening, checkpoints, scrubbing, damage; and the state of producers."""

@@ -1,4 +1,4 @@
-"""From a topic's configuration to the settings of its logs."""
+"""Derives the settings of a log from the configuration of its topic."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pykraft.metadata_log.configs import effective_topic_config
 
 
 def build_log_config(overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> LogConfig:
-    """Both arguments by the topic's own key names; what neither sets is Kafka's default."""
+    """Both arguments use the key names of topics; keys that neither sets have Kafka's defaults."""
     return LogConfig.from_properties(effective_topic_config(overrides, broker_defaults))

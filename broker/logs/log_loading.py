@@ -1,7 +1,7 @@
-"""Opening the logs of one log directory: what its files say of them, and which of them cannot be used.
+"""Opens the logs of one log directory, with what its checkpoint files say, and finds those that are damaged.
 
-Runs in an executor before anybody uses the logs. What is damaged is set aside and named; it costs that log
-only.
+Runs in an executor before the logs are used. A damaged log is set aside and reported; the others are not
+affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHECKPOINTS = (
 
 @dataclass(slots=True, eq=False)
 class OpenLog:
-    """One partition's log with what was learnt when it was opened."""
+    """One partition's log with what was learned when it was opened."""
 
     log: Log
     topic_id: Uuid
@@ -51,7 +51,7 @@ class OpenLog:
 
 @dataclass(slots=True)
 class LoadedDir:
-    """What stood in a log directory. ``broker_epoch``: of an orderly stop, else None."""
+    """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one."""
 
     logs: list[OpenLog] = field(default_factory=list)
     broker_epoch: int | None = None
@@ -89,21 +89,21 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
         except (*DAMAGE_ERRORS, CorruptCheckpointError) as error:
             offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
             offline_logs.set_aside(disk, offline)
-            logger.error("%s-%d is damaged (%s) and stands in %s", *key, error, offline.directory)
+            logger.error("%s-%d is damaged (%s) and was set aside as %s", *key, error, offline.directory)
             loaded.offline[key] = offline
         else:
             if opened is not None:
                 loaded.logs.append(opened)
     there = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
     for key in known.with_records() - there:
-        logger.error("%s-%d is damaged: nothing is left of its directory in %s", *key, log_dir)
-        loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is gone", is_set_aside=True)
+        logger.error("%s-%d is damaged: its directory in %s is missing", *key, log_dir)
+        loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is missing", is_set_aside=True)
     return loaded
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownOffsets:
-    """What the checkpoints of a log directory say of its logs."""
+    """What the checkpoints of a log directory say about its logs."""
 
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
@@ -112,19 +112,17 @@ class _KnownOffsets:
     is_clean: bool
 
     def recovery_point(self, key: TopicPartition) -> int:
-        """Up to where the log must be there. After an orderly stop all of it was flushed, the committed
-        part too.
-        """
+        """The offset up to which the log must be intact. An orderly stop flushed all committed records."""
         flushed = self.recovery_points.get(key, 0)
         return max(flushed, self.high_watermarks.get(key, 0)) if self.is_clean else flushed
 
     def log_start(self, key: TopicPartition) -> int | None:
-        """None if it is not known, or nonsense: no log starts behind its end."""
+        """The stored log start; None if it is unknown or impossible: no log starts after its end."""
         start, end = self.log_starts.get(key), self.recovery_points.get(key)
         return None if self.is_clean and start is not None and end is not None and start > end else start
 
     def with_records(self) -> set[TopicPartition]:
-        """The logs that were not empty."""
+        """The logs that had records."""
         return {
             key
             for offsets in (self.recovery_points, self.high_watermarks)
@@ -136,7 +134,7 @@ class _KnownOffsets:
 def _open_log(
     disk: Disk, log_dir: str, key: TopicPartition, config: LogConfig, known: _KnownOffsets, now_ms: int
 ) -> OpenLog | None:
-    """One log; None if its creation had been cut short."""
+    """Open one log; None if its creation was interrupted."""
     path = f"{log_dir}/{key[0]}-{key[1]}"
     topic_id = _read_topic_id(disk, path, known.recovery_point(key))
     if topic_id is None:
@@ -152,14 +150,14 @@ def _open_log(
         clean=known.is_clean,
     )
     for rebuilt in log.recovery_report.rebuilt:
-        logger.warning("%s did not fit the batches of its log; rebuilt from them", rebuilt)
+        logger.warning("%s did not match the batches of its log; rebuilt from them", rebuilt)
     for cut in log.recovery_report.truncations:
-        logger.warning("%s: cut %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
+        logger.warning("%s: truncated %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
     return _opened(log, topic_id, log_dir, known.high_watermarks.get(key, 0))
 
 
 def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
-    """Of a partition directory. None if its creation was cut short, and it was removed."""
+    """The topic id of a partition directory. If its creation was interrupted: None, and it is removed."""
     try:
         return checkpoint.read_partition_metadata(disk, path)
     except FileNotFoundError:
@@ -170,18 +168,18 @@ def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
 
 
 def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that cannot be read says nothing: more is recovered then, and nothing is trusted."""
+    """The offsets in a checkpoint file. An unreadable one counts as empty: then more is recovered."""
     try:
         return checkpoint.read_offset_checkpoint(disk, path)
     except (CorruptCheckpointError, UnreadableError) as error:
-        logger.error("%s; it is written anew", error)
+        logger.error("%s; the file will be rewritten", error)
         return {}
 
 
 def create_log(
     disk: Disk, log_dir: str, path: str, config: LogConfig, topic_id: Uuid, now_ms: int
 ) -> OpenLog:
-    """A new partition directory, its topic id first: a log without one is damage. Blocks."""
+    """Create a partition directory, its topic id first: a log without one counts as damaged. Blocks."""
     disk.make_dirs(path)
     checkpoint.write_partition_metadata(disk, path, topic_id)
     return _opened(Log.open(disk, path, config, now_ms=now_ms), topic_id, log_dir, 0)

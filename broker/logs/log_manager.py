@@ -1,10 +1,10 @@
 """The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, deleted.
 
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
-values that nobody else touches meanwhile; the logs themselves are used on the event loop only. An error of a
-log is final. What tells of that log only (``DAMAGE_ERRORS``) takes it offline; any other halts the node
-(``on_fault``), because what a failed flush was to save may be lost even if a later one succeeds. Decides when
-and where, never what is in a log.
+values that nothing else uses meanwhile; the logs themselves are used on the event loop only. An error of a
+log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it offline; any other halts the
+node (``on_fault``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
+and where logs are written, never what they contain.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ T = TypeVar("T")
 class LogManager:
     """Owns the logs of ``log_dirs``.
 
-    ``logs`` maps (topic, partition) to those that are open, ``offline`` to those that are damaged and that
-    nothing has taken the place of. ``on_damage`` is told of a log that has just been taken offline.
+    ``logs`` maps (topic, partition) to the open logs, ``offline`` to the damaged ones that have not been
+    replaced. ``on_damage`` is called for a log that has just been taken offline.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class LogManager:
         self._on_damage = on_damage
         self.logs: dict[TopicPartition, OpenLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
-        #: What the checkpoint files say, by path: what a start after a crash would trust.
+        #: The contents of the checkpoint files, by path, which a start after a crash would trust.
         self._stored: dict[str, dict[TopicPartition, int]] = {}
-        #: Held while a file is written in the executor, so that an older version never comes last.
+        #: Held while a file is written in the executor, so that an older version never replaces a newer one.
         self._writing = asyncio.Lock()
         self._flushing: set[TopicPartition] = set()
-        #: Set when a log may not be in use any more.
+        #: Set when a log may no longer be in use.
         self._released = asyncio.Event()
         self._setting_aside: dict[TopicPartition, asyncio.Task[None]] = {}
-        #: Producer snapshots to be written: where, and of what.
+        #: Producer snapshots to be written: the offset and the producers of each.
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
         self._tasks = TaskSupervisor(partial(on_fault, "producer snapshots"))
-        #: The log whose snapshot is being written: its directory must keep its name.
+        #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
@@ -87,7 +87,7 @@ class LogManager:
     # -- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open every log there is. Damaged ones are set aside, and stand in ``offline``."""
+        """Open all logs. Damaged ones are set aside and listed in ``offline``."""
         epochs: list[int | None] = []
         for log_dir in self._dirs:
             now_ms = self._clock.wall_ms()
@@ -98,24 +98,26 @@ class LogManager:
             for opened in loaded.logs:
                 other = self.logs.get(opened.topic_partition)
                 if other is not None:
-                    # One of them is out of date, and nothing here tells which.
-                    raise CorruptLogError(opened.log.directory, 0, f"{other.log.directory} is there as well")
+                    # One of the two is out of date, and nothing here tells which.
+                    raise CorruptLogError(
+                        opened.log.directory, 0, f"{other.log.directory} is the same partition"
+                    )
                 self._adopt(opened)
             self.offline.update(loaded.offline)
         for key in self.offline.keys() & self.logs.keys():
-            del self.offline[key]  # it has begun anew
+            del self.offline[key]  # the replica has started over
         known = {epoch for epoch in epochs if epoch is not None}
         if len(known) == 1 and None not in epochs:
             self.previous_broker_epoch = known.pop()
 
     async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Flush and close every log, write the checkpoints, and last the marker of an orderly stop."""
+        """Flush and close all logs, write the checkpoints, and finally the marker of an orderly stop."""
         if self._snapshot_task is not None:
             await self._snapshot_task
         for key in sorted(self.logs):
             await self._close(key, self.logs[key])
         for key in sorted(self.offline):
-            await self.set_aside_damaged(key)  # or the next start would find it closed in order
+            await self.set_aside_damaged(key)  # or the next start would take it for sound
         await self.write_checkpoints(high_watermarks)
         for log_dir in self._dirs:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
@@ -154,9 +156,9 @@ class LogManager:
     # -- logs come and go ------------------------------------------------------------------------------
 
     async def open_or_create(self, wanted: Sequence[tuple[str, int, Uuid, LogConfig]]) -> list[OpenLog]:
-        """The logs of these partitions, created where missing.
+        """The logs of these partitions; missing ones are created.
 
-        A directory of an earlier topic of the same name is deleted first: its id tells it apart.
+        The log of an earlier topic of the same name, which has another id, is deleted first.
         """
         result: list[OpenLog] = []
         for topic, index, topic_id, config in wanted:
@@ -179,42 +181,42 @@ class LogManager:
         return result
 
     async def delete(self, keys: Iterable[TopicPartition]) -> None:
-        """Remove logs for good. Answers on their way keep the files they need."""
+        """Delete logs. Responses that are being sent keep the files they need."""
         for key, opened in await self._take_out(keys):
             await self._until_unused(key)
             await self._guarded(opened.log.directory, opened.log.delete)
 
     async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
-        """Logs that will be gone: first of all the files forget them, or a start would miss them."""
+        """Take logs that will be removed out of use and out of the checkpoints: a start would miss them."""
         taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
         for key, _ in taken:
-            self._snapshots.pop(key, None)  # a namesake may come
+            self._snapshots.pop(key, None)  # a log of the same name may follow
         for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
             await self._forget(log_dir, [key for key, opened in taken if opened.log_dir == log_dir])
         return taken
 
     async def _until_unused(self, key: TopicPartition) -> None:
-        """Until the log is neither flushed nor its snapshot written."""
+        """Wait until neither a flush nor a snapshot of the log is under way."""
         while key in self._flushing or key == self._snapshot_key:
             self._released.clear()
             await self._released.wait()
 
     def _take_offline(self, opened: OpenLog, error: Exception) -> None:
-        """Nobody may use it any more. :meth:`set_aside_damaged` comes next."""
+        """Take a damaged log out of use. :meth:`set_aside_damaged` comes next."""
         key = opened.topic_partition
         del self.logs[key]
         self._snapshots.pop(key, None)
         self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
 
     async def set_aside_damaged(self, key: TopicPartition) -> None:
-        """Give the directory of a log that is offline another name. Answers on their way keep their files."""
+        """Rename the directory of an offline log. Responses that are being sent keep the files they need."""
         offline = self.offline[key]
         if not offline.is_set_aside:
             task = self._setting_aside.get(key)
             if task is None:
                 work = self._set_aside_damaged(key, offline)
                 task = self._setting_aside[key] = asyncio.get_running_loop().create_task(work)
-            await asyncio.shield(task)  # who asked may be stopped; a second one must not do it beside this
+            await asyncio.shield(task)  # a cancelled caller must not stop it, nor another repeat it
 
     async def _set_aside_damaged(self, key: TopicPartition, offline: OfflineLog) -> None:
         try:
@@ -225,25 +227,25 @@ class LogManager:
         logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
 
     async def offline_size_bytes(self, offline: OfflineLog) -> int:
-        """Of a directory that was set aside. :class:`OSError` if it cannot be looked at; not final."""
+        """The size of a set-aside directory. :class:`OSError`, which is not final, if it cannot be read."""
         if offline.directory is None:
             return 0
         return await self._workers.run(partial(offline_logs.size_bytes, self._disk, offline.directory))
 
     def find_file(self, path: str) -> OpenLog | None:
-        """The log that has this segment file, None if none has it any more."""
+        """The log that this segment file belongs to; None if it belongs to none any more."""
         topic, _, index = path.split("/")[-2].rpartition("-")
         opened = self.logs.get((topic, int(index)))
         return None if opened is None or not opened.log.has_file(path) else opened
 
     async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
-        """Rename logs that the cluster knows nothing of; nobody deletes what might be all that is left."""
+        """Rename logs that the cluster does not know. They are not deleted: they may be the last copies."""
         for _, opened in await self._take_out(keys):
             logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
             await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
 
     async def usage(self, log_dir: str) -> DiskUsage:
-        """Of the volume that holds a log directory. :class:`OSError` if it cannot be asked; not final."""
+        """The usage of a directory's volume. :class:`OSError`, which is not final, if it cannot be read."""
         return await self._workers.run(partial(self._disk.usage, log_dir))
 
     def _emptiest_dir(self) -> str:
@@ -255,7 +257,7 @@ class LogManager:
     # -- durability ------------------------------------------------------------------------------------
 
     async def flush(self, key: TopicPartition) -> None:
-        """Make what a log holds now durable, while it goes on growing."""
+        """Make the current contents of a log durable, while it keeps growing."""
         opened = self.logs.get(key)
         if opened is None or key in self._flushing:
             return
@@ -276,20 +278,20 @@ class LogManager:
             self._released.set()
 
     def report_damage(self, log: Log, error: Exception) -> None:
-        """The files of a log are not what they should be. It may have been taken out of use meanwhile."""
+        """A log's files are damaged: take it offline, unless it has been taken out of use meanwhile."""
         key = log.topic_partition
         opened = self.logs.get(key)
         if opened is None or opened.log is not log:
             return
-        logger.error("%s-%d is taken offline: %s", *key, error)
+        logger.error("%s-%d was taken offline: %s", *key, error)
         self._take_offline(opened, error)
         self._on_damage(key)
 
     def storage_failed(self, log: Log, error: OSError | CorruptLogError) -> None:
         """A log can no longer be used.
 
-        What its files show costs this replica only; any other error of the disk costs the node, since nothing
-        on it can be trusted then.
+        Damage of its files costs only this replica; any other error of the disk halts the node, since nothing
+        on that disk can be trusted any more.
         """
         if isinstance(error, DAMAGE_ERRORS):
             self.report_damage(log, error)
@@ -297,7 +299,7 @@ class LogManager:
             self._on_fault(log.directory, error)
 
     def _adopt(self, opened: OpenLog) -> None:
-        """The log is there now; whatever is cut off it is first taken out of the checkpoints."""
+        """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
         log = opened.log
         self.logs[opened.topic_partition] = opened
         opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self._workers.run)
@@ -309,24 +311,24 @@ class LogManager:
         opened.snapshots.remove_above(end_offset)
         pending = self._snapshots.get(opened.topic_partition)
         if pending is not None and pending[0] > end_offset:
-            del self._snapshots[opened.topic_partition]  # it would tell of what is cut off
+            del self._snapshots[opened.topic_partition]  # it would contain truncated batches
         self._lower_checkpoints(opened, end_offset)
 
-    # -- what is known of producers --------------------------------------------------------------------
+    # -- state of producers ----------------------------------------------------------------------------
 
     def _rolled(self, opened: OpenLog, base_offset: int) -> None:
-        """A segment begins: remember what is known up to there."""
+        """A new segment begins: capture the producers as of its base offset."""
         if not opened.producers.is_behind:
             self._snapshots[opened.topic_partition] = (base_offset, opened.producers.capture())
             self.write_snapshots_soon()
 
     def write_snapshots_soon(self) -> None:
-        """Begin to write the snapshots that are due, unless they are being written."""
+        """Start writing the due snapshots, unless that is under way."""
         if self._snapshot_task is None:
             self._snapshot_task = self._tasks.start(self.write_snapshots(), "producer-snapshots")
 
     async def write_snapshots(self) -> None:
-        """Write those that are due."""
+        """Write the due snapshots."""
         try:
             while self._snapshots:
                 key, (offset, captured) = self._snapshots.popitem()
@@ -337,7 +339,7 @@ class LogManager:
             self._snapshot_task = None
 
     async def pause(self) -> None:
-        """Let others have the event loop."""
+        """Yield to other tasks of the event loop."""
         await asyncio.sleep(0)
 
     async def _write_snapshot(
@@ -350,14 +352,14 @@ class LogManager:
         except DAMAGE_ERRORS as error:
             self.report_damage(opened.log, error)
         except OSError as error:
-            if self.logs.get(key) is opened:  # else its directory has been renamed or removed
+            if self.logs.get(key) is opened:  # otherwise its directory has been renamed or removed
                 self._on_fault(opened.log.directory, error)
         finally:
             self._snapshot_key = None
             self._released.set()
 
     async def rebuild_producers(self, key: TopicPartition) -> None:
-        """Read again what is known of the producers of a log that was cut."""
+        """Rebuild the state of the producers of a log that was truncated."""
         opened = self.logs.get(key)
         if opened is not None:
             try:
@@ -367,7 +369,7 @@ class LogManager:
                 self.report_damage(opened.log, error)
 
     def expire_producers(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
-        """Forget producers that are silent, and note that those of deleted segments are forgotten."""
+        """Forget idle producers, and record that those of deleted segments are forgotten."""
         opened = self.logs.get(key)
         if opened is None:
             return
@@ -380,10 +382,10 @@ class LogManager:
             opened.snapshots.forget_some()
 
     def _lower_checkpoints(self, opened: OpenLog, end_offset: int) -> None:
-        """No checkpoint may promise more of a log than it will hold.
+        """Lower the checkpoints: none may claim more of a log than it will hold.
 
-        Written at once and first: a start after a crash would take what was cut for damage, or trust bytes
-        that were appended since and never flushed.
+        They are written at once and before the truncation: otherwise a start after a crash would take the
+        truncated tail for damage, or trust bytes that were appended later and never flushed.
         """
         key, log_dir = opened.topic_partition, opened.log_dir
         if self.logs.get(key) is not opened:
@@ -400,7 +402,11 @@ class LogManager:
         return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
 
     def _recovery_points(self, log_dir: str) -> dict[TopicPartition, int]:
-        """Damaged logs that still have their names keep theirs: a start would take a hole for a lost tail."""
+        """The recovery points of one directory.
+
+        Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
+        tail.
+        """
         stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
         damaged = {
             key: stored[key]
@@ -410,7 +416,7 @@ class LogManager:
         return {**damaged, **{key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}}
 
     def _store_recovery_points(self, log_dir: str) -> None:
-        """Not in the executor: a truncation must not be overtaken by an older, higher point."""
+        """Not in the executor: an older, higher recovery point must not overtake a truncation."""
         path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
         self._store_now(path, self._recovery_points(log_dir))
 
@@ -423,27 +429,25 @@ class LogManager:
         self._stored[path] = offsets
 
     async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Recovery points, log starts and high watermarks of every directory."""
+        """Write the recovery points, log starts and high watermarks of every directory."""
         await self.write_high_watermarks(high_watermarks)
         for log_dir in self._dirs:
             self._store_recovery_points(log_dir)
             await self._write_log_starts(log_dir)
 
     async def _write_log_starts(self, log_dir: str) -> None:
-        """Of every log, those that begin at 0 too: so a start can tell whether the oldest segments are
-        gone.
-        """
+        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing."""
         here = self._in_dir(log_dir)
         starts = {key: one.log.log_start_offset for key, one in here.items()}
         await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts, here)
 
     async def store_log_starts(self, keys: Iterable[TopicPartition]) -> None:
-        """Of these logs at least; before :meth:`delete_retired_segments`."""
+        """Write the starts of at least these logs; call it before :meth:`delete_retired_segments`."""
         for log_dir in {self.logs[key].log_dir: None for key in keys if key in self.logs}:
             await self._write_log_starts(log_dir)
 
     def delete_retired_segments(self, key: TopicPartition) -> None:
-        """Delete what lies below the stored log start."""
+        """Delete the segments below the stored log start."""
         opened = self.logs.get(key)
         if opened is not None:
             stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
@@ -466,9 +470,10 @@ class LogManager:
         offsets: dict[TopicPartition, int],
         meant: Mapping[TopicPartition, OpenLog],
     ) -> None:
-        """Replace a file. ``meant`` are the logs that ``offsets`` are of."""
+        """Replace a checkpoint file. ``meant``: the logs that ``offsets`` belong to."""
         async with self._writing:
-            # Deleted, and perhaps created anew under the same name, while this waited: not what is meant.
+            # Leave out logs that were deleted, and perhaps created again under the same name, while this
+            # waited.
             offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
             await self._replace(log_dir, name, offsets)
 
@@ -481,8 +486,9 @@ class LogManager:
         self._stored[path] = offsets
 
     async def _replace_log_starts(self, log_dir: str, path: str, offsets: dict[TopicPartition, int]) -> None:
-        """It gets its name on the event loop, where logs are cut: :meth:`_lower_checkpoints` must not be
-        overtaken by an older start. Logs that were cut meanwhile are left to the next time.
+        """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older
+        start must not overtake :meth:`_lower_checkpoints`. Logs that were truncated meanwhile are left to the
+        next time.
         """
         prepared, is_current = f"{path}.new", False
         while not is_current:
@@ -504,10 +510,10 @@ class LogManager:
         return {key: self.logs[key].log.truncation_count for key in keys if key in self.logs}
 
     async def _forget(self, log_dir: str, keys: Iterable[TopicPartition]) -> None:
-        """Take what the files still say of logs that are not there any more out of them.
+        """Remove from the checkpoint files what they still say about logs that no longer exist.
 
-        They go by name: after a crash a new log would be believed as durable, as committed and as far deleted
-        as the old one was; and one that is gone on purpose would be missed.
+        Their entries go by name: after a crash a new log would be taken to be as durable, as committed and as
+        far deleted as the old one was; and a log that was deleted on purpose would be reported missing.
         """
         keys = frozenset(keys)
         if keys & self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}).keys():

@@ -1,9 +1,9 @@
-"""Looks for rot: reads every log again and again, slowly, and checks that each batch is as it was written.
+"""Scrubs the logs: reads all of them slowly, again and again, and checks that each batch is as it was
+written.
 
-A consumer is sent file ranges that nobody looks into, so a leader would not find out by itself that its
-disk has rotted. What is read here is read in the executor, ``bytes_per_second`` at most, through a
-descriptor of its own. Decides when to look at what; a log that is found damaged is the log manager's to
-report.
+Consumers are sent file ranges that the broker does not look into, so a leader would not notice by itself that
+its disk has rotted. The scrubber reads in the executor, at most ``bytes_per_second``, through a descriptor of
+its own. Decides what is checked when; the log manager takes a damaged log offline.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pykraft.runtime.streams import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 
 PASS_INTERVAL_MS = 3_600_000
-"""A pass over all logs does not begin sooner after the one before: what is small need not be read all day."""
+"""The least time between the starts of two passes over all logs: small logs need not be read all day."""
 
 
 class LogScrubber:
-    """The scrub of one broker, and the look at what a follower could not use or nobody could be sent."""
+    """Scrubs the logs of one broker, and checks ranges that a follower refused or that could not be sent."""
 
     def __init__(
         self, logs: LogManager, clock: Clock, workers: Workers, tasks: TaskSupervisor, bytes_per_second: int
@@ -40,14 +40,14 @@ class LogScrubber:
         self._bytes_per_second = bytes_per_second
 
     async def run(self) -> None:
-        """For ever; only to be run with a rate."""
+        """Scrub for ever. Needs a positive ``bytes_per_second``."""
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.scrub_all()
             await self._tasks.sleep(max(1, began_ms + PASS_INTERVAL_MS - self._clock.monotonic_ms()))
 
     async def scrub_all(self) -> None:
-        """One pass over every log there is."""
+        """One pass over all logs."""
         for key in sorted(self._logs.logs):
             opened = self._logs.logs.get(key)
             if opened is not None:
@@ -62,19 +62,19 @@ class LogScrubber:
                     return
                 await self._tasks.sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
                 if log.truncation_count != cuts or self._logs.logs.get(key) is not opened:
-                    return  # the next pass sees it as it is then
+                    return  # left to the next pass
 
     async def check_slice(self, key: TopicPartition, piece: LogSlice) -> None:
-        """Look at what a follower asks for again, as if it had not been able to use it."""
+        """Check records that a follower asks for again: it may have found them damaged."""
         opened = self._logs.logs.get(key)
         if opened is not None:
             await self._is_sound(opened, opened.log.truncation_count, partial(read_checked, piece))
 
     async def check_unsent(self, piece: FileSlice) -> None:
-        """Look at what a client could not be sent.
+        """Check a file range that could not be sent to a client.
 
-        Through a descriptor of its own: what was promised may be of a log that another has taken the place
-        of since.
+        It is read through a new descriptor: the range may belong to a log that has since been replaced by
+        another.
         """
         path = piece.file.path
         opened = self._logs.find_file(path)
@@ -83,7 +83,7 @@ class LogScrubber:
             await self._is_sound(opened, opened.log.truncation_count, look)
 
     async def _is_sound(self, opened: OpenLog, cuts: int, look: Callable[[], object]) -> bool:
-        """Run ``look``; what it finds counts unless the log was cut meanwhile, or is not used any more."""
+        """Run ``look``; damage counts unless the log was truncated meanwhile, or is no longer in use."""
         try:
             await self._workers.run(look)
         except DAMAGE_ERRORS as error:
@@ -94,7 +94,7 @@ class LogScrubber:
 
 
 def _read_through(disk: Disk, path: str, position: int, size_bytes: int) -> None:
-    """Blocks."""
+    """Read all of a file range; raises the error of a damaged disk. Blocks."""
     file = disk.open(path, create=False)
     try:
         for at in range(position, position + size_bytes, STEP_BYTES):
@@ -104,6 +104,6 @@ def _read_through(disk: Disk, path: str, position: int, size_bytes: int) -> None
 
 
 def _is_as_before(log: Log, cuts: int, error: CorruptLogError | OSError) -> bool:
-    """Whether the file in which something was found is still a part of the log, and was all the time."""
+    """Whether the file with the damage is still a part of the log, and has been all the time."""
     path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
     return log.truncation_count == cuts and log.has_file(path)

@@ -1,8 +1,8 @@
-"""Logs that are damaged, and what becomes of their directories: set aside under another name, never deleted.
+"""Damaged logs and their directories, which are set aside under another name and never deleted.
 
-A log is offline from when its damage is found until the replica begins anew (``replicas.lost_replicas``),
-across restarts too: a directory that was set aside, without a new one in its place, says that the replica
-has not begun anew yet. Only names and files here; nothing is decided about replicas.
+A log is offline from when its damage is found until the replica starts over (``replicas.lost_replicas``),
+also across restarts: a directory that was set aside, without a new one in its place, means that the replica
+has not started over yet. This module handles names and files; it decides nothing about replicas.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class OfflineLog:
-    """A log that is not used any more.
+    """A log that is no longer used.
 
-    ``topic_id`` is None where it could not be read, ``directory`` where the log lies (or should), None if
-    there is none at all. ``partition_epoch``: from this one on the controller counts on the replica
-    nowhere; None as long as it has not said so.
+    ``topic_id`` is None if it could not be read. ``directory`` is where the log is (or should be); None if it
+    does not exist. ``partition_epoch``: from this one on the controller does not count on this replica; None
+    until it has confirmed the loss.
     """
 
     topic_id: Uuid | None
@@ -40,7 +40,7 @@ class OfflineLog:
 
 
 def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
-    """The topic id of a partition directory, None if there is none that can be read."""
+    """The topic id of a partition directory; None if it is missing or cannot be read."""
     try:
         return read_partition_metadata(disk, directory)
     except (FileNotFoundError, CorruptCheckpointError, UnreadableError):
@@ -48,7 +48,7 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
 
 
 def set_aside(disk: Disk, offline: OfflineLog) -> None:
-    """Rename the directory, durably, to a name that no other has. Blocks."""
+    """Rename the directory, durably, to an unused name. Blocks."""
     if not offline.is_set_aside and offline.directory is not None:
         number = 0
         taken = {_number(name) for name in disk.list(offline.log_dir)}
@@ -64,7 +64,7 @@ def set_aside(disk: Disk, offline: OfflineLog) -> None:
 
 
 def find_set_aside(disk: Disk, log_dir: str) -> dict[TopicPartition, OfflineLog]:
-    """The newest directory that was set aside for each partition. Blocks."""
+    """The newest set-aside directory of each partition. Blocks."""
     found: dict[TopicPartition, OfflineLog] = {}
     for name in sorted(disk.list(log_dir), key=_number):
         match = _SET_ASIDE.fullmatch(name)
@@ -78,7 +78,7 @@ def find_set_aside(disk: Disk, log_dir: str) -> dict[TopicPartition, OfflineLog]
 
 
 def size_bytes(disk: Disk, directory: str) -> int:
-    """The segments in a directory, together. Blocks."""
+    """The total size of the segments in a directory. Blocks."""
     names = [name for name in disk.list(directory) if name.endswith(".log")]
     total = 0
     for name in names:
@@ -89,6 +89,6 @@ def size_bytes(disk: Disk, directory: str) -> int:
 
 
 def _number(name: str) -> int:
-    """Of a directory that was set aside; -1 for others."""
+    """The number of a directory that was set aside; -1 for others."""
     match = re.search(r"\.(\d{8})" + DAMAGED_SUFFIX + "$", name)
     return -1 if match is None else int(match[1])

@@ -1,12 +1,12 @@
-"""When producer snapshots are written, read and removed, and how a state is built from them.
+"""Writes, reads and removes producer snapshots, and builds the state of producers from them.
 
-Written when a segment begins and at an orderly stop; read at start and when a log was cut behind what is
-remembered. Then only the batches behind the newest usable one are walked over, with a little before it;
-without any, all of them. What cannot be done in the executor (a log is used on the event loop only) is done
-in slices.
+A snapshot is written when a segment begins and at an orderly stop. It is read at a start, and when a log was
+truncated further than the remembered batches reach. Then only the batches after the newest usable snapshot
+are read, and a few before it; without a snapshot, all of them. Work that cannot run in the executor (a log is
+used on the event loop only) is done in slices.
 
-An empty snapshot at offset 0 says that the newer ones hold every producer there ever was: it is written
-beside the first of them, and goes when one is forgotten.
+An empty snapshot at offset 0 means that the newer ones hold every producer that ever wrote: it is written
+with the first of them, and removed when a producer is forgotten.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from pykraft.log_store.producer_snapshot import (
 from pykraft.runtime.disk import Disk
 
 LOOK_BACK_BYTES = 128 * 1024
-"""Of batches before a snapshot: more than a client has in flight."""
+"""How much is read before the offset of a snapshot: more than a client has in flight."""
 
 HEADERS_PER_SLICE = 500
-"""A slice of the event loop: a few milliseconds."""
+"""How much is read in one slice of the event loop: a few milliseconds."""
 
 T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Runs a blocking job on values of its own in the executor."""
+    """Runs a blocking job, on values that nothing else uses, in the executor."""
 
     def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def load_producers(disk: Disk, log: Log) -> ProducerState:
-    """The state as of the end of a log that nobody uses yet. Blocks."""
+    """The state as of the end of a log that is not in use yet. Blocks."""
     remove_unfinished_snapshots(disk, log.directory)
     rebuild, start = _begin(log, _read(disk, log))
     for header in log.iter_headers(start):
@@ -58,7 +58,7 @@ def load_producers(disk: Disk, log: Log) -> ProducerState:
 async def rebuild_producers(
     disk: Disk, log: Log, state: ProducerState, run: Run, pause: Callable[[], Awaitable[None]]
 ) -> None:
-    """Bring a state that is behind to the end of its log, which may grow, and be cut again, meanwhile."""
+    """Bring a state to the end of its log, which may grow, and be truncated again, meanwhile."""
     while state.is_behind:
         cuts = log.truncation_count
         found = await run(partial(_read, disk, log))
@@ -83,7 +83,7 @@ async def _walk(
             if start < log.log_end_offset:
                 await pause()
                 if log.truncation_count != cuts or start < log.log_start_offset:
-                    return  # begin again: what was read is gone
+                    return  # start over: the log no longer has what was read
     if state.is_behind:
         state.adopt(rebuild.finish())
 
@@ -93,7 +93,7 @@ def _read(disk: Disk, log: Log) -> FoundSnapshot | None:
 
 
 def _begin(log: Log, found: FoundSnapshot | None) -> tuple[ProducerRebuild, int]:
-    """A rebuild, and the offset from which batches are to be replayed."""
+    """A rebuild, and the offset from which to replay batches."""
     if found is None:
         return ProducerRebuild((), complete=log.log_start_offset == 0), log.log_start_offset
     complete = found.is_complete and log.log_start_offset == 0
@@ -110,7 +110,7 @@ class SnapshotWriter:
         self._run = run
 
     async def write(self, offset: int, captured: dict[int, ProducerEntry], complete: bool) -> None:
-        """Write what was captured at ``offset``, unless the log has been cut since."""
+        """Write the producers captured at ``offset``, unless the log has been truncated since."""
         cuts, directory = self._log.truncation_count, self._log.directory
         if complete and offset > 0:
             await self._write(0, {}, cuts)
@@ -121,22 +121,22 @@ class SnapshotWriter:
     async def _write(self, offset: int, captured: dict[int, ProducerEntry], cuts: int) -> None:
         log, path = self._log, snapshot_path(self._log.directory, offset)
         prepared = await self._run(partial(_prepare, self._disk, log.directory, offset, captured))
-        # It gets its name on the event loop, where logs are cut: never after a cut that it does not know.
+        # Renamed on the event loop, where logs are truncated: never after a truncation it does not know of.
         if log.truncation_count == cuts and (offset > 0 or self._state.complete):
             self._disk.rename(prepared, path)
         else:
             self._disk.remove(prepared)
 
     def remove_above(self, offset: int) -> None:
-        """The log is about to be cut at ``offset``; at 0 nothing of it stays."""
+        """Remove the snapshots above ``offset``, to which the log is being truncated; at 0 all of them."""
         remove_snapshots_above(self._disk, self._log.directory, offset if offset > 0 else -1)
 
     def remove_unneeded(self) -> None:
-        """Old segments are gone."""
+        """Remove the snapshots of segments that were deleted."""
         remove_unneeded_snapshots(self._disk, self._log.directory, self._log.segment_base_offsets)
 
     def forget_some(self) -> None:
-        """Producers were forgotten: no snapshot holds all there ever were any more."""
+        """Producers were forgotten: no snapshot holds all producers that ever wrote any more."""
         self._disk.remove(snapshot_path(self._log.directory, 0))
 
 

@@ -1,12 +1,12 @@
-"""Idempotent producers: what each has written last, so that a batch enters a log exactly once and in order.
+"""Idempotent producers: the last batches of each, so that a batch enters a log exactly once and in order.
 
-State is a fold over batch headers and nothing else: leader and followers replay the same headers, so a new
-leader knows what the old one knew (KIP-98). Per producer id the last five batches are kept, as many as a
-client may have in flight. Decides duplicate, in sequence or refused; never opens a batch.
+The state is derived from batch headers alone: leader and followers replay the same headers, so a new leader
+knows what the old one knew (KIP-98). The last five batches of each producer id are kept, as many as a client
+may have in flight. Decides whether a batch is a duplicate, next in sequence or refused; never opens a batch.
 
-A snapshot keeps the last batch of each producer (Kafka's format knows no more). Who builds the state from
-one also replays the batches right before it (:class:`ProducerRebuild`): what a client had in flight at the
-end.
+A snapshot holds the last batch of each producer (Kafka's format has no room for more). A rebuild from a
+snapshot also replays the batches right before it (:class:`ProducerRebuild`), which a client may have had in
+flight.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProducedBatch(NamedTuple):
 class ProducerEntry:
     """One producer id: its newest epoch and the last batches written in it, oldest first.
 
-    Replaced, never changed, when it writes: a copy of the table is a state at one offset.
-    ``idle_since_ms``: when it was first found silent, None if it has written since the last look.
+    Replaced, never changed, when the producer writes: so a copy of the table is the state at one offset.
+    ``idle_since_ms``: when it was first found idle; None if it has written since the last check.
     """
 
     __slots__ = ("batches", "epoch", "idle_since_ms")
@@ -50,10 +50,10 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition.
 
-    ``complete`` says that every batch ever written is reflected: then a producer nobody knows can only
-    start at sequence 0. It turns False when old segments or idle producers were forgotten; from then on an
-    unknown producer may start anywhere, as in Kafka since 2.5. ``is_behind``: the log was cut, and what
-    came before is being read again; until then nothing can be said.
+    ``complete``: the state reflects every batch ever written, so an unknown producer must start at sequence
+    0. It becomes False when old segments or idle producers are forgotten; from then on an unknown producer
+    may start anywhere, as in Kafka since 2.5. ``is_behind``: the log was truncated and is being read again;
+    until that is done the state is unknown.
     """
 
     __slots__ = ("_producers", "complete", "is_behind")
@@ -76,12 +76,12 @@ class ProducerState:
         with a producer id.
         """
         if self.is_behind:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producers of the log are being read")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the state of the producers is being rebuilt")
         entry = self._producers.get(header.producer_id)
         first = header.base_sequence
         if entry is None:
             if first != 0 and self.complete:
-                raise _out_of_order(header, "the first batch of a producer has sequence 0")
+                raise _out_of_order(header, "the first batch of a producer must have sequence 0")
             return None
         if header.producer_epoch != entry.epoch:
             if header.producer_epoch < entry.epoch:
@@ -90,7 +90,7 @@ class ProducerState:
                     f"producer {header.producer_id} has epoch {entry.epoch}, got {header.producer_epoch}",
                 )
             if first != 0:
-                raise _out_of_order(header, "the first batch of a producer epoch has sequence 0")
+                raise _out_of_order(header, "the first batch of a producer epoch must have sequence 0")
             return None
         last = header.last_sequence
         for batch in entry.batches:
@@ -102,7 +102,7 @@ class ProducerState:
         return None
 
     def replay(self, header: BatchHeader) -> None:
-        """Note a batch that is in the log, offsets assigned."""
+        """Record a batch that is in the log, with its offsets assigned."""
         if header.producer_id < 0 or header.is_control or self.is_behind:
             return
         batch = ProducedBatch(
@@ -122,8 +122,8 @@ class ProducerState:
     def truncate_to(self, end_offset: int) -> bool:
         """Forget batches at or after ``end_offset``; False if that cannot be done exactly.
 
-        It cannot when all that is remembered of a producer lies there: what came before is no longer known,
-        and the state has to be replayed from the log.
+        It cannot if all remembered batches of a producer are dropped: the earlier ones are unknown, and the
+        state must be rebuilt from the log.
         """
         for producer_id in sorted(self._producers):
             entry = self._producers[producer_id]
@@ -136,23 +136,23 @@ class ProducerState:
         return True
 
     def fall_behind(self) -> None:
-        """Nothing is known any more, until :meth:`adopt`."""
+        """Drop the state; it is unknown until :meth:`adopt`."""
         self._producers = {}
         self.is_behind = True
 
     def adopt(self, other: ProducerState) -> None:
-        """Become what another state is."""
+        """Take over another state."""
         self._producers, self.complete, self.is_behind = other._producers, other.complete, False
 
     def capture(self) -> dict[int, ProducerEntry]:
-        """The producers as they are now, whatever is written afterwards; for :func:`snapshot_entries`."""
+        """A copy of the producers as of now; for :func:`snapshot_entries`."""
         return dict(self._producers)
 
     def expire(self, now_ms: int, max_idle_ms: int) -> None:
-        """Forget producers that have been found silent for longer than ``max_idle_ms``.
+        """Forget producers that have been idle for longer than ``max_idle_ms``.
 
-        By the clock of who looks, not by the timestamps of records: those may be of any age, and a retry of a
-        batch whose producer was forgotten would enter the log a second time.
+        By this broker's clock, not by the timestamps of records, which may be of any age: a retried batch of
+        a producer that was forgotten would be appended a second time.
         """
         idle = []
         for producer_id, entry in self._producers.items():
@@ -167,7 +167,7 @@ class ProducerState:
 
 
 class ProducerRebuild:
-    """A state in the making: from a snapshot, and all batches behind it and some before, in order."""
+    """Builds a state from a snapshot and, in order, some batches before it and all batches after it."""
 
     def __init__(self, entries: Iterable[SnapshotEntry], *, complete: bool) -> None:
         self._known = {entry.producer_id: entry for entry in entries if entry.last_sequence != NO_SEQUENCE}
@@ -177,7 +177,7 @@ class ProducerRebuild:
         self._state.replay(header)
 
     def finish(self) -> ProducerState:
-        """The state as of the last batch. The snapshot says what the batches replayed do not."""
+        """The state as of the last batch. The snapshot adds what the replayed batches do not show."""
         producers = self._state._producers
         for producer_id, known in self._known.items():
             last, newer = _last_batch(known), producers.get(producer_id)
@@ -190,7 +190,7 @@ class ProducerRebuild:
 
 
 def snapshot_entries(captured: Mapping[int, ProducerEntry]) -> list[SnapshotEntry]:
-    """The last batch of each producer, by its id."""
+    """The last batch of each producer, in order of the producer ids."""
     entries = []
     for producer_id in sorted(captured):
         entry = captured[producer_id]

@@ -1,4 +1,4 @@
-"""Carries ISR proposals of this broker's partitions, and word of lost replicas, to the active controller."""
+"""Sends ISR proposals of this broker's partitions, and reports of lost replicas, to the active controller."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ControllerLostReplicas:
 def _result(
     change: PartitionIsrChange, answered: pb.AlterPartitionPartitionResult | None
 ) -> PartitionIsrResult:
-    if answered is None:  # nobody can tell what became of it
+    if answered is None:  # its outcome is unknown
         return PartitionIsrResult(change.topic_id, change.index, ErrorCode.UNKNOWN_SERVER_ERROR)
     return PartitionIsrResult(
         change.topic_id,

@@ -1,11 +1,11 @@
-"""Calls to the active controller, wherever it is at the moment.
+"""Calls to the active controller, whichever node it currently is.
 
-The broker's own quorum node knows who leads. A call that meets no leader, no answer or NOT_CONTROLLER is
-repeated until the caller's time is up, so that a client does not notice an election beyond its length. The
-pauses between attempts at one node grow, with jitter: what keeps it from answering may be the callers.
-Another leader is asked at once. Whatever the controller decided is returned as it is; what it never decided
-is REQUEST_TIMED_OUT. An address that has stopped answering is given up as soon as another node leads: a
-paused or cut-off process breaks no connection.
+The broker's own quorum replica knows the leader. A call that finds no leader, or gets no answer or
+NOT_CONTROLLER, is repeated until the caller's timeout expires, so that a client notices an election only as a
+delay. The pauses between attempts at one node grow, with jitter: the callers may be what keeps it from
+answering. A new leader is called at once. The controller's decision is returned unchanged; without one the
+call ends with REQUEST_TIMED_OUT. A node that does not answer is given up as soon as another one leads: a
+process that is paused or partitioned away closes no connection.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 ATTEMPT_TIMEOUT_MS = 5000
 BACKOFF = Backoff(50, 1000)
 LEADER_CHECK_MS = 100
-"""How often a call that waits for its answer looks whether another node leads by now."""
+"""How often a call that waits for its answer checks whether another node leads."""
 LEADER_SEARCH_MS = 50
-"""How often a call that has nobody to ask, or asks nobody for a while, does."""
+"""How often a call checks who leads while there is no leader, or while it pauses between attempts."""
 
 
 class _Response(Protocol):
@@ -45,7 +45,7 @@ R = TypeVar("R", bound=_Response)
 
 
 def endpoint_messages(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
-    """Endpoints as a registration carries them."""
+    """The endpoints in the form of a registration."""
     return [
         pb.Endpoint(name=item.name, host=item.host, port=item.port, security_protocol=item.security_protocol)
         for item in endpoints
@@ -53,7 +53,7 @@ def endpoint_messages(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
 
 
 class _TimeLimit:
-    """How long a call may take. A narrower limit that costs something to find is looked up only if needed."""
+    """How long a call may take. A narrower limit that is costly to find out is read only if it is needed."""
 
     def __init__(self, clock: Clock, timeout_ms: int, narrower_ms: Callable[[], int] | None = None) -> None:
         self._clock = clock
@@ -66,14 +66,14 @@ class _TimeLimit:
         return self._began_ms + self._timeout_ms - self._clock.monotonic_ms()
 
     def tighten(self) -> None:
-        """The answer was not there at once: from now on the narrower limit holds."""
+        """Apply the narrower limit from now on: there was no answer at once."""
         if self._narrower_ms is not None:
             self._timeout_ms = min(self._timeout_ms, self._narrower_ms())
             self._narrower_ms = None
 
 
 class ControllerChannel:
-    """One broker's line to the active controller."""
+    """The calls of one broker to the active controller."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ControllerChannel:
         chance: Chance,
         incarnation_id: bytes = b"",
     ) -> None:
-        """``incarnation_id`` names this process for good, and the requests that it passes on."""
+        """``incarnation_id`` identifies this process and, with a number, each request that it forwards."""
         self._incarnation_id = incarnation_id
         self._request_numbers = count()
         self._transport = transport
@@ -115,11 +115,11 @@ class ControllerChannel:
         limit: _TimeLimit,
         attempt_timeout_ms: int,
     ) -> R:
-        """``make_payload`` is given how many attempts went before."""
+        """``make_payload`` is called with the number of earlier attempts."""
         attempts = count()
         reason = ""
         asked: Address | None = None
-        failures = 0  # of the node that was asked last, in a row
+        failures = 0  # consecutive ones, of the node that was called last
         while (remaining_ms := limit.left_ms) > 0:
             address = self._leader_address()
             if address is None:
@@ -144,10 +144,10 @@ class ControllerChannel:
             limit.tighten()
             pause_ms = min(BACKOFF.delay_ms(failures, self._chance), limit.left_ms)
             await self._pause(address, self._clock.monotonic_ms() + pause_ms)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller: {reason}")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the active controller did not answer: {reason}")
 
     async def _pause(self, asked: Address, until_ms: int) -> None:
-        """Until then, or until another node than ``asked`` leads."""
+        """Wait until ``until_ms``, or until another node than ``asked`` leads."""
         while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
             if self._leader_address() not in (None, asked):
                 return
@@ -170,7 +170,7 @@ class ControllerChannel:
             if not reply.done():
                 limit.tighten()
                 if limit.left_ms <= 0:
-                    return RpcFailure("it is silent")
+                    return RpcFailure("no answer in time")
         return reply.result()
 
     async def forward(
@@ -188,7 +188,7 @@ class ControllerChannel:
     ) -> bytes:
         """Have the controller answer a client's request; bodies are encoded as in ``api_version``.
 
-        ``own_timeout_ms`` finds the client's own limit in the request, if the answer is not there at once.
+        ``own_timeout_ms`` reads the client's own timeout from the request, if there is no answer at once.
         """
         request = pb.ForwardRequest(
             api_key=api_key,

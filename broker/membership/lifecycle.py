@@ -1,11 +1,11 @@
-"""What a broker knows about its own standing with the controller, and what that lets it do.
+"""The state of a broker's registration, session and lease, and what it may do in each.
 
-A broker is fenced until the controller says otherwise. Once unfenced it holds a lease: as long as the
-controller granted with its answer to a heartbeat (less than a session timeout), counted on the broker's own
+A broker is fenced until the controller unfences it. An unfenced broker holds a lease: for the time that the
+controller granted in its answer to a heartbeat (less than a session timeout), counted on the broker's own
 monotonic clock from the moment it *sent* that heartbeat. An answer unfences only a broker whose own image
-says that it is unfenced: behind that record nothing is left of what it led before it was fenced. Past its
-lease it cannot know whether others have been told to take over, so it gives only answers that are safe either
-way (ARCHITECTURE.md, Fencing). Decides nothing about time itself: ``now_ms`` is an argument.
+says that it is unfenced: with that record applied, none of its roles from before the fence is left. After the
+lease has expired it cannot know whether other leaders have been elected, so it gives only answers that are
+safe either way (ARCHITECTURE.md, Fencing). It reads no clock: ``now_ms`` is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykraft.metadata_log.image import BrokerRegistration
 
 
 class BrokerState(Enum):
-    """Kafka's broker states, in the order a broker passes through them."""
+    """Kafka's broker states, in the order in which a broker passes through them."""
 
     STARTING = auto()
     RECOVERY = auto()
@@ -28,7 +28,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the next heartbeat says."""
+    """The contents of the next heartbeat."""
 
     broker_epoch: int
     current_metadata_offset: int
@@ -49,27 +49,27 @@ class BrokerLifecycle:
         self.is_fenced = True
 
     def lease_valid(self, now_ms: int) -> bool:
-        """Whether no controller can have fenced this broker yet."""
+        """Whether the lease still holds: no controller can have fenced this broker yet."""
         return self._lease_end_ms is not None and now_ms < self._lease_end_ms
 
     def lease_left_ms(self, now_ms: int) -> int:
-        """For how long the lease holds yet; 0 without one."""
+        """How long the lease still holds; 0 without a lease."""
         return 0 if self._lease_end_ms is None else max(0, self._lease_end_ms - now_ms)
 
     def lapsed_ms(self, now_ms: int) -> int | None:
-        """For how long the lease has been over; 0 while it holds, None if there was none since the fence."""
+        """How long ago the lease expired; 0 while it holds, None if there was none since the last fence."""
         return None if self._lease_end_ms is None else max(0, now_ms + 1 - self._lease_end_ms)
 
     def handle_registered(self, epoch: int) -> None:
-        """The controller took the registration: a new incarnation begins fenced."""
+        """The controller accepted the registration: the new incarnation starts fenced."""
         self.epoch = epoch
         self.is_registered = True
         self._fence()
 
     def handle_stale_epoch(self) -> None:
-        """Another incarnation holds this id: nothing may be served until registered again.
+        """Another incarnation has this id: this one must serve nothing until it has registered again.
 
-        There is nothing left to hand over either. The epoch is kept: whoever is shown it refuses it.
+        It has no leaderships to hand over either. The epoch is kept: all nodes refuse it.
         """
         self.is_registered = False
         self._fence()
@@ -77,9 +77,9 @@ class BrokerLifecycle:
             self.state = BrokerState.SHUTTING_DOWN
 
     def handle_registration_change(self, registration: BrokerRegistration | None) -> None:
-        """The metadata log says something new about this broker's id; it may know before any heartbeat does.
+        """The metadata log has a newer registration of this broker's id, perhaps before a heartbeat tells so.
 
-        It never unfences: that takes an answer to a heartbeat, and with it a lease.
+        It never unfences the broker: that takes an answer to a heartbeat, and with it a lease.
         """
         self._logged = registration
         if not self._is_unfenced_in_the_log:
@@ -99,7 +99,7 @@ class BrokerLifecycle:
         self._ready = True
 
     def begin_controlled_shutdown(self) -> None:
-        """Ask the controller to move leaderships away."""
+        """Ask the controller to move this broker's leaderships to others."""
         if self.state is not BrokerState.SHUTTING_DOWN:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
 
@@ -117,15 +117,16 @@ class BrokerLifecycle:
     ) -> None:
         """Take an acknowledgement of the heartbeat sent at ``sent_ms`` (monotonic).
 
-        The answer that unfences may come before the metadata that it rests on: until that is applied, the
-        broker may still take itself for the leader of what others lead by now. The next heartbeat asks again.
+        An answer that unfences may arrive before the metadata that it relies on: until that is applied, the
+        broker may still believe that it leads partitions that others lead by now. Then it stays fenced, and
+        the next heartbeat asks again.
         """
         is_fenced = is_fenced or not self._is_unfenced_in_the_log
         if is_fenced:
             self._fence()
         else:
             self.is_fenced = False
-            if lease_ms > 0:  # else it promises nothing, not even about the past
+            if lease_ms > 0:  # otherwise it grants no lease, not even an expired one
                 self._lease_end_ms = max(self._lease_end_ms or 0, sent_ms + lease_ms)
         if should_shut_down:
             self.state = BrokerState.SHUTTING_DOWN

@@ -1,10 +1,10 @@
-"""Registers the broker, sends its heartbeats and sees it out: the clockwork around :class:`BrokerLifecycle`.
+"""Registers the broker, sends its heartbeats and shuts it down: the timing around :class:`BrokerLifecycle`.
 
-A heartbeat the controller refuses with STALE_BROKER_EPOCH means another incarnation took this id, or the
-registration was removed: the broker stops serving at once and tries to register anew. One that is not
-answered is soon sent again, because the lease runs down. So is one whose answer leaves a lease that would not
-reach far beyond the next: a new controller grants none, or one that was long behind a short one, before a
-later heartbeat says that the broker follows.
+A heartbeat that the controller refuses with STALE_BROKER_EPOCH means that another incarnation took this id,
+or that the registration was removed: the broker stops serving at once and tries to register again. A
+heartbeat without an answer is soon sent again, because the lease is running out. So is one whose answer
+grants a lease that would end soon after the next heartbeat: a new controller grants none, and a broker that
+was far behind gets a short one, until a later heartbeat shows that the broker has caught up.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from pykraft.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 _FAST_HEARTBEAT_MS = 20
-"""The pause between heartbeats while the broker waits for a change of its standing."""
+"""The pause between heartbeats while the broker waits to be unfenced, or to be shut down."""
 
 _HASTE_HEARTBEAT_MS = 100
-"""The longest pause while another broker is leaving: it waits until all others report that they know."""
+"""The longest pause while another broker shuts down, which waits until all others report that they know."""
 
 _RETRY_MS = 100
 """The pause after a heartbeat that failed or left no lease, and between attempts to register."""
 
 _NO_CONTROLLER_MS = 5000
-"""For how long a broker that wants to go waits without a word from any controller: longer than an election
-takes. The last node of a cluster that is being stopped has no quorum left to tell."""
+"""How long a controlled shutdown waits without an answer from any controller: longer than an election takes.
+The last node of a cluster that is being stopped has no quorum left to ask.
+"""
 
 
 class LifecycleDriver:
-    """Runs one broker's :meth:`register`, then its heartbeats (:meth:`run`) until it is told to stop.
+    """Registers one broker (:meth:`register`) and sends its heartbeats (:meth:`run`) until it may shut down.
 
     ``caught_up`` is set once the local image holds this incarnation's registration, ``running`` once the
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
-    ``dead_incarnation_secrets``: of earlier processes of this broker that certainly ended; they need not be
-    waited for.
+    ``dead_incarnation_secrets``: the secrets of earlier processes of this broker that have certainly ended,
+    so that the controller need not wait for their sessions.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class LifecycleDriver:
         self.stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Heartbeat until the controller lets the broker go."""
+        """Send heartbeats until the controller lets the broker shut down."""
         while self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
             await self._heartbeat()
             if self._lifecycle.state is not BrokerState.STARTING:
@@ -95,7 +96,7 @@ class LifecycleDriver:
         self.stopped.set()
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The brokers of the cluster may have changed, this one among them."""
+        """Take a newer image, in which brokers may have changed, this one among them."""
         node_id = self._config.node_id
         if node_id in delta.changed_brokers:
             self._lifecycle.handle_registration_change(image.brokers.get(node_id))
@@ -112,9 +113,9 @@ class LifecycleDriver:
             self._poke.set()
 
     async def shut_down(self, timeout_ms: int) -> None:
-        """Ask to be let go and wait until leaderships have moved, or ``timeout_ms`` is over.
+        """Ask for a controlled shutdown and wait until leaderships have moved, at most ``timeout_ms``.
 
-        Gives up earlier when no controller has answered for some seconds.
+        Gives up earlier if no controller has answered for some seconds.
         """
         began_ms = self._clock.monotonic_ms()
         self._lifecycle.begin_controlled_shutdown()
@@ -130,7 +131,7 @@ class LifecycleDriver:
                     await self.stopped.wait()
 
     async def register(self, stopped_in_order_at_epoch: int | None = None) -> None:
-        """Announce this process. :class:`KafkaError` if it is refused, or no controller is found in time.
+        """Register this process. :class:`KafkaError` if it is refused, or if no controller answers in time.
 
         ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed.
         """
@@ -159,12 +160,14 @@ class LifecycleDriver:
                     max(deadline_ms - self._clock.monotonic_ms(), 1),
                 )
             except KafkaError as error:
-                # The session of a predecessor, not known to be dead, lives at the controller: it may lapse.
+                # The controller still has the session of an earlier process that may be alive; it may expire.
                 retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 if not retry or self._clock.monotonic_ms() >= deadline_ms:
                     raise
                 if not told:
-                    logger.warning("waiting for the session of a predecessor to lapse: %s", error.message)
+                    logger.warning(
+                        "waiting for the session of an earlier process to expire: %s", error.message
+                    )
                     told = True
                 await asyncio.sleep(_RETRY_MS / 1000)
                 continue
@@ -173,7 +176,7 @@ class LifecycleDriver:
             return
 
     def _previous_broker_epoch(self, stopped_in_order_at_epoch: int | None) -> int:
-        """The epoch whose logs are all here: this process's own, else the last orderly stop's, or -1."""
+        """The epoch as of which the logs are complete: this process's or the last orderly stop's, or -1."""
         if self._lifecycle.epoch >= 0:
             return self._lifecycle.epoch
         return -1 if stopped_in_order_at_epoch is None else stopped_in_order_at_epoch
@@ -193,7 +196,7 @@ class LifecycleDriver:
                     want_shut_down=beat.want_shut_down,
                 ),
                 pb.BrokerHeartbeatResponse.FromString,
-                # One attempt: the answer to a later one would be dated by this one's start.
+                # One attempt only: the lease of a later one would be counted from the start of this one.
                 timeout_ms=self._config.heartbeat_interval_ms,
                 attempt_timeout_ms=self._config.heartbeat_interval_ms,
             )
@@ -227,12 +230,12 @@ class LifecycleDriver:
                 BrokerState.PENDING_CONTROLLED_SHUTDOWN,
                 BrokerState.SHUTTING_DOWN,
             ):
-                logger.info("broker %d has handed over and is fenced", self._config.node_id)
+                logger.info("broker %d has handed over its leaderships and is fenced", self._config.node_id)
             else:
                 logger.error("this broker has been fenced: it serves no client until it is unfenced")
 
     async def _pause(self) -> None:
-        """Until the next heartbeat is due, or at once when a shutdown is asked for."""
+        """Wait until the next heartbeat is due, or until a shutdown begins."""
         waiting = (
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
         )

@@ -1,1 +1,1 @@
-"""The replicas of a broker: their roles, what their leaders and followers do, and who waits for them."""
+"""The replicas of a broker: their roles, leaders and followers, and the requests that wait for them."""

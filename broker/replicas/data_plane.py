@@ -1,8 +1,8 @@
-"""The replicas of one broker and all that works on them: made and joined here, and taken down in order.
+"""The replicas of one broker and all parts that work on them: built and joined here, and stopped in order.
 
-Each part is given those it needs, so their order is that of their dependencies: coordinators know the table
-only; roles know the fetchers; logs report damage to the roles; what applies the metadata image and opens logs
-knows them all.
+Each part is given the parts it needs, so they are built in the order of their dependencies: coordinators know
+only the table; roles know the fetchers; logs report damage to the roles; the parts that apply the metadata
+image and open logs know all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pykraft.runtime.tcp import StreamRuntime
 
 
 class DataPlane:
-    """``coordinators``: those that keep their state in replicas of ``table``, by topic name."""
+    """``coordinators``: the coordinators that keep their state in replicas of ``table``, by topic name."""
 
     def __init__(
         self,
@@ -115,9 +115,9 @@ class DataPlane:
         )
 
     async def stop(self) -> None:
-        """Refuse whoever waits, and do nothing any more. The logs stay open.
+        """Refuse all waiting requests and stop all work. The logs stay open.
 
-        Whatever fails: no task is left, or it would open and write logs beside those that are being closed.
+        Whatever fails, no task is left: it would open and write logs while others are being closed.
         """
         async with AsyncExitStack() as last_to_first:
             last_to_first.push_async_callback(self.tasks.close)
@@ -131,11 +131,11 @@ class DataPlane:
         self.wakeups.run()
 
     async def stop_logs(self, broker_epoch: int) -> None:
-        """Flush and close them, and note the orderly stop at ``broker_epoch``.
+        """Flush and close the logs, and record the orderly stop at ``broker_epoch``.
 
-        -1: never registered, so they are still as the previous process left them.
+        -1: this process has never registered, so the logs are still as the previous process left them.
         """
-        # A start that was broken off has not opened every replica: keep what their checkpoint said.
+        # A start that was interrupted has not opened every replica: keep the values of their checkpoint.
         high_watermarks = {key: opened.high_watermark for key, opened in self.logs.logs.items()}
         high_watermarks |= self.maintenance.high_watermarks()
         if broker_epoch < 0 and self.logs.previous_broker_epoch is not None:

@@ -1,4 +1,4 @@
-"""Which of the batches that a leader sent a follower may append."""
+"""Decides which of the batches from a leader a follower may append."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ def find_new_batches(
     *,
     may_have_gaps: bool = False,
 ) -> tuple[list[BatchHeader], int, int]:
-    """Headers of the whole batches at or behind ``log_end_offset``, and where in ``data`` they lie.
+    """The headers of the whole batches at or after ``log_end_offset``, and their positions in ``data``:
+    (headers, start, end).
 
-    Batches that end before are passed over, a partial one at the end is left for the next fetch. One that
-    overlaps what is there or fails its checksum is CORRUPT_MESSAGE for all; so is one of an epoch older
-    than the log's or newer than the leader's. A leader that was deposed and then truncated may send such:
-    the file range it had promised holds its successor's bytes by now, and they would follow on what never
-    was there. A gap is refused unless ``may_have_gaps``: no CRC covers the offset of a batch, and a leader
-    may have a hole.
+    Batches that end before it are skipped; a partial batch at the end is left for the next fetch. A batch
+    that overlaps the log or fails its checksum refuses all of them with CORRUPT_MESSAGE; so does a batch of
+    an epoch older than the log's or newer than the leader's. A leader that was deposed and then truncated its
+    log may send such a batch: the file range that it is sending holds its successor's records by now, which
+    do not follow the log's own. A gap is refused unless ``may_have_gaps``: no CRC covers the offset of a
+    batch, and a leader's log may have a hole.
     """
     headers: list[BatchHeader] = []
     start = end = 0
@@ -33,10 +34,13 @@ def find_new_batches(
             continue
         if header.base_offset > expected and not may_have_gaps:
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}, expected was {expected}"
+                ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}, expected {expected}"
             )
         if header.base_offset < expected or not crc_is_valid(data, position, header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"bad batch at offset {header.base_offset}")
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the batch at offset {header.base_offset} does not match its checksum",
+            )
         if not epoch <= header.partition_leader_epoch <= leader_epoch:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,

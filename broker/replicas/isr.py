@@ -1,11 +1,12 @@
-"""The in-sync replica set of one partition as its leader sees it: who follows how closely, what that allows.
+"""The in-sync replica set of one partition as its leader sees it: the followers' progress and the high
+watermark.
 
-The high watermark is the smallest log end over the *maximal* ISR: the committed one plus every replica that a
-proposal in flight may have added (KIP-497). Whoever is eligible to lead although it left the ISR (KIP-966)
-must hold all that is committed; so nothing is committed while there is such a replica. A removal counts only
-once the controller has committed it. A proposal whose answer was lost may have been applied, and a late copy
-of it may still arrive; what it wanted to add stays in the maximal ISR until the partition epoch moves.
-Decides; never sends.
+The high watermark is the smallest log end offset over the *maximal* ISR: the committed ISR plus every replica
+that a proposal in flight may have added (KIP-497). A replica that is eligible to lead although it left the
+ISR (KIP-966) must hold every committed record; so nothing is committed while there is such a replica. A
+removal counts only once the controller has committed it. A proposal whose answer was lost may have been
+applied, and a late copy of it may still arrive; the replicas that it would add stay in the maximal ISR until
+the partition epoch changes. This module decides and never sends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ DOUBTED_EVERY = 16
 
 
 class FollowerProgress:
-    """What the leader knows of one follower, from its fetches."""
+    """What the leader knows about one follower from its fetches."""
 
     __slots__ = (
         "asked_again",
@@ -40,9 +41,10 @@ class FollowerProgress:
         self.asked_again = 0
 
     def is_in_doubt(self, fetch_offset: int) -> bool:
-        """Whether a follower that was sent what stands at an offset may have found it unusable.
+        """Whether the follower may have found the records at an offset damaged.
 
-        It asks for it again. It may also have lost the answer; so once for the first time, and seldom later.
+        It then asks for an offset that was sent to it again. But it may also have lost the answer; so this is
+        true for the first repetition, and then for one in :data:`DOUBTED_EVERY`.
         """
         if fetch_offset != self.sent_offset:
             self.asked_again = 0
@@ -54,8 +56,8 @@ class FollowerProgress:
     def handle_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int) -> None:
         """A fetch at ``fetch_offset`` acknowledges everything before it.
 
-        The follower was caught up when it asked for the end of the log; asking now for where the log ended at
-        its previous fetch means that it was caught up then.
+        A follower that asks for the end of the log is caught up now; one that asks for where the log ended at
+        its previous fetch was caught up at that fetch.
         """
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = now_ms
@@ -75,7 +77,7 @@ class FollowerProgress:
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """A change asked of the controller. ``broker_epochs`` names the incarnations that are meant."""
+    """A change requested from the controller. ``broker_epochs`` names the incarnations of the members."""
 
     leader_epoch: int
     partition_epoch: int
@@ -91,7 +93,7 @@ class IsrState:
     partition_epoch: int
     pending: IsrProposal | None = None
     maybe_added: frozenset[int] = frozenset()
-    """Replicas that an attempt without a known outcome wanted to add, at this partition epoch."""
+    """Replicas that a proposal of unknown outcome would add, at this partition epoch."""
     elr: tuple[int, ...] = ()
     """The eligible leader replicas at this partition epoch."""
 
@@ -103,7 +105,7 @@ class IsrState:
     def with_committed(
         self, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
     ) -> IsrState:
-        """The controller's word. A newer one than known settles what was open; others change nothing."""
+        """Take the controller's state: a newer one settles all open proposals, any other changes nothing."""
         if partition_epoch <= self.partition_epoch:
             return self
         return IsrState(isr, partition_epoch, elr=elr)
@@ -111,10 +113,10 @@ class IsrState:
     def answered(
         self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
     ) -> IsrState:
-        """The controller accepted a proposal, and this is what held then.
+        """The controller accepted a proposal; the arguments are the state after it.
 
-        The metadata log may have said so before, and another proposal may be in flight since: that one stays
-        open. An answer that moves no partition epoch settles nothing but its own proposal.
+        The metadata log may have brought that state before, and another proposal may be in flight since: it
+        stays open. An answer with no newer partition epoch settles only its own proposal.
         """
         if partition_epoch > self.partition_epoch:
             return IsrState(isr, partition_epoch, elr=elr)
@@ -125,11 +127,11 @@ class IsrState:
         return replace(self, pending=proposal)
 
     def rejected(self) -> IsrState:
-        """This attempt was not applied and never will be; earlier ones without an answer stay open."""
+        """The pending proposal was not and will not be applied; earlier unanswered ones stay open."""
         return replace(self, pending=None)
 
     def unanswered(self) -> IsrState:
-        """Nobody knows whether the attempt was or will be applied."""
+        """It is unknown whether the pending proposal was or will be applied."""
         proposed = frozenset(self.pending.new_isr) if self.pending is not None else frozenset()
         added = self.maybe_added | (proposed - frozenset(self.committed))
         return replace(self, pending=None, maybe_added=added)

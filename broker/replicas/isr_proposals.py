@@ -1,19 +1,20 @@
-"""Carries the ISR proposals of one broker to the controller and its answers back (KIP-497).
+"""Sends the ISR proposals of one broker to the controller and applies the answers (KIP-497).
 
-What is due of all partitions goes into one AlterPartition request, and one request is in flight at a time:
-what becomes due meanwhile is collected for the next. So each broker asks the controller once per round trip,
-however many partitions there are. A request without an answer is followed by a pause of the whole broker, a
-refusal by one of that partition alone; both grow exponentially, with jitter, because everybody fails at once
-when a controller does.
+The due proposals of all partitions go into one AlterPartition request, and one request is in flight at a
+time; proposals that become due meanwhile are collected for the next. So each broker sends the controller one
+request per round trip, however many partitions there are. A request without an answer is followed by a pause
+of the whole broker, a refusal by a pause of that partition alone; both grow exponentially, with jitter,
+because all brokers fail at once when a controller does.
 
 Decides what an answer means for a proposal:
 
 - accepted: the partition takes the controller's state;
-- the controller has committed something newer (:data:`_NEWS_FOLLOWS`): the metadata log brings it, and until
-  then nothing is asked, for the answer would be the same. NEW_LEADER_ELECTED even means that the proposal was
-  applied, and that this replica leads no more;
+- the controller has committed a newer state (:data:`_NEWS_FOLLOWS`): the metadata log brings it, and until
+  then nothing is proposed, for the answer would be the same. NEW_LEADER_ELECTED even means that the proposal
+  was applied, and that this replica is no longer the leader;
 - certainly not applied (:data:`_NOT_APPLIED`): the proposal is void, and may be made again later;
-- anything else, or no answer: it may have been applied. The partition goes on counting whom it wanted to add.
+- any other error, or no answer: it may have been applied. The replicas that it would add still count as
+  members.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Proposed = tuple[Partition, IsrProposal]
 
 
 class IsrProposals:
-    """The proposals of one broker."""
+    """The ISR proposals of one broker."""
 
     def __init__(
         self,
@@ -73,12 +74,13 @@ class IsrProposals:
         self._tasks = tasks
         self._due: dict[Partition, None] = {}
         self._is_sending = False
-        self._unanswered = 0  # requests in a row
+        self._unanswered = 0  # consecutive requests
 
     def maybe_propose(self, partition: Partition) -> None:
-        """Ask for a new ISR if a follower has caught up or fallen behind. Nothing if it does not lead.
+        """Propose a new ISR if a follower has caught up or fallen behind. Nothing if this replica does not
+        lead.
 
-        What exactly is proposed is decided when it is sent.
+        The members are chosen when the proposal is sent.
         """
         if partition in self._due or not partition.wants_other_isr(
             self._clock.monotonic_ms(), self._max_lag_ms, self._is_eligible
@@ -99,7 +101,7 @@ class IsrProposals:
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
 
     async def _send_all(self) -> None:
-        """One request after the other until nothing is due."""
+        """Send one request after the other until no proposal is due."""
         try:
             while self._due:
                 if self._unanswered:
@@ -111,7 +113,7 @@ class IsrProposals:
             self._is_sending = False
 
     def _take_due(self) -> list[Proposed]:
-        """What is due now, as much as fits one request; from here on it counts as pending."""
+        """The due proposals, as many as fit into one request; from here on they count as pending."""
         now_ms = self._clock.monotonic_ms()
         proposed: list[Proposed] = []
         while self._due and len(proposed) < MAX_PARTITIONS_PER_REQUEST:
@@ -129,7 +131,7 @@ class IsrProposals:
             )
         except KafkaError as failure:
             self._unanswered += 1
-            logger.info("ISR changes of %d partitions are not answered: %s", len(proposed), failure)
+            logger.info("ISR changes of %d partitions were not answered: %s", len(proposed), failure)
             for partition, proposal in proposed:
                 partition.handle_isr_unanswered(proposal)
                 self.maybe_propose(partition)
@@ -149,11 +151,11 @@ class IsrProposals:
             self._take_refusal(those, error, times)
 
     def _take_refusal(self, refused: Sequence[Proposed], error: ErrorCode, times: int) -> None:
-        """The controller said ``error`` to each of these, for the ``times``-th time in a row."""
+        """The controller answered ``error`` for each of these, for the ``times``-th time in a row."""
         named = ", ".join(str(partition) for partition, _ in refused[:_NAMED_IN_LOG])
-        logger.info("ISR changes of %d partitions refused with %s: %s", len(refused), error.name, named)
+        logger.info("ISR changes of %d partitions were refused with %s: %s", len(refused), error.name, named)
         if error in _NEWS_FOLLOWS:
-            return  # they stay pending until the news comes
+            return  # they stay pending until the metadata log brings the newer state
         delay_ms = REFUSED_BACKOFF.delay_ms(times, self._chance)
         retry_ms = self._clock.monotonic_ms() + delay_ms
         for partition, proposal in refused:

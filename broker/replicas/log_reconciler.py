@@ -1,8 +1,8 @@
-"""Opens and deletes logs until what is here is what the metadata image assigns to this broker.
+"""Opens and deletes logs until the open ones are those that the metadata image assigns to this broker.
 
-It looks at a few logs at a time. The image may change meanwhile, and then a log is looked at again. A log
-that is open becomes a partition, and takes part from then on. One that is damaged is set aside first, and is
-created again when the controller has taken note.
+It looks at a few logs at a time. If the image changes meanwhile, a log is looked at again. An open log
+becomes a partition, which serves requests from then on. A damaged log is set aside first, and is created
+again when the controller knows of the damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPENED_PER_STEP = 16
 
 
 class LogReconciler:
-    """Runs in one task. ``events`` are those of the partitions it makes."""
+    """Runs in one task. ``events`` is passed to the partitions that it creates."""
 
     def __init__(
         self,
@@ -50,14 +50,15 @@ class LogReconciler:
         self._openings = openings
         self._events = events
         self._on_fault = on_fault
-        #: Held while directories come and go: a log must not be created where another one still stands.
+        #: Held while directories are created or removed: a log must not be created where another one still
+        #: is.
         self._changing = asyncio.Lock()
 
     async def run(self) -> None:
-        """For ever, or until a log directory fails.
+        """Run for ever, or until a log directory fails.
 
-        Only once the image holds at least this incarnation's registration: by an older one it would delete
-        logs of topics that it does not know yet.
+        Start it only once the image holds this incarnation's registration: by an older image it would delete
+        logs of topics that the image does not know yet.
         """
         self._worklist.wake()
         while True:
@@ -69,7 +70,7 @@ class LogReconciler:
                     else:
                         async with self._changing:
                             await self._look_at_some()
-                    await asyncio.sleep(0)  # logs that are open already were not waited for
+                    await asyncio.sleep(0)  # logs that were open already took no await
             except OSError as error:
                 self._on_fault("log directories", error)
                 return
@@ -87,7 +88,7 @@ class LogReconciler:
             if key in self._logs.offline and not await self._may_open(topic, *key):
                 continue
             if topic is None:
-                self._openings.opened(key)  # it never will be
+                self._openings.opened(key)  # it will not be opened here
                 if key not in self._table:
                     unwanted.append(key)
             elif key not in self._table:
@@ -100,7 +101,7 @@ class LogReconciler:
         key = topic_name, index = opened.topic_partition
         topic = self._assigned(*key)
         if topic is None or topic.id != opened.topic_id or self._logs.logs.get(key) is not opened:
-            self._worklist.add(key)  # changed, or damaged, while others were being opened
+            self._worklist.add(key)  # it changed, or was damaged, while others were being opened
             return
         self._publisher.take_up(
             Partition(
@@ -116,7 +117,7 @@ class LogReconciler:
         )
 
     async def _may_open(self, topic: TopicImage | None, name: str, index: int) -> bool:
-        """Whether a log that is offline is done with: another may take its place, or none is wanted."""
+        """Whether a new log may replace an offline one. One that is no longer assigned is forgotten."""
         await self._logs.set_aside_damaged((name, index))
         offline = self._logs.offline[name, index]
         if topic is None:
@@ -128,14 +129,14 @@ class LogReconciler:
         return False
 
     def _assigned(self, topic_name: str, index: int) -> TopicImage | None:
-        """The topic, by the newest image, if it has a replica here."""
+        """The topic as of the newest image, if the partition has a replica here."""
         topic = self._metadata.image.topic(topic_name)
         if topic is None or index >= len(topic.partitions):
             return None
         return topic if self._node_id in topic.partitions[index].replicas else None
 
     async def set_aside_strays(self) -> None:
-        """Rename the logs that the image does not know. For a broker whose image is caught up."""
+        """Rename the logs that the image does not know. Call it only once the image is caught up."""
         async with self._changing:
             strays = [
                 key
@@ -145,4 +146,4 @@ class LogReconciler:
             ]
             await self._logs.set_aside(strays)
             for key in [key for key in self._logs.offline if self._assigned(*key) is None]:
-                del self._logs.offline[key]  # nobody misses it
+                del self._logs.offline[key]  # no assigned replica lacks it

@@ -1,11 +1,11 @@
-"""Replicas of this broker whose logs are damaged: the controller is told, and then they begin anew.
+"""Replicas of this broker with damaged logs: they are reported to the controller, and then start over.
 
-The order is what keeps records: a replica whose log is found damaged serves and fetches no more, its
-directory is set aside, the controller takes it out of the ISR (ReportLostReplicas), and only when this
-broker has applied that it creates an empty log and copies everything from the leader. Where there is no
-leader it stays offline until somebody has made one: with an empty log it would be in nobody's way, but the
-one that was set aside could not be put back. Decides when a replica may begin anew; :mod:`.log_reconciler`
-opens and closes.
+The order of the steps keeps records safe: a replica whose log is found damaged no longer serves or fetches;
+its directory is set aside; the controller removes it from the ISR (ReportLostReplicas); and only when this
+broker has applied that does it create an empty log and copy everything from the leader. Without a leader the
+replica stays offline until one is elected: an empty log would do no harm, but the log that was set aside
+could then not be restored. This module decides when a replica may start over; :mod:`.log_reconciler` opens
+and closes the logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_MAX_MS = 5000
 
 
 class LostReplicas:
-    """The replicas that are offline, among those that the image assigns to this broker."""
+    """The offline replicas among those that the image assigns to this broker."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class LostReplicas:
         return not self._unreported()
 
     def may_begin_anew(self, offline: OfflineLog, topic: TopicImage, index: int) -> bool:
-        """Whether an empty log may take the place of one that is offline."""
+        """Whether an empty log may take the place of an offline one."""
         if offline.topic_id is not None and offline.topic_id != topic.id:
-            return True  # it was of an earlier topic of the same name
+            return True  # the log is of an earlier topic of the same name
         partition = topic.partitions[index]
         return (
             offline.partition_epoch is not None
@@ -65,7 +65,7 @@ class LostReplicas:
         )
 
     def report(self) -> None:
-        """See to it that the controller is told of all that it has not been told of."""
+        """Start reporting to the controller the lost replicas that it does not know of."""
         if not self._is_reporting and self._reportable():
             self._is_reporting = True
             self._tasks.start(self._report_all(), "lost-replicas")
@@ -85,8 +85,8 @@ class LostReplicas:
         return found
 
     def _reportable(self) -> dict[TopicPartition, LostReplica]:
-        """Those whose directories are set aside, durably. Where that fails the node ends, and its next start
-        finds the logs where they were: the controller must not have given them up.
+        """The unreported replicas whose directories are durably set aside. Where that fails the node halts,
+        and its next start finds the logs in place: the controller must not have removed them from the ISR.
         """
         return {key: lost for key, lost in self._unreported().items() if self._logs.offline[key].is_set_aside}
 
@@ -102,19 +102,19 @@ class LostReplicas:
         self._is_reporting = False
 
     async def _report_some(self, some: dict[TopicPartition, LostReplica]) -> bool:
-        """Whether there was nothing to object. What the controller does not know, the image will tell."""
+        """Report these replicas; whether the controller accepted them all. The image settles refused ones."""
         keys = {(lost.topic_id, lost.index): key for key, lost in some.items()}
         told = {key: self._logs.offline.get(key) for key in some}
         try:
             answers = await self._controller.report_lost_replicas(list(some.values()))
         except KafkaError as error:
-            logger.warning("the controller does not know yet that replicas are lost: %s", error)
+            logger.warning("lost replicas could not be reported to the controller yet: %s", error)
             return False
         for answer in answers:
             key = keys[answer.topic_id, answer.index]
             offline = self._logs.offline.get(key)
             if answer.error is not ErrorCode.NONE:
-                logger.warning("%s-%d is lost, the controller answers %s", *key, answer.error.name)
+                logger.warning("lost replica %s-%d: the controller answers %s", *key, answer.error.name)
             elif offline is not None and offline is told[key]:
                 offline.partition_epoch = answer.partition_epoch
                 self._worklist.add(key)

@@ -1,7 +1,7 @@
-"""What a broker does with its logs from time to time: checkpoints, flushes, retention, lagging followers.
+"""The periodic work of a broker on its logs: checkpoints, flushes, retention, lagging followers.
 
-Each job runs by itself at its own interval and in small steps, so that the event loop is never held for long.
-Decides when; what may be deleted or believed is decided by the log and the partition.
+Each job runs separately, at its own interval and in small steps, so that the event loop is never held for
+long. Decides when a job runs; the log and the partition decide what is deleted.
 """
 
 from __future__ import annotations
@@ -66,26 +66,26 @@ class LogMaintenance:
             await job()
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Of every replica here."""
+        """The high watermark of every replica of this broker."""
         return {(p.topic, p.index): p.high_watermark for p in self._table}
 
     async def _checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks(self.high_watermarks())
 
     async def _checkpoint(self) -> None:
-        """Finished segments are made durable, so that a start after a crash need not check them again."""
+        """Flush finished segments, so that a start after a crash need not check them again."""
         for partition in list(self._table):
             if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
                 await self._logs.flush((partition.topic, partition.index))
         await self._logs.write_checkpoints(self.high_watermarks())
 
     async def delete_old_segments(self) -> None:
-        """Retention by time and size, never beyond the high watermark; and producers that went silent."""
+        """Apply retention by time and size, up to the high watermark at most, and expire idle producers."""
         clock = self._clock
         retired: list[TopicPartition] = []
         for partition in list(self._table):
             if self._table.find(partition.topic, partition.index) is not partition:
-                continue  # gone since; what stands in its directory now may be another log
+                continue  # removed since; another log may be in its directory now
             try:
                 if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
                     retired.append((partition.topic, partition.index))
@@ -106,7 +106,7 @@ class LogMaintenance:
         return self._config.producer_id_expiration_ms if text is None else int(text)
 
     async def flush_due(self) -> None:
-        """``flush.messages`` and ``flush.ms``, for the topics that set them."""
+        """Apply ``flush.messages`` and ``flush.ms``, for the topics that set them."""
         now_ms = self._clock.monotonic_ms()
         for partition in list(self._table):
             log, key = partition.log, (partition.topic, partition.index)

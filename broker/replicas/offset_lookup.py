@@ -1,4 +1,4 @@
-"""ListOffsets for one partition: the ends of its log and look-ups by time."""
+"""ListOffsets for one partition: both ends of its log and look-ups by time."""
 
 from __future__ import annotations
 

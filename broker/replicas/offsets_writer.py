@@ -1,4 +1,4 @@
-"""The partitions of ``__consumer_offsets``, as the group coordinator wants them."""
+"""Reads and writes the partitions of ``__consumer_offsets`` for the group coordinator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter", "decode_records"]
 
 _READ_BYTES = 64 * 1024
-"""Decoded in one piece, on the event loop; some hundred records."""
+"""How much is decoded in one piece, on the event loop: some hundred records."""
 
 
 class OffsetsTopicWriter:
@@ -39,8 +39,10 @@ class OffsetsTopicWriter:
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
-        """Append with the guarantees of acks=all; :class:`KafkaError` if this broker does not lead in
-        ``leader_epoch`` or too few replicas are in sync."""
+        """Append with the guarantees of acks=all. Returns the offset after the records.
+
+        :class:`KafkaError` if this broker does not lead in ``leader_epoch`` or too few replicas are in sync.
+        """
         if self._lease.is_fenced:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
         replica = self._find(partition)
@@ -51,7 +53,9 @@ class OffsetsTopicWriter:
         )
         limit = replica.log.config.max_message_bytes
         if len(batch) > limit:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes; allowed are {limit}")
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes exceeds the limit of {limit}"
+            )
         data = memoryview(bytearray(batch))
         try:
             info = replica.append_as_leader(data, read_header(data), self._clock.wall_ms(), all_acks=True)
@@ -63,9 +67,10 @@ class OffsetsTopicWriter:
         return self._find(partition).high_watermark
 
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
-        """Records from ``start_offset`` on, uncommitted ones too, and the offset behind the last batch.
+        """The records from ``start_offset`` on, uncommitted ones too, and the offset after the last batch.
 
-        Below the log start it reads from there. KAFKA_STORAGE_ERROR if what is there is damaged.
+        An offset below the log start reads from the log start. KAFKA_STORAGE_ERROR if the log is damaged
+        there.
         """
         return decode_records(await self._read_batches(partition, start_offset), start_offset)
 
@@ -77,8 +82,8 @@ class OffsetsTopicWriter:
             piece = replica.read_replica(start, _READ_BYTES, at_least_one=True)
             return b"" if piece is None else await self._workers.run(partial(read_checked, piece))
         except STORAGE_ERRORS as error:
-            if log.truncation_count != cuts:  # while it was being read: it belongs to another leader now
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was cut") from error
+            if log.truncation_count != cuts:  # truncated during the read: another broker leads now
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was truncated") from error
             raise replica.storage_failed(error) from error
 
     def _find(self, partition: int) -> Partition:
@@ -89,11 +94,11 @@ class OffsetsTopicWriter:
 
 
 def decode_records(data: bytes, start_offset: int) -> tuple[list[Record], int]:
-    """The records of whole batches from ``start_offset`` on, without control batches, and the offset behind
+    """The records of whole batches from ``start_offset`` on, without control batches, and the offset after
     the last batch.
 
-    A batch whose records make no sense is stepped over, as a record is that makes none: the groups of a
-    partition must not be out of reach for ever because of it.
+    A batch whose records cannot be decoded is skipped, like a single record that cannot be read: it must not
+    make the groups of a partition unavailable for ever.
     """
     records: list[Record] = []
     next_offset = start_offset

@@ -1,9 +1,9 @@
-"""Requests that reach a leader before its log is open: they wait for it, and so does all behind them.
+"""Requests that reach a leader before its log is open: they wait for it, and so do all requests behind them.
 
-The controller's word that this broker leads is known to clients as soon as it is in an image, here or on
-another broker; a worker opens the log, or applies the new role, a moment later. What comes in between is held
-with its connection, so that no client is refused by the leader that it was told of, and none of its requests
-overtakes another. Decides how long: a log that does not open in time is answered as one that is not here.
+Clients learn that this broker leads as soon as any broker's image says so; a worker opens the log, or applies
+the new role, a moment later. A request that arrives in between is held together with its connection, so that
+no client is refused by the leader that it was directed to, and none of its requests overtakes another.
+Decides how long they wait: a log that does not open in time is answered like one that is not on this broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TopicPartition = tuple[str, int]
 
 
 class Openings:
-    """Who waits for which log of one broker."""
+    """The connections that wait for logs of one broker."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Openings:
         self._held: dict[TopicPartition, dict[_Held, None]] = {}
 
     def hold(self, connection: Connection, key: TopicPartition) -> bool:
-        """Hold ``connection`` with its present frame until :meth:`opened`; False if that took too long."""
+        """Hold ``connection`` with its current frame until :meth:`opened`; False if it was held too long."""
         now_ms = self._clock.monotonic_ms()
         since_ms = now_ms if connection.held_since_ms is None else connection.held_since_ms
         if now_ms >= since_ms + MAX_HOLD_MS:
@@ -40,7 +40,7 @@ class Openings:
         return True
 
     def opened(self, key: TopicPartition) -> None:
-        """The log is open and has its role, or there is nothing to wait for any more."""
+        """The log is open and has its role, or is no longer wanted here: handle the held frames."""
         for held in self._held.pop(key, ()):
             self._wakeups.deadlines.remove(held)
             held.connection.retry_frame()

@@ -1,10 +1,10 @@
 """One replica of one partition: its log, its role and, while it leads, its followers and high watermark.
 
-A leader appends and counts an entry as committed once the whole maximal ISR has it (and, where eligible
-leader replicas are kept, once that ISR is large enough: KIP-966); a follower appends what the leader has and
-truncates where the leader's history differs (KIP-101, KIP-279, KIP-320). Leader epochs decide who may be
-believed; the partition epoch decides which ISR is the newest. Decides everything about one replica and does
-nothing but call its log: no sockets, no clocks, no tasks.
+A leader appends, and a record is committed once the whole maximal ISR has it (and, with eligible leader
+replicas, once that ISR is large enough: KIP-966); a follower appends the leader's records and truncates its
+log where the leader's history differs (KIP-101, KIP-279, KIP-320). The leader epoch decides which leader is
+the current one; the partition epoch decides which ISR is the newest. Decides everything about one replica and
+calls nothing but its log: no sockets, no clocks, no tasks.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ NO_EPOCH = -1
 
 
 class PartitionEvents(Protocol):
-    """Whoever waits for this partition. Called on every change, synchronously."""
+    """Receives the events of a partition, synchronously with each change."""
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
 
     def producers_lost(self, partition: Partition) -> None:
-        """What is known of its producers has to be read from the log anew."""
+        """The state of its producers must be rebuilt from the log."""
         ...
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
-        """Its log can no longer be used."""
+        """The log can no longer be used."""
         ...
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch went. ``next_offset`` is what the high watermark must reach for acks=all."""
+    """Where a batch was appended. The high watermark must reach ``next_offset`` for acks=all."""
 
     base_offset: int
     next_offset: int
@@ -65,13 +65,13 @@ class AppendInfo(NamedTuple):
 
 
 class FetchWaiter(Protocol):
-    """Waits until this partition has more to read."""
+    """A fetch that waits until this partition has more to read."""
 
     def wake(self) -> None: ...
 
 
 class Partition:
-    """See the module. Attributes are for reading."""
+    """See the module. Attributes are read-only for others."""
 
     __slots__ = (
         "_events",
@@ -131,7 +131,7 @@ class Partition:
         self.isr_refusals = 0
         self.followers: dict[int, FollowerProgress] = {}
         self._others: tuple[int, ...] = ()  # the maximal ISR without this replica
-        self._has_enough = False  # as many are in sync as min.insync.replicas asks for
+        self._has_enough = False  # at least min.insync.replicas are in sync
         self._may_commit = False
         self.committed_waiters = OffsetQueue()
         self.consumer_waiters: dict[FetchWaiter, None] = {}
@@ -145,16 +145,16 @@ class Partition:
         return self.leader_id == self._node_id
 
     def storage_failed(self, error: OSError | CorruptLogError) -> KafkaError:
-        """Report that the log could not be written or read; what to answer to whoever asked for that."""
+        """Report that the log could not be written or read; returns the error to answer with."""
         self._events.storage_failed(self, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     # -- role ------------------------------------------------------------------------------------------
 
     def apply(self, registration: PartitionRegistration, now_ms: int) -> bool:
-        """Take the controller's newest word; whether leader or leader epoch changed.
+        """Take the controller's newest state; whether the leader or the leader epoch changed.
 
-        An older word than the one known (an AlterPartition answer may overtake the metadata log) is ignored.
+        A state older than the known one is ignored (an AlterPartition answer may overtake the metadata log).
         """
         if registration.leader_epoch < self.leader_epoch:
             return False
@@ -185,7 +185,7 @@ class Partition:
         return changed
 
     def set_min_isr(self, min_isr: int, *, strict: bool) -> None:
-        """How many must be in sync: for acks=all, and if ``strict`` for anything to be committed at all."""
+        """Set how many replicas must be in sync: for acks=all, and if ``strict`` for any commit."""
         if (min_isr, strict) != (self.min_isr, self.strict_min_isr):
             self.min_isr, self.strict_min_isr = min_isr, strict
             self._isr_changed()
@@ -206,20 +206,20 @@ class Partition:
         self.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _forget_empty_epochs(self) -> None:
-        """Epochs in which this replica led and wrote nothing are no history that a leader could confirm."""
+        """Forget epochs in which this replica led and wrote nothing: no leader's log could confirm them."""
         log = self.log
         log.epoch_cache.truncate_from_end(log.log_end_offset)
-        log.assign_epoch(NO_EPOCH, 0)  # assigns nothing, but lets the log see its newest epoch again
+        log.assign_epoch(NO_EPOCH, 0)  # assigns nothing, but makes the log read its newest epoch again
 
     def refuse_waiters(self, code: ErrorCode) -> None:
-        """Nobody will learn here any more whether their batch was committed."""
+        """Refuse all waiting requests: this replica will no longer learn whether a batch was committed."""
         for waiter in self.committed_waiters.pop_all():
             waiter.offset_refused(code)
         for fetch in [*self.consumer_waiters, *self.replica_waiters]:
             fetch.wake()
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """:class:`KafkaError` unless this replica leads, in the epoch that the caller means (KIP-320)."""
+        """Raise :class:`KafkaError` unless this replica leads, in the epoch of the client (KIP-320)."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
@@ -234,13 +234,13 @@ class Partition:
     ) -> AppendInfo:
         """Append one valid batch; offset and epoch are written into ``records`` in place.
 
-        A duplicate of an idempotent producer is not appended and answered with the original's offsets.
-        ``now_ms`` is the wall clock.
+        A duplicate of an idempotent producer is not appended; it gets the offsets of the original. ``now_ms``
+        is the wall clock.
         """
         if all_acks and not self._has_enough:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self} has {len(self.isr.committed)} in sync, required are {self._required_in_sync}",
+                f"{self} has {len(self.isr.committed)} in-sync replicas, {self._required_in_sync} required",
             )
         if header.producer_id >= 0:
             original = self.producers.check(header)
@@ -266,24 +266,26 @@ class Partition:
         return AppendInfo(base_offset, log.log_end_offset, append_time_ms, False)
 
     def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
-        """Tell ``waiter`` once everything below ``offset`` is committed, or will never be known to be."""
+        """Notify ``waiter`` once all below ``offset`` is committed, or this replica can no longer tell."""
         self.committed_waiters.add(offset, waiter)
 
     # -- leader: replicate -----------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """Where a follower's log leaves this one; None if it does not.
+        """Where a follower's log diverges from this one; None if it does not.
 
-        Comes before :meth:`handle_follower_fetch`: what a diverging follower asks for acknowledges nothing.
+        Call it before :meth:`handle_follower_fetch`: the fetch of a diverging follower acknowledges nothing.
         """
         if replica_id not in self.followers:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica_id} is no replica of {self}")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is not a replica of {self}"
+            )
         if last_fetched_epoch == NO_EPOCH:
             return None
         return self.diverging_epoch(fetch_offset, last_fetched_epoch)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """Where a log that ends at ``fetch_offset`` in that epoch leaves this one; None if it does not."""
+        """Where a log that ends at ``fetch_offset`` in that epoch diverges from this; None if it does not."""
         end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end.end_offset < 0:
             raise KafkaError(
@@ -296,12 +298,12 @@ class Partition:
     def handle_follower_fetch(
         self, replica_id: int, fetch_offset: int, broker_epoch: int, now_ms: int
     ) -> None:
-        """A follower asks for ``fetch_offset``: it has everything before. ``now_ms`` is monotonic."""
+        """A follower fetches from ``fetch_offset``: it has all before that. ``now_ms`` is monotonic."""
         log = self.log
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{fetch_offset} is outside of [{log.log_start_offset}, {log.log_end_offset}]",
+                f"offset {fetch_offset} is outside of [{log.log_start_offset}, {log.log_end_offset}]",
             )
         follower = self.followers[replica_id]
         if broker_epoch < follower.broker_epoch:
@@ -314,15 +316,17 @@ class Partition:
             self._recount()
 
     def wants_other_isr(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
-        """Whether :meth:`next_proposal` would make one."""
+        """Whether :meth:`next_proposal` would return a proposal."""
         return self._find_new_isr(now_ms, max_lag_ms, is_eligible) is not None
 
     def next_proposal(
         self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> IsrProposal | None:
-        """The ISR to ask the controller for, if it should change and nothing is in flight; then this is.
+        """The ISR to propose to the controller, if it should change and no proposal is in flight; this one
+        then is.
 
-        ``is_eligible(replica, broker epoch)``: registered in that incarnation and able to be in sync.
+        ``is_eligible(replica, broker epoch)``: whether it is registered in that incarnation and may be in the
+        ISR.
         """
         new_isr = self._find_new_isr(now_ms, max_lag_ms, is_eligible)
         if new_isr is None:
@@ -356,12 +360,12 @@ class Partition:
             return new_isr
         if not isr.maybe_added or len(isr.committed) == 1:
             return None
-        # An addition nobody answered holds the high watermark back until the partition epoch moves. The same
-        # members in another order make it move, and a late copy of that attempt void.
+        # An unanswered addition holds the high watermark back until the partition epoch changes. Proposing
+        # the same # members in another order changes it, and makes a late copy of that addition void.
         return (*isr.committed[1:], isr.committed[0])
 
     def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:
-        """To the high watermark, and into this leader's epoch: behind its start history may still differ."""
+        """Whether it has reached the high watermark and this leader's epoch; before, histories may differ."""
         follower = self.followers.get(replica)
         return (
             follower is not None
@@ -379,7 +383,7 @@ class Partition:
             self._isr_changed()
 
     def handle_isr_refused(self, proposal: IsrProposal, retry_ms: int, *, outcome_known: bool) -> None:
-        """The controller refused; nothing is proposed before ``retry_ms`` (monotonic).
+        """The controller refused a proposal; none is made before ``retry_ms`` (monotonic).
 
         ``outcome_known``: the proposal was certainly not applied.
         """
@@ -390,7 +394,7 @@ class Partition:
             self._isr_changed()
 
     def handle_isr_unanswered(self, proposal: IsrProposal) -> None:
-        """Nobody knows what became of the proposal."""
+        """There was no answer: the outcome of the proposal is unknown."""
         if self.isr.pending is proposal:
             self.isr = self.isr.unanswered()
             self._isr_changed()
@@ -426,20 +430,20 @@ class Partition:
     # -- leader: read ----------------------------------------------------------------------------------
 
     def read_committed(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
-        """What a consumer may see from ``offset`` on."""
+        """The committed records from ``offset`` on, for consumers."""
         return self.log.read(offset, max_bytes, end_offset=self.high_watermark, at_least_one=at_least_one)
 
     def read_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
-        """What a follower may copy from ``offset`` on: everything."""
+        """All records from ``offset`` on, for followers."""
         return self.log.read(offset, max_bytes, at_least_one=at_least_one)
 
     # -- follower --------------------------------------------------------------------------------------
 
     def append_as_follower(self, data: memoryview, now_ms: int) -> int:
-        """Append the whole batches in ``data`` that are new; returns how many bytes.
+        """Append the whole batches in ``data`` that are new; returns their size in bytes.
 
-        Offsets and epochs are the leader's. A batch that fails its checksum, or is of an epoch that cannot
-        come next, is refused (CORRUPT_MESSAGE) and nothing of ``data`` is kept.
+        Offsets and epochs are the leader's. A batch that fails its checksum, or whose epoch cannot come next,
+        is refused with CORRUPT_MESSAGE, and nothing of ``data`` is appended.
         """
         log = self.log
         log_end = log.log_end_offset
@@ -468,10 +472,11 @@ class Partition:
             self._events.high_watermark_moved(self)
 
     def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
-        """Cut the log where the leader's differs (its end of ``diverging_epoch``); returns the new end.
+        """Truncate the log where the leader's diverges (its end of ``diverging_epoch``); returns the new log
+        end.
 
-        If this log does not know that epoch, the end of the last one before it is the best known common
-        point, and the next fetch goes on from there (KIP-279).
+        If this log does not know that epoch, the end of the last epoch before it is the best known common
+        point, and the next fetch starts there (KIP-279).
         """
         own = self.log.end_offset_for_epoch(diverging_epoch)
         cut = end_offset if own.end_offset < 0 else min(end_offset, own.end_offset)
@@ -479,12 +484,12 @@ class Partition:
         return self.log.log_end_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the tail from ``offset`` on, and with it what was known of its producers."""
+        """Drop the records from ``offset`` on, and the state of their producers."""
         if self.log.truncate_to(max(offset, self.log.log_start_offset)):
             self._truncated()
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything: the leader no longer has what would come next."""
+        """Drop all records: the leader no longer has the offset that would come next."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
         self.producers.adopt(ProducerState(complete=offset == 0))

@@ -1,4 +1,4 @@
-"""What follows from what happens in a partition: whoever waits is woken, its log is seen to."""
+"""Acts on the events of partitions: wakes the waiting, rebuilds producer state, reports damaged logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykraft.runtime.tasks import TaskSupervisor
 
 
 class BrokerPartitionEvents:
-    """:class:`~pykraft.broker.replicas.partition.PartitionEvents` of every partition of one broker."""
+    """The :class:`~pykraft.broker.replicas.partition.PartitionEvents` of all partitions of one broker."""
 
     def __init__(self, logs: LogManager, wakeups: Wakeups, tasks: TaskSupervisor) -> None:
         self._logs = logs

@@ -1,8 +1,8 @@
-"""Where answers wait: for a high watermark, for more bytes, or for their time to run out.
+"""Operations that wait: for a high watermark, for more bytes, or until their time has run out.
 
-A waiting operation is completed once, by whichever comes first. Deadlines lie in coarse buckets, so that the
-usual operation, which is done long before its deadline, costs two set operations. Decides nothing about what
-completes an operation; never reads a clock.
+A waiting operation is completed once, by whichever comes first. Deadlines are kept in coarse buckets, so that
+the usual operation, which completes long before its deadline, costs two dictionary operations. This module
+does not decide what completes an operation, and never reads a clock.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Deadlines:
 
     @property
     def next_ms(self) -> int | None:
-        """When :meth:`expire` has something to do; None when nothing waits."""
+        """The time at which :meth:`expire` has something to do; None if no operation waits."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heappop(self._order)]
         return self._order[0] * BUCKET_MS if self._order else None
 
     def expire(self, now_ms: int, has_room: Callable[[], bool] = lambda: True) -> bool:
-        """Call ``expire`` of every operation whose time has run out, in order of deadline.
+        """Call ``expire`` of every operation whose deadline has passed, in order of their deadlines.
 
-        As long as there is room; whether that was enough. What is left over stays due.
+        Stops when ``has_room`` is false; returns whether all were expired. The others stay due.
         """
         while self._order and self._order[0] * BUCKET_MS <= now_ms:
             bucket = self._buckets[self._order[0]]
@@ -67,7 +67,7 @@ class Deadlines:
                 if not has_room():
                     return False
                 operation = next(iter(bucket))
-                # Before, so that if it fails the others are still here to be expired.
+                # Removed first, so that if it fails the others can still expire.
                 del bucket[operation]
                 operation.expire()
             if self._order and self._buckets.get(self._order[0]) is bucket:
@@ -76,14 +76,14 @@ class Deadlines:
 
 
 class OffsetWaiter(Protocol):
-    """Waits until a partition's high watermark has reached an offset."""
+    """A request that waits until a partition's high watermark has reached an offset."""
 
     def offset_committed(self) -> None: ...
     def offset_refused(self, error_code: int) -> None: ...
 
 
 class OffsetQueue:
-    """The waiters of one partition by the (exclusive) offset they wait for."""
+    """The waiters of one partition, ordered by the (exclusive) offset they wait for."""
 
     __slots__ = ("_late", "_queue", "_sequence")
 
@@ -104,7 +104,7 @@ class OffsetQueue:
             self._queue.append((offset, waiter))
 
     def pop_reached(self, offset: int) -> list[OffsetWaiter]:
-        """Take out everyone who waits for ``offset`` or less."""
+        """Remove and return all waiters for ``offset`` or less."""
         reached: list[OffsetWaiter] = []
         queue = self._queue
         while queue and queue[0][0] <= offset:
@@ -114,7 +114,7 @@ class OffsetQueue:
         return reached
 
     def pop_all(self) -> list[OffsetWaiter]:
-        """Take out everyone."""
+        """Remove and return all waiters."""
         waiters = [waiter for _, waiter in self._queue] + [entry[2] for entry in sorted(self._late)]
         self._queue.clear()
         self._late.clear()

@@ -1,10 +1,12 @@
-"""Followers: copies from each leader what this broker has to have, with Kafka's own Fetch.
+"""The followers' side of replication: fetches from each leader the partitions that follow it, with Kafka's
+own Fetch.
 
-One connection per leader broker, one request at a time for all partitions that follow it, long-polled at
-the leader. A response is handled where it lies in the receive buffer, and the next request, which
-acknowledges it, leaves in the same callback. A partition that begins to follow interrupts the poll: the
-leader answers a waiting fetch when another arrives on its connection. Every result is matched with the
-leader epoch it was asked in; one of an older epoch is dropped. The partition decides where to cut and append.
+There is one connection per leader broker, with one request at a time for all partitions that follow it,
+long-polled at the leader. A response is handled in place in the receive buffer, and the next request, which
+acknowledges it, is sent in the same callback. A partition that starts to follow interrupts the poll: the
+leader answers a waiting fetch when another arrives on its connection. Every result is matched with the leader
+epoch of its request; a result of an older epoch is dropped. The partition decides where to truncate and what
+to append.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
 
 logger = logging.getLogger(__name__)
 
-#: The leader has not heard of its epoch yet, or this broker has not heard of the next one: soon it will.
+#: The wait after an error that means that the leader, or this broker, has not yet applied the newest epoch.
 EPOCH_RETRY_MS = 50
 CONNECT_BACKOFF_MS = 50
 CONNECT_TIMEOUT_MS = 5000
@@ -53,7 +55,7 @@ Key = tuple[Uuid, int]
 
 
 class ReplicaFetchers:
-    """All leaders that this broker follows."""
+    """The links to all leaders that this broker follows."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class ReplicaFetchers:
         self._link_of: dict[Partition, _LeaderLink] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Fetch from the partition's present leader, in its present epoch."""
+        """Fetch from the partition's current leader, in its current epoch."""
         leader = partition.leader_id
         assert leader is not None and leader != self.config.node_id
         self.unfollow(partition)
@@ -90,7 +92,7 @@ class ReplicaFetchers:
             link.remove(partition)
 
     def brokers_changed(self) -> None:
-        """Leaders may be reachable elsewhere, or again."""
+        """Leaders may have new addresses, or may be reachable again."""
         for leader in sorted(self._links):
             self._links[leader].endpoint_changed()
 
@@ -111,7 +113,7 @@ class _Followed:
 
 
 class _LeaderLink:
-    """The connection to one leader and what is fetched over it."""
+    """The connection to one leader and the partitions that are fetched over it."""
 
     def __init__(self, owner: ReplicaFetchers, leader_id: int) -> None:
         self._owner = owner
@@ -131,7 +133,7 @@ class _LeaderLink:
         self._followed[(partition.topic_id, partition.index)] = _Followed(partition)
         self._wanted.set()
         if self._session is not None:
-            # Not at once: many partitions are usually added together.
+            # Deferred, because many partitions are usually added together.
             self._owner.runtime.loop.call_soon(self._interrupt)
 
     def remove(self, partition: Partition) -> None:
@@ -195,7 +197,7 @@ class _LeaderLink:
             key = (result.topic_id, result.partition)
             followed = self._followed.get(key)
             if followed is None or asked.get(key) is not followed:
-                continue  # meanwhile it follows another leader, or this one in another epoch
+                continue  # it follows another leader by now, or this one in another epoch
             try:
                 self._apply(followed, result)
             except KafkaError as error:
@@ -214,13 +216,17 @@ class _LeaderLink:
             before = partition.log.log_end_offset
             after = partition.truncate_to_divergence(*result.diverging)
             logger.info(
-                "%s: truncated from %d to %d, as its leader %d", partition, before, after, self._leader_id
+                "%s: truncated from %d to %d to match its leader %d",
+                partition,
+                before,
+                after,
+                self._leader_id,
             )
             return
         if len(result.records):
             appended = partition.append_as_follower(result.records, self._clock.wall_ms())
             if appended:
-                # To the end of the next request, so that all partitions get their share of it.
+                # Last in the next request, so that all partitions get their share of the responses.
                 key = (partition.topic_id, partition.index)
                 self._followed[key] = self._followed.pop(key)
         partition.follow(result.high_watermark, result.log_start_offset)
@@ -228,14 +234,15 @@ class _LeaderLink:
     def _handle_error(self, followed: _Followed, result: FollowerResult) -> None:
         partition = followed.partition
         log = partition.log
-        # Beyond the leader's end is who has lost all behind a log start: there is nothing left to lose.
+        # An empty log beyond the leader's end has lost all its records after the log start: restarting loses
+        # nothing.
         is_empty = log.log_start_offset == log.log_end_offset
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
             result.log_start_offset > log.log_end_offset
             or (is_empty and 0 <= result.log_start_offset < log.log_end_offset)
         ):
             logger.warning(
-                "%s: ends at %d, its leader starts at %d; starting over there",
+                "%s: the log ends at %d, the leader's starts at %d; starting over there",
                 partition,
                 log.log_end_offset,
                 result.log_start_offset,
@@ -286,7 +293,7 @@ class _LeaderLink:
             await asyncio.sleep(CONNECT_BACKOFF_MS / 1000)
 
     async def _watch(self, session: _FetchSession) -> None:
-        """Until the connection ends; end it if the leader has not answered for too long."""
+        """Wait until the connection ends; close it if the leader has not answered for too long."""
         timeout_s = self._config.replica_socket_timeout_ms / 1000
         while not session.lost.is_set():
             answers = session.answers
@@ -299,7 +306,7 @@ class _LeaderLink:
                 session.close()
 
     def request_values(self) -> tuple[int, int]:
-        """(this broker's id, its epoch)."""
+        """(this broker's id, its broker epoch)."""
         return self._config.node_id, self._owner.lease.epoch
 
     async def stop(self) -> None:
@@ -371,7 +378,7 @@ class _FetchSession:
 
     def _handle_frame(self, frame: memoryview) -> None:
         if not self._asked or int.from_bytes(frame[:4], "big") != self._asked[0][0]:
-            raise ProtocolError("an answer nobody asked for")
+            raise ProtocolError("a response without a request")
         _, asked = self._asked.popleft()
         self.answers += 1
         self._owner.handle_response(asked, frame)

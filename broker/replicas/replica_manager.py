@@ -1,8 +1,8 @@
-"""What a request may ask of the replicas of this broker: which there are, and whether it may be served.
+"""The replicas of this broker as requests find them: look-ups, and checks whether a request may be served.
 
 Refusals name the reason: no such topic, no replica here, a damaged log, a broker that is fenced or past its
-lease. Which replicas there are is decided elsewhere (:mod:`.replica_publisher`, :mod:`.log_reconciler`), what
-one of them answers in :mod:`.partition`.
+lease. :mod:`.replica_publisher` and :mod:`.log_reconciler` decide which replicas there are, and
+:mod:`.partition` what one of them answers.
 """
 
 from __future__ import annotations
@@ -82,22 +82,22 @@ class ReplicaManager:
 
     def _refuse_if_offline(self, topic: str, index: int) -> None:
         if (topic, index) in self._logs.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} is damaged here")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} on this broker is damaged"
+            )
 
     @property
     def is_settled(self) -> bool:
-        """Whether every log that the image assigns to this broker is open, or lost to the controller's
-        knowledge.
-        """
+        """Whether every log that the image assigns to this broker is open, or reported as lost."""
         return self._worklist.settled.is_set()
 
     def hold_until_open(
         self, connection: Connection, asked: Iterable[tuple[str | None, Uuid | None, int]]
     ) -> bool:
-        """Hold a client's connection with its present frame if this broker is about to lead one of ``asked``.
+        """Hold a client's connection with its current frame if this broker is about to lead one of ``asked``.
 
-        ``asked``: (topic name, topic id, index), name or id. True if it is held: its frame is handed over
-        again when the log is open and the replica leads.
+        ``asked``: (topic name, topic id, index), with a name or an id. Returns whether it is held: its frame
+        is then handled again when the log is open and the replica leads.
         """
         if self.is_settled:
             return False
@@ -121,19 +121,21 @@ class ReplicaManager:
         return None if is_there else (topic.name, index)
 
     def refuse_if_fenced(self) -> None:
-        """A broker that knows it is fenced serves no client."""
+        """Raise :class:`KafkaError` if this broker knows that it is fenced: it then serves no client."""
         if self.lease.is_fenced:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
 
     def refuse_past_lease(self) -> None:
-        """Past its lease a broker may have been replaced: only a commit by the whole ISR can be believed."""
+        """Raise :class:`KafkaError` if the lease has expired: other leaders may have been elected, and only a
+        commit by the whole ISR still proves that this one leads.
+        """
         if not self.lease.lease_valid(self.clock.monotonic_ms()):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with the controller"
             )
 
     def check_sent(self, partition: Partition, offset: int) -> None:
-        """A follower asks again for what it was sent: find out whether it is damaged."""
+        """A follower asks again for records that were sent to it: check whether they are damaged."""
         try:
             piece = partition.read_replica(offset, self._largest_sent_bytes, at_least_one=True)
         except STORAGE_ERRORS as error:
@@ -144,5 +146,5 @@ class ReplicaManager:
             self._tasks.start(look, "check-what-was-sent")
 
     def check_unsent(self, piece: FileSlice) -> None:
-        """What was read for a client could not be sent: find out whether its log is damaged."""
+        """A file range could not be read while it was sent to a client: check whether its log is damaged."""
         self._tasks.start(self._scrubber.check_unsent(piece), "check-what-was-not-sent")

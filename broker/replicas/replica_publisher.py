@@ -1,7 +1,7 @@
 """Applies the metadata image to the replicas here: their roles and their settings.
 
-Logs that have to be opened or deleted for that go to the worklist. All that concerns one replica is decided
-in :mod:`pykraft.broker.replicas.partition`.
+Logs that must be opened or deleted for that are put on the worklist. Everything about a single replica is
+decided in :mod:`pykraft.broker.replicas.partition`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from pykraft.runtime.tasks import TaskSupervisor
 
 _TURN_COST = 8_000
 _LOCAL_COST = 16
-"""A turn of the event loop applies changed partitions until they have cost so much: 1 for one elsewhere, this
-for one that is here."""
+"""A turn of the event loop applies changed partitions until they have cost ``_TURN_COST``: 1 for a partition
+on other brokers, ``_LOCAL_COST`` for one with a replica here.
+"""
 RECONFIGURED_PER_STEP = 32
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class ReplicaPublisher:
-    """A metadata publisher; comes behind the metadata cache."""
+    """A metadata publisher; it runs after the metadata cache."""
 
     def __init__(
         self,
@@ -64,12 +65,12 @@ class ReplicaPublisher:
         self._applied_offset = -1
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Bring the replicas here in line with a newer image."""
+        """Apply a newer image to the replicas of this broker."""
         for topic in delta.iter_deleted_topics():
             for _, partition in sorted(self._table.by_id.get(topic.id, {}).items()):
                 self._roles.drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._worklist.add(*((topic.name, index) for index in range(len(topic.partitions))))
-        # Before the partitions: what their new ISR allows depends on how many must be in sync.
+        # Before the partitions: what their new ISR may commit depends on min.insync.replicas.
         for kind, name in sorted(delta.changed_configs):
             if kind == ConfigResourceType.TOPIC:
                 self._reconfigure(name, image)
@@ -81,14 +82,14 @@ class ReplicaPublisher:
 
     @property
     def unapplied_since(self) -> int | None:
-        """Up to where all replicas have their roles, while some may lack what the image says; else None."""
+        """The metadata offset up to which all replicas are current; None if the whole image is applied."""
         return self._applied_offset if self._changed else None
 
     def apply_some(self) -> None:
-        """Bring changed partitions in line with the newest image, as many as one turn of the loop may take.
+        """Apply the newest image to changed partitions, as many as one turn of the event loop may take.
 
-        The rest is left to later calls. Nothing is missed by that, and nothing done twice matters: a
-        partition knows by its epochs what is news.
+        The rest is left to later calls. No change is missed by that, and applying one twice is harmless: a
+        partition knows by its epochs what is new.
         """
         image, cost = self._metadata.image, 0
         while self._changed and cost < _TURN_COST:
@@ -99,7 +100,7 @@ class ReplicaPublisher:
             if topic_id is None:
                 self._changed.popleft()
                 self._applied_offset = offset
-            elif topic is not None:  # else deleted meanwhile: a later delta says so
+            elif topic is not None:  # otherwise deleted meanwhile, as a later delta says
                 registration = topic.partitions[index]
                 self._apply(topic, index, registration)
                 cost += _LOCAL_COST * (self._node_id in registration.replicas)
@@ -127,7 +128,7 @@ class ReplicaPublisher:
         image = self._metadata.image
         _configure(partition, self.log_config(partition.topic), image)
         topic = image.topic_by_id(partition.topic_id)
-        assert topic is not None, "checked by whoever opened it"
+        assert topic is not None, "checked by the reconciler, which opened it"
         self._roles.change_role(partition, topic.partitions[partition.index])
 
     def _reconfigure(self, topic: str, image: MetadataImage) -> None:
@@ -138,7 +139,7 @@ class ReplicaPublisher:
                 _configure(partition, config, image)
 
     def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over what holds for every topic, if that has changed."""
+        """Apply the broker-wide settings of topics, if they have changed."""
         changed: set[str] = {ELIGIBLE_LEADER_REPLICAS_VERSION} & delta.changed_features
         if any(concerns_broker(resource, self._node_id) for resource in delta.changed_configs):
             old = self._topic_defaults
@@ -149,14 +150,14 @@ class ReplicaPublisher:
                 if old.get(name) != self._topic_defaults.get(name)
             }
         if changed & {ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS}:
-            # The controller went by it in all that follows in the log: it must hold before that is applied.
+            # The controller's later records rely on it: it must take effect before they are applied.
             for name in sorted(self._table.by_name):
                 self._reconfigure(name, image)
         elif changed and self._table.by_name:
             self._tasks.start(self._reconfigure_all(), "reconfigure-logs")
 
     async def _reconfigure_all(self) -> None:
-        """In steps: there may be many topics, and there is no hurry."""
+        """Apply new settings to all topics in small steps: there may be many, and it is not urgent."""
         for done, topic in enumerate(list(self._table.by_name), start=1):
             self._reconfigure(topic, self._metadata.image)
             if done % RECONFIGURED_PER_STEP == 0:
@@ -169,7 +170,7 @@ def _configure(partition: Partition, config: LogConfig, image: MetadataImage) ->
 
 
 def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:
-    """The changed partitions, by topic name and index; found one by one, for there may be a million."""
+    """The changed partitions, by topic name and index; found one at a time, for there may be a million."""
     for topic in delta.iter_changed_topics():
         for index in sorted(delta.changed_partitions.get(topic.id, ())):
             yield topic.id, index

@@ -1,8 +1,8 @@
-"""The roles of the replicas that are open: one begins to lead, follows, or is served no more.
+"""Changes the roles of open replicas: one becomes a leader or a follower, or is removed.
 
-The partition takes the role (:mod:`pykraft.broker.replicas.partition`); whoever depends on it is told: the
-fetchers, requests that wait for a leader, coordinators that keep their state in the partition. Which role it
-is, the controller decides.
+The controller decides the role; the partition takes it (:mod:`pykraft.broker.replicas.partition`), and the
+parts that depend on it are told: the fetchers, requests that wait for a leader, and coordinators that keep
+their state in the partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykraft.runtime.clock import Clock
 
 
 class ReplicaRoles:
-    """``coordinators`` are those that keep their state in a topic, by its name."""
+    """``coordinators``: the coordinators by the name of the topic that holds their state."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ReplicaRoles:
         self._clock = clock
 
     def change_role(self, partition: Partition, registration: PartitionRegistration) -> None:
-        """Take the controller's word; older words change nothing."""
+        """Apply the controller's newest state of a partition; an older one changes nothing."""
         was_leader = partition.is_leader
         if not partition.apply(registration, self._clock.monotonic_ms()):
             return
@@ -65,7 +65,7 @@ class ReplicaRoles:
             coordinator.on_resigned(partition.index)
 
     def drop(self, partition: Partition, code: ErrorCode) -> None:
-        """Serve it no more; its log goes when it is looked at. ``code`` is told to whoever waits."""
+        """Stop serving the replica, refuse its waiting requests with ``code``, and have its log looked at."""
         self._table.remove(partition)
         self._fetchers.unfollow(partition)
         was_leader = partition.is_leader
@@ -76,7 +76,7 @@ class ReplicaRoles:
         self._worklist.add((partition.topic, partition.index))
 
     def handle_damage(self, key: TopicPartition) -> None:
-        """The log is damaged, and offline."""
+        """The log was found damaged and is offline: stop serving its replica."""
         partition = self._table.find(*key)
         if partition is None:
             self._worklist.add(key)

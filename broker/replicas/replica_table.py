@@ -1,4 +1,4 @@
-"""The replicas that this broker has open and in a role. What is to be done with them others decide."""
+"""The table of the replicas that are open on this broker and have a role. It decides nothing about them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ K = TypeVar("K")
 
 
 class ReplicaTable:
-    """By topic name and by topic id. ``by_name`` and ``by_id`` are for reading."""
+    """The replicas by topic name and by topic id. ``by_name`` and ``by_id`` are read-only for others."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[Uuid, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        """By topic name and index; the table may change meanwhile."""
+        """Iterate in order of topic name and index; the table may change meanwhile."""
         for topic in sorted(self.by_name):
             partitions = self.by_name.get(topic, {})
             for index in sorted(partitions):

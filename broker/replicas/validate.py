@@ -1,15 +1,15 @@
-"""Whether a record set that a client sent may enter a log, as Kafka's LogValidator decides it.
+"""Decides whether a client's record set may be appended to a log, as Kafka's LogValidator does.
 
-First the 61-byte header and the CRC, then every record: structure, offset deltas, keys and timestamps (see
-:mod:`pykraft.kafka_protocol.record_walk`). What consumers and the broker itself rely on is never taken from
-the client's word: counts and offset deltas must be right, and the maximum timestamp is written anew where it
-is not that of the records. Since Produce version 3 a partition gets exactly one batch. A compressed batch is
-unfolded for the walk, up to a limit, and stored as it came, unless the topic wants another codec.
+First the 61-byte header and the CRC are checked, then every record: structure, offset deltas, keys and
+timestamps (see :mod:`pykraft.kafka_protocol.record_walk`). Nothing that consumers or the broker rely on is
+taken from the client unchecked: counts and offset deltas must be right, and the maximum timestamp is
+corrected if it is not that of the records. Since Produce version 3 a partition gets exactly one batch. A
+compressed batch is decompressed for the walk over its records, up to a limit, and stored as received, unless
+the topic has another codec.
 
-Both may take long: whoever validates decides how much is done at a time
-(:mod:`pykraft.broker.replicas.validation_turns`).
-Transactions are not there yet: a transactional batch is refused with INVALID_TXN_STATE, since no coordinator
-has begun a transaction for it.
+Both may take long: the caller decides how much is done at a time
+(:mod:`pykraft.broker.replicas.validation_turns`). There are no transactions yet: a transactional batch is
+refused with INVALID_TXN_STATE, since no coordinator has begun a transaction for it.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ _ZSTD_FROM_PRODUCE_VERSION = 7
 _MAGIC_OFFSET = 16
 _COPIED_RECORD_BYTES = 1024
 """Records smaller than this on average are read from a copy of the batch: bytes are read faster than a view,
-and this is where the copy costs what it saves."""
+and for larger records the copy costs more than it saves.
+"""
 _COPIED_BATCH_BYTES = 4 << 20
 
 _SMALL_BYTES = 512 << 10
-"""A compressed batch that unfolds to no more is unfolded on the spot, every other in a thread."""
+"""A compressed batch of at most this uncompressed size is decompressed at once, a larger one in a thread."""
 _UNFOLDED_BYTES_PER_WORK = 512
-"""So many bytes take about as long to unfold as a record to be walked over."""
+"""Decompressing this many bytes takes about as long as the walk over one record."""
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class RejectedRecordsError(KafkaError):
-    """A well-formed batch with records that the topic does not take: (index in the batch, what is wrong)."""
+    """A well-formed batch with records that the topic refuses: (index in the batch, reason) of each."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -63,11 +64,11 @@ class RejectedRecordsError(KafkaError):
 
 
 class ClientBatch:
-    """One batch on its way into a log: :meth:`advance` until ``is_done``, then :meth:`finish`.
+    """One batch that is being validated: call :meth:`advance` until ``is_done``, then :meth:`finish`.
 
-    Where it ``is_large`` before that, :meth:`unfold` it in a thread and go on. Every step raises the
-    :class:`KafkaError` that the partition gets. ``now_ms`` is the wall clock; ``version`` the Produce
-    version, which decides whether zstd may be used.
+    If it ``is_large`` before that, call :meth:`unfold` in a thread and continue. Every step raises the
+    :class:`KafkaError` that the partition is answered with. ``now_ms`` is the wall clock; ``version`` is the
+    Produce version, which decides whether zstd may be used.
     """
 
     __slots__ = ("_body", "_config", "_rules", "_walk", "header", "is_done", "is_large", "records")
@@ -84,7 +85,7 @@ class ClientBatch:
         self._walk: RecordWalk | None = None
 
     def advance(self, work: int) -> int:
-        """Walk on through the records; returns the work done (see :meth:`RecordWalk.advance`)."""
+        """Continue the walk over the records; returns the work done (see :meth:`RecordWalk.advance`)."""
         done = 0
         if self._walk is None:
             done = self._unfold_small()
@@ -96,7 +97,7 @@ class ClientBatch:
         return done
 
     def _unfold_small(self) -> int:
-        """Get at the records if that is quickly done; returns the work that it was."""
+        """Make the records readable if that is quick, else set ``is_large``; returns the work done."""
         header = self.header
         if header.compression is Compression.NONE:
             payload = self.records[HEADER_BYTES:]
@@ -114,7 +115,7 @@ class ClientBatch:
         return len(self._body) // _UNFOLDED_BYTES_PER_WORK
 
     def unfold(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
-        """Decompress the records, if they unfold to no more than ``max_bytes``."""
+        """Decompress the records; :class:`KafkaError` if they are larger than ``max_bytes``."""
         try:
             body = unfold(self.header.compression, self.records[HEADER_BYTES:], max_bytes)
         except ProtocolError as error:
@@ -130,7 +131,7 @@ class ClientBatch:
 
     @property
     def needs_recompression(self) -> bool:
-        """Whether :meth:`finish` compresses, which is to be done in a thread."""
+        """Whether :meth:`finish` compresses the batch, and so must run in a thread."""
         return self._stored_codec is not self.header.compression
 
     @property
@@ -141,8 +142,7 @@ class ClientBatch:
         return Compression.NONE if wanted == "uncompressed" else Compression[wanted.upper()]
 
     def finish(self) -> None:
-        """After the walk: refuse the batch for its records, or make ``records`` and ``header`` what the log
-        is to store."""
+        """After the walk: refuse the batch for its records, or make ``records`` and ``header`` final."""
         walk = self._walk
         assert walk is not None
         if walk.rejected:
@@ -185,16 +185,16 @@ class ClientBatch:
 def _check_header(records: memoryview | None, config: LogConfig, version: int) -> BatchHeader:
     size = 0 if records is None else len(records)
     if records is None or size == 0:
-        raise _invalid("a record set holds exactly one batch, this one holds none")
+        raise _invalid("a record set must hold exactly one batch; this one holds none")
     if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] != MAGIC:
-        raise _invalid(f"message format {records[_MAGIC_OFFSET]}, required is {MAGIC}")
+        raise _invalid(f"message format {records[_MAGIC_OFFSET]} is not supported; it must be {MAGIC}")
     if size < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are less than a batch header")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are too few for a batch header")
     header = read_header(records)
     if header.size_bytes != size:
         _raise_wrong_size(header, size)
     if header.base_offset != 0:
-        raise _invalid(f"a producer's batch has base offset 0, this one {header.base_offset}")
+        raise _invalid(f"the base offset of a producer's batch must be 0, not {header.base_offset}")
     _check_size(size, config)
     if not crc_is_valid(records, 0, header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
@@ -205,18 +205,23 @@ def _check_header(records: memoryview | None, config: LogConfig, version: int) -
 
 def _raise_wrong_size(header: BatchHeader, size: int) -> None:
     if header.size_bytes > size or header.size_bytes < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {header.size_bytes} bytes in {size} bytes")
-    raise _invalid("a record set holds exactly one batch, this one holds more")
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch claims {header.size_bytes} bytes, the record set has {size}",
+        )
+    raise _invalid("a record set must hold exactly one batch; this one holds more")
 
 
 def _check_size(size: int, config: LogConfig) -> None:
     if size > config.max_message_bytes:
         raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes; allowed are {config.max_message_bytes}"
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes exceeds max.message.bytes ({config.max_message_bytes})",
         )
     if size > config.segment_bytes:
         raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size} bytes; a segment has {config.segment_bytes}"
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size} bytes exceeds segment.bytes ({config.segment_bytes})",
         )
 
 
@@ -224,14 +229,15 @@ def _check_kind(header: BatchHeader, version: int) -> None:
     codec = header.attributes & COMPRESSION_MASK
     if codec > Compression.ZSTD or (codec == Compression.ZSTD and version < _ZSTD_FROM_PRODUCE_VERSION):
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in Produce version {version}"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression codec {codec} is not supported in Produce version {version}",
         )
     if header.is_control:
         raise _invalid("clients may not write control batches")
     if header.is_log_append_time:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may stamp the time of an append")
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set log append times")
     if header.attributes & ~CLIENT_BITS:
-        raise _invalid(f"attributes {header.attributes:#06x} are not a producer's")
+        raise _invalid(f"a producer must not set attributes {header.attributes:#06x}")
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not coordinate transactions")
 

@@ -1,9 +1,9 @@
-"""How the validation of client batches shares the turns of the event loop with everything else.
+"""Shares the turns of the event loop between the validation of client batches and everything else.
 
-It has no budget of its own: a batch is walked on the spot while the node's turn has room
-(:mod:`pykraft.runtime.turns`). The others wait in one lane there, and who comes first is walked one piece and
-goes to the end: so nobody's batch, be it the longest, holds the loop, those behind it or the other lanes for
-long. Knows nothing of batches.
+It has no budget of its own: a batch is walked at once while the node's turn has room
+(:mod:`pykraft.runtime.turns`). The others wait in one lane there: the first is walked for one piece and moves
+to the end. So no batch, however long, holds up the event loop, the batches behind it or the other lanes for
+long. This module knows nothing about the contents of batches.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from typing import Protocol
 from pykraft.runtime.turns import Turns
 
 PIECE_WORK = 1024
-"""What is walked before the turn is asked again, in the unit of :meth:`RecordWalk.advance`: some half a
-millisecond."""
+"""How much is walked before the turn is asked again, in units of :meth:`RecordWalk.advance`: some 0.5 ms."""
 
 MAX_UNFOLDED_BATCHES = 2
-"""How many large compressed batches may lie in memory at once."""
+"""How many large compressed batches may be decompressed in memory at once."""
 
 _LANE = "validation"
 
 
 class Walkable(Protocol):
-    """What :class:`~pykraft.broker.replicas.validate.ClientBatch` is here."""
+    """The view of a :class:`~pykraft.broker.replicas.validate.ClientBatch` that is needed here."""
 
     @property
     def is_done(self) -> bool: ...
 
     @property
     def is_large(self) -> bool:
-        """It cannot go on here."""
+        """It must be decompressed in a thread before the walk can continue."""
         ...
 
     def advance(self, work: int) -> int: ...
@@ -44,7 +43,7 @@ class ValidationTurns:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self.memory = asyncio.Semaphore(MAX_UNFOLDED_BATCHES)
-        """Held while a large batch is unfolded, and while a batch is compressed anew."""
+        """Held while a large batch is decompressed, and while a batch is recompressed."""
 
     def walk_now(self, batch: Walkable) -> bool:
         """Advance through ``batch`` while this turn has room.
@@ -61,7 +60,7 @@ class ValidationTurns:
         return self._turns.has_room()
 
     async def wait(self) -> None:
-        """At once where this turn has room, or in a later one: for work without a batch to walk."""
+        """Return when this turn, or a later one, has room: for work without a batch to walk."""
         if self.has_room():
             return
         turn = asyncio.get_running_loop().create_future()
@@ -74,7 +73,7 @@ class ValidationTurns:
             self._turns.spend(steps=1)
 
     async def walk(self, batch: Walkable) -> None:
-        """As :meth:`walk_now`, in this and later turns until it is true.
+        """Like :meth:`walk_now`, in this and later turns until the batch is done or found to be large.
 
         A batch whose request is cancelled is walked no further.
         """
@@ -88,13 +87,14 @@ class ValidationTurns:
             del done  # see _walk_on
 
     def _walk_on(self, batch: Walkable, done: asyncio.Future[None]) -> None:
-        """One piece.
+        """Walk one piece of the batch.
 
-        An error has a traceback, which has this call: with ``done``, which has the error, it would keep the
-        batch in memory until the garbage collector comes by.
+        ``done`` is deleted after an error to break a reference cycle: the error's traceback refers to this
+        frame, and ``done`` to the error. The cycle would keep the batch in memory until the garbage collector
+        runs.
         """
         if done.done():
-            return  # its request was cancelled
+            return  # the request was cancelled
         try:
             batch.advance(PIECE_WORK)
         except Exception as error:

@@ -1,9 +1,9 @@
-"""Waking whoever waits, but never from within the change that woke them.
+"""Wakes waiting fetches and coordinators, but never from within the change that causes it.
 
-Fetches that wait for data and coordinators that follow high watermarks are collected while a request is
-handled and run when it is done, or in the next turn of the loop if no request caused them; many causes, one
-evaluation. A turn that has had enough leaves the rest to later ones. Deadlines share one timer. Decides when;
-what a woken fetch does is its own business.
+Wake-ups of fetches that wait for data and of coordinators that follow high watermarks are collected while a
+request is handled and run when it is done, or in the next turn of the event loop if no request caused them;
+so many causes lead to one evaluation. A turn that has no room left leaves the rest to later ones. All
+deadlines share one timer. Decides when a fetch is woken, not what it then does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Wakeable(Protocol):
 class Wakeups:
     """The wake-ups of one broker.
 
-    ``turns``: what a turn of the loop allows for clients. ``coordinators`` are told when a high watermark of
+    ``turns``: the budget of a turn of the event loop. ``coordinators`` are told when a high watermark of
     their topic has moved.
     """
 
@@ -58,7 +58,7 @@ class Wakeups:
         self.deadlines = Deadlines()
 
     def close(self) -> None:
-        """No deadline fires any more; what was woken is still run by :meth:`run`."""
+        """No further deadline fires; :meth:`run` still evaluates the fetches that are already woken."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -88,9 +88,9 @@ class Wakeups:
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Tell coordinators of moved high watermarks and evaluate what was woken.
+        """Tell coordinators about moved high watermarks and evaluate the woken fetches.
 
-        Evaluates as many as this turn has room for; with the rest it goes on in the next.
+        Evaluates as many as this turn has room for; the rest follows in the next turn.
         """
         self._is_scheduled = False
         while self._moved or self._woken:
@@ -109,7 +109,7 @@ class Wakeups:
                 raise
 
     def _run_later(self) -> None:
-        """Once: many requests may end in one turn that has no room."""
+        """Defer the rest, but only once: many requests may end in one turn that has no room."""
         self._is_scheduled = True
         if not self._runs_later:
             self._runs_later = True

@@ -1,4 +1,4 @@
-"""Which logs have to be looked at: those that may not be as the metadata image wants them."""
+"""The list of logs to look at: those that may differ from what the metadata image assigns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pykraft.broker.logs.offline_logs import TopicPartition
 
 
 class Worklist:
-    """What there is to do for :class:`~pykraft.broker.replicas.log_reconciler.LogReconciler`.
+    """The work of :class:`~pykraft.broker.replicas.log_reconciler.LogReconciler`.
 
-    ``settled`` is set while nothing is to be done: every log that the image assigns to this broker is open,
-    or lost to the controller's knowledge. It is not before the first look.
+    ``settled`` is set while there is nothing to do: every log that the image assigns to this broker is open,
+    or reported as lost. It is not set before the first look.
     """
 
     def __init__(self) -> None:
@@ -30,17 +30,17 @@ class Worklist:
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Tell the reconciler that there is work."""
         self.settled.clear()
         self._news.set()
 
     def hurry(self, key: TopicPartition) -> None:
-        """Somebody waits for this one."""
+        """A request waits for this log: look at it first."""
         if key in self._due:
             self._urgent[key] = None
 
     def take(self, most: int) -> list[TopicPartition]:
-        """What to look at next; first what somebody waits for."""
+        """The logs to look at next, first those that requests wait for."""
         keys = [key for key in self._urgent if key in self._due][:most]
         for key in keys:
             del self._due[key]
@@ -51,6 +51,6 @@ class Worklist:
         return keys
 
     async def wait(self) -> None:
-        """Until there is something to do, perhaps done since."""
+        """Wait until :meth:`wake` is called; the work may have been done since."""
         await self._news.wait()
         self._news.clear()

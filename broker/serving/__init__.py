@@ -1,1 +1,1 @@
-"""Connections of clients: listeners, and requests in and answers out."""
+"""Client connections: the listeners, and the path of requests and responses."""

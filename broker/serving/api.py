@@ -1,9 +1,9 @@
-"""What an API is: a row that names its messages, its handler, and how it is served.
+"""The rows that describe an API: its messages, its handler, and how it is served.
 
-The rows stand in :mod:`pykraft.broker.apis.table`, the one list of what is served. Key and versions of a row
+The rows are in :mod:`pykraft.broker.apis.table`, the one list of all served APIs. Key and versions of a row
 are those of its request's message table; ApiVersions, the refusal of other versions and the list in
-docs/protocol.md follow from it. Requests are handed to the rows, and errors that escape a handler are
-answered, in :mod:`pykraft.broker.serving.request_server`.
+docs/protocol.md are derived from them. :mod:`pykraft.broker.serving.request_server` passes requests to the
+rows and answers errors that a handler raises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.turns import Turns
 
 S = TypeVar("S", contravariant=True)
-"""What a handler may reach: the parts of a broker, of a controller, or what both have."""
+"""The parts that a handler may use: those of a broker, of a controller, or those that both have."""
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -33,11 +33,11 @@ Handler: TypeAlias = Callable[[S, RequestContext, Q, int], Awaitable[R]]
 
 
 class MalformedRequestError(ProtocolError):
-    """The body of a request is not what its API and version say; the protocol has no answer for it."""
+    """The body of a request does not match its API and version; no response can say so."""
 
 
 class ReceivedRequest(Generic[Q]):
-    """The body of a request as it came. It is decoded when somebody asks what it says, and once."""
+    """The body of a request as received. It is decoded at most once, when its fields are first needed."""
 
     __slots__ = ("_request", "_request_class", "body", "version")
 
@@ -53,9 +53,9 @@ class ReceivedRequest(Generic[Q]):
 
     @property
     def request(self) -> Q:
-        """What was sent. :class:`MalformedRequestError` if that cannot be read.
+        """The decoded request. :class:`MalformedRequestError` if it cannot be decoded.
 
-        Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after Metadata v13.
+        Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
         """
         if self._request is None:
             try:
@@ -66,7 +66,7 @@ class ReceivedRequest(Generic[Q]):
 
 
 class HotHandler(Protocol):
-    """Answers one API without the general codec."""
+    """Parses and answers one API without the general codec."""
 
     def handle(
         self,
@@ -76,19 +76,23 @@ class HotHandler(Protocol):
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Complete ``slot`` now or later. ``body`` lives only as long as the call; ProtocolError closes."""
+        """Complete ``slot`` now or later. ``body`` is valid only during the call.
+
+        A :class:`ProtocolError` closes the connection.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Api(Generic[S, Q, R]):
-    """What the rows of all served APIs have in common.
+    """The fields that the rows of all APIs have in common.
 
-    ``refused_when_fenced`` is what a broker that knows it is fenced answers instead; None: it is served all
-    the same. ``build_error`` makes the answer to a request that failed as a whole, for the few APIs in which
-    that does not follow from the message tables (:mod:`pykraft.kafka_protocol.error_answers`).
-    ``advertised_min`` differs from the request's lowest version only for Produce: librdkafka takes the
-    absence of version 0 as the absence of compression codecs (KAFKA-18659), though nobody sends it.
+    ``refused_when_fenced`` is the error that a broker which knows it is fenced answers; None: a fenced broker
+    serves the API as well. ``build_error`` builds the response to a request that failed as a whole, for the
+    few APIs whose message tables do not determine it (:mod:`pykraft.kafka_protocol.error_answers`).
+    ``advertised_min`` differs from the lowest version of the request only for Produce: librdkafka concludes
+    from a missing version 0 that compression codecs are missing (KAFKA-18659), although no client sends
+    version 0.
     """
 
     request: type[Q]
@@ -113,7 +117,7 @@ class Api(Generic[S, Q, R]):
         return self.request.MIN_VERSION <= version <= self.request.MAX_VERSION
 
     def error_response(self, request: Q, version: int, error: KafkaError) -> R:
-        """The response saying ``error`` for all that was asked."""
+        """The response with ``error`` for everything in the request."""
         if self.build_error is not None:
             return self.build_error(request, version, error)
         return error_answer(self.response, request, version, error)
@@ -121,10 +125,10 @@ class Api(Generic[S, Q, R]):
 
 @dataclass(frozen=True, slots=True)
 class HandledApi(Api[S, Q, R]):
-    """Decoded and answered here.
+    """An API whose requests are decoded and answered here.
 
-    ``partitions`` of a request are those that this broker has to lead to answer it, by topic name and index:
-    while it is about to, the request waits.
+    ``partitions`` of a request are those that this broker must lead to answer it, by topic name and index;
+    while it is about to lead one of them, the request waits.
     """
 
     handle: Handler[S, Q, R]
@@ -133,13 +137,13 @@ class HandledApi(Api[S, Q, R]):
 
 @dataclass(frozen=True, slots=True)
 class ForwardedApi(Api[S, Q, R]):
-    """Passed on to the active controller; request and answer travel as the bytes that came."""
+    """An API that the active controller answers; the bytes of request and answer pass through unchanged."""
 
     forward: Callable[[S, RequestContext, ReceivedRequest[Q]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class HotApi(Api[S, Q, R]):
-    """Parsed and answered by hand; ``make_handler`` is called once for each broker."""
+    """An API that is parsed and answered by hand; ``make_handler`` is called once for each broker."""
 
     make_handler: Callable[[S, Turns], HotHandler]

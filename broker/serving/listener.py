@@ -1,6 +1,6 @@
 """A Kafka listener: sockets from ``runtime.tcp``, frames and answer order from ``kafka_protocol.connection``.
 
-Decides nothing but how the two are joined; requests go to the :class:`RequestHandler` it serves.
+It only joins the two; requests go to the given :class:`RequestHandler`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _connection_ids = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits(Settings):
-    """Bounds of connections; ``max_pending_responses`` of one connection may be unanswered."""
+    """Limits of connections; ``max_pending_responses`` requests of one connection may be unanswered."""
 
     max_request_bytes: int = setting("socket.request.max.bytes")
     max_connections: int = setting("max.connections")
@@ -60,7 +60,7 @@ class KafkaListener:
         return self._server.connection_count
 
     def limit_connections(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """Change ``max.connections`` and ``max.connections.per.ip``; connections that are open stay."""
+        """Change ``max.connections`` and ``max.connections.per.ip``; open connections stay."""
         self._server.max_connections = max_connections
         self._server.max_connections_per_ip = max_connections_per_ip
 
@@ -71,9 +71,9 @@ class KafkaListener:
         return port
 
     async def bind(self) -> int:
-        """Take the address, so that it is known, and refuse everybody until :meth:`start_serving`.
+        """Bind the address, so that it is known, and refuse connections until :meth:`start_serving`.
 
-        :class:`OSError` that names the listener and why it cannot be.
+        :class:`OSError` that names the listener and the reason if it cannot be bound.
         """
         try:
             return await self._server.bind()
@@ -85,11 +85,11 @@ class KafkaListener:
         await self._server.start_serving(partial(self._open, handler), on_unreadable)
 
     async def stop_listening(self) -> None:
-        """Accept nobody any more; open connections go on being served."""
+        """Accept no further connections; open ones are still served."""
         await self._server.stop_listening()
 
     async def stop(self) -> None:
-        """Stop listening and end all connections."""
+        """Stop listening and close all connections."""
         await self._server.stop()
 
     def _open(self, handler: RequestHandler, link: StreamConnection) -> Connection:

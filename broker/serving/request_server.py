@@ -1,10 +1,10 @@
-"""Takes the frames of client connections and sees to it that each is answered.
+"""Takes the frames of client connections and makes sure that each is answered.
 
-Produce and Fetch take the short way (:class:`HotApi`: parsed and answered by hand, on the spot). A request
-for the active controller is passed on as it came. Every other request is decoded by the table-driven codec
-and handled in a task of its own; the connection keeps the answers in order. What cannot be understood at all
-closes the connection with one log line: the protocol has no answer for it. A handler that fails by a bug
-costs its own request only.
+Produce and Fetch take the fast path (:class:`HotApi`: parsed and answered by hand, at once). A request for
+the active controller is forwarded unchanged. Every other request is decoded by the table-driven codec and
+handled in a task of its own; the connection keeps the answers in order. A frame that cannot be parsed closes
+the connection with one log line: the protocol has no answer for it. A bug in a handler costs only its
+request.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ from pykraft.runtime.turns import Turns
 logger = logging.getLogger(__name__)
 
 MAX_DECODED_BYTES = 2 << 20
-"""The largest request that is turned into objects: the smallest structs grow some sixty-fold when they are.
-Only Produce carries more, and it is never turned into objects."""
+"""The largest request that is decoded into objects: the smallest structs grow about sixty-fold then. Only
+Produce requests may be larger, and they are never decoded into objects.
+"""
 
 
 HoldUntilOpen = Callable[[Connection, Iterable[tuple[str | None, Uuid | None, int]]], bool]
-"""Whether a connection, with its present frame, waits for one of these logs, by topic name or id and index
-(:meth:`~pykraft.broker.replicas.replica_manager.ReplicaManager.hold_until_open`)."""
+"""Holds a connection with its current frame if it has to wait for one of these logs, given by topic name or
+id and index; returns whether it does
+(:meth:`~pykraft.broker.replicas.replica_manager.ReplicaManager.hold_until_open`).
+"""
 
 
 class RequestServer(Generic[S]):
     """The :class:`~pykraft.kafka_protocol.connection.RequestHandler` of a node's listeners for clients.
 
-    ``hold_until_open`` is asked before a request whose :attr:`HandledApi.partitions` the node has to lead,
-    ``is_fenced`` before one that a fenced broker refuses; None where the node is no broker.
+    ``hold_until_open`` is called before a request whose :attr:`HandledApi.partitions` the node must lead, and
+    ``is_fenced`` before one that a fenced broker refuses; both are None on a node that is not a broker.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class RequestServer(Generic[S]):
         self._turns.spend(steps=1)
 
     def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:
-        """Whether the request waits, with its connection, for a log that this broker is about to lead."""
+        """Whether the request and its connection wait for a log that this broker is about to lead."""
         if api.partitions is None or self._hold_until_open is None:
             return False
         return self._hold_until_open(
@@ -112,7 +115,7 @@ class RequestServer(Generic[S]):
         )
 
     def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
-        """The caller of this request; remembered, since a client rarely changes its id."""
+        """The caller of this request; kept with the connection, since a client rarely changes its id."""
         known = connection.state
         client_id = header.client_id or ""
         if isinstance(known, RequestContext) and known.client_id == client_id:
@@ -132,9 +135,11 @@ class RequestServer(Generic[S]):
         if api.key is not ApiKey.API_VERSIONS:
             connection.close(f"{api.key.name} version {header.api_version} is not served")
             return
-        # The one request that is answered whatever its version, in the oldest encoding, so that a client
-        # newer than the broker can find a version both know (KIP-511).
-        error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version}")
+        # ApiVersions is answered whatever its version, in the oldest encoding, so that a client newer than
+        # the broker # can find a version both know (KIP-511).
+        error = KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version} is not served"
+        )
         response = api.error_response(api.request(), 0, error)
         slot.complete([encode_response_header(api.key, 0, header.correlation_id), response.encode(0)])
 
@@ -155,7 +160,8 @@ class RequestServer(Generic[S]):
             _close_for(connection, error)
             return
         except Exception:
-            # Not even an error can be said: a closed connection is better than an answer that never comes.
+            # Not even an error can be answered: a closed connection is better than an answer that never
+            # comes.
             logger.exception("no answer to %s version %d", api.key.name, version)
             connection.close("internal error")
             return

@@ -63,7 +63,9 @@ def test_registration_waits_out_the_session_of_a_killed_predecessor(caplog: pyte
         assert world.lifecycle.epoch == 11
         assert world.clock.monotonic_ms() - lapses_ms < 500
         told = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-        assert len(told) == 1 and told[0].startswith("waiting for the session of a predecessor to lapse")
+        assert len(told) == 1 and told[0].startswith(
+            "waiting for the session of an earlier process to expire"
+        )
 
     in_virtual_time(scenario)
 

@@ -90,7 +90,7 @@ def test_acks_all_asks_for_no_more_than_there_are_replicas(strict: bool) -> None
     leader.handle_follower_fetch(2, end, 7, 0)
     assert waiter.outcome == "committed"
     leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), 0)
-    with pytest.raises(KafkaError, match="1 in sync, required are 2") as refusal:
+    with pytest.raises(KafkaError, match="1 in-sync replicas, 2 required") as refusal:
         append(leader, all_acks=True)
     assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
