@@ -1,8 +1,8 @@
 """The admin client: every operation as a coroutine (:class:`Admin`) and blocking (:class:`AdminClient`).
 
-Both raise :class:`~pykraft.kafka_protocol.errors.KafkaError`. Operations on several items return one
-outcome an item, in the order asked; ``outcome.check()`` raises its error. ``timeout_ms`` is the whole time
-an operation may take, retries included; default ``default.api.timeout.ms``.
+Both raise :class:`~pykraft.kafka_protocol.errors.KafkaError`. Operations on several items return one outcome
+per item, in the order asked; ``outcome.check()`` raises its error. ``timeout_ms`` is the total time of an
+operation, retries included; default ``default.api.timeout.ms``.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Admin:
         return await admin_cluster.describe_cluster(self.cluster, by, include_fenced_brokers)
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
-        """Forget a fenced broker that will not come back."""
+        """Remove the registration of a fenced broker that will not come back."""
         await admin_cluster.unregister_broker(self.cluster, broker_id, self.cluster.deadline(timeout_ms))
 
     async def describe_quorum(self, *, timeout_ms: int | None = None) -> QuorumDescription:
@@ -136,7 +136,7 @@ class Admin:
         *,
         timeout_ms: int | None = None,
     ) -> list[PartitionOutcome]:
-        """``partitions`` None: every one that needs an election; others are not answered."""
+        """``partitions`` None: every partition that needs an election; the outcomes then name only those."""
         by = self.cluster.deadline(timeout_ms)
         return await admin_leaders.elect_leaders(self.cluster, election_type, partitions, by)
 
@@ -146,14 +146,14 @@ class Admin:
         *,
         timeout_ms: int | None = None,
     ) -> list[PartitionOutcome]:
-        """Move partitions to these replicas; None takes back what was begun."""
+        """Move partitions to these replicas; None cancels a reassignment."""
         by = self.cluster.deadline(timeout_ms)
         return await admin_leaders.alter_reassignments(self.cluster, replicas, by)
 
     async def list_partition_reassignments(
         self, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """All moves under way."""
+        """All reassignments in progress."""
         return await admin_leaders.list_reassignments(self.cluster, self.cluster.deadline(timeout_ms))
 
     async def describe_features(self, *, timeout_ms: int | None = None) -> ClusterFeatures:
@@ -221,7 +221,7 @@ class Admin:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets (None: all the group has)."""
+        """Committed offsets of these partitions (None: of all that have one)."""
         by = self.cluster.deadline(timeout_ms)
         return await admin_groups.group_offsets(self.cluster, group_id, by, partitions)
 

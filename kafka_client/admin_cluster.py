@@ -69,7 +69,7 @@ async def describe_cluster(
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> None:
-    """Take a broker off the register. One that is not fenced is refused."""
+    """Remove the registration of a broker. The controller refuses it for a broker that is not fenced."""
 
     async def attempt() -> None:
         request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -80,7 +80,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int, deadline_ms: int) 
 
 
 async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescription:
-    """The metadata quorum; any broker answers for the active controller."""
+    """The metadata quorum; any broker forwards the request to the active controller."""
 
     async def attempt() -> QuorumDescription:
         partition = DescribeQuorumRequestPartitionData(partition_index=0)

@@ -1,4 +1,4 @@
-"""Features of a cluster: what its software can run, and the level that all of it runs at (KIP-584)."""
+"""Features of a cluster: the levels its software supports, and the finalized level of each (KIP-584)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykraft.kafka_protocol.messages.update_features import (
 
 
 async def describe_features(cluster: Cluster, deadline_ms: int) -> ClusterFeatures:
-    """Supported and finalized levels, as some broker knows them."""
+    """Supported and finalized levels, as one of the brokers knows them."""
 
     async def attempt() -> ClusterFeatures:
         request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")

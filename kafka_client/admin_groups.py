@@ -1,8 +1,8 @@
 """Groups of both protocols: list, describe, delete, committed offsets.
 
-A group lives on its coordinator. Errors that mean "not here" or "not yet" send us back to FindCoordinator.
-Describing asks for a consumer group first (KIP-848) and falls back to the classic call, since only the
-coordinator knows the type.
+A group lives on its coordinator. After an error that means "not here" or "not yet" the client asks
+FindCoordinator again. Describing asks for a consumer group first (KIP-848) and falls back to the classic
+call, since only the coordinator knows the type.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) ->
 
 
 async def ask_for_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
-    """One attempt, for use while retrying."""
+    """One attempt; the caller retries."""
     request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
     response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
     if response.coordinators:
@@ -135,8 +135,10 @@ async def group_offsets(
     partitions: Sequence[TopicPartition] | None = None,
     member: GroupIdentity | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The committed offsets of a group (None: all); partitions without one are left out. ``member``: ask as
-    this one, and be refused with STALE_MEMBER_EPOCH if the group is past its epoch."""
+    """The committed offsets of a group (None: all); partitions without one are left out.
+
+    With ``member`` the request names it, and fails with STALE_MEMBER_EPOCH if the group is past its epoch.
+    """
 
     async def attempt() -> dict[TopicPartition, CommittedOffset]:
         coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
@@ -209,7 +211,7 @@ async def _describe_classic(
     response = await _ask(cluster, coordinator, request, DescribeGroupsResponse, deadline_ms)
     told = response.groups[0]
     if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND or told.group_state == "Dead":
-        # Before version 6 a dead group is how a coordinator says that it has none of that name.
+        # Before version 6 a coordinator describes a group that does not exist as dead.
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
     check(told.error_code, told.error_message, f"DescribeGroups of {group_id}")
     return GroupDescription(
@@ -237,8 +239,11 @@ def _assignment(told: Assignment) -> dict[str, tuple[int, ...]]:
 
 
 def _classic_assignment(protocol_type: str, data: bytes) -> dict[str, tuple[int, ...]]:
-    """Empty for groups of another kind (Connect has its own format), for members without an assignment, and
-    where the bytes, which are the client's own, make no sense."""
+    """The assigned partitions of a member of a classic group.
+
+    Empty for groups of another type (Connect has its own format), for members without an assignment, and if
+    the bytes, which the clients write, cannot be decoded.
+    """
     if protocol_type != "consumer" or not data:
         return {}
     try:
@@ -251,7 +256,7 @@ def _classic_assignment(protocol_type: str, data: bytes) -> dict[str, tuple[int,
 def _offset_fetch_request(
     group_id: str, partitions: Sequence[TopicPartition] | None, member: GroupIdentity | None
 ) -> OffsetFetchRequest:
-    """Both shapes of the request; the version that is sent picks one."""
+    """Both forms of the request; the version that is sent decides which is used."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in partitions or ():
         by_topic[topic].append(index)

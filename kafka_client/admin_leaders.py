@@ -1,4 +1,4 @@
-"""Leaders are elected and replicas are moved. One partition's error never hides another's result."""
+"""Electing leaders and moving replicas. One partition's error never hides another's result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def elect_leaders(
     partitions: Collection[TopicPartition] | None,
     deadline_ms: int,
 ) -> list[PartitionOutcome]:
-    """``partitions`` None: all that need an election."""
+    """``partitions`` None: all partitions that need an election."""
     asked = None
     if partitions is not None:
         asked = [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in _by_topic(partitions)]
@@ -55,7 +55,7 @@ async def elect_leaders(
 async def alter_reassignments(
     cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int] | None], deadline_ms: int
 ) -> list[PartitionOutcome]:
-    """Where partitions are to be; None ends a reassignment and takes what it did back."""
+    """Move partitions to these replicas; None cancels a reassignment and reverts it."""
     topics = [
         ReassignableTopic(
             name=topic,
@@ -86,7 +86,7 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, deadline_ms: int
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """All reassignments under way."""
+    """All reassignments in progress."""
 
     async def attempt() -> dict[TopicPartition, PartitionReassignment]:
         request = ListPartitionReassignmentsRequest(topics=None)

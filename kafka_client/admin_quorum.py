@@ -1,7 +1,7 @@
 """Changes of the metadata quorum's voters (KIP-853).
 
-They are asked for once and not repeated: a change whose answer is lost may have been made, and asking again
-would be refused for it. Look at the quorum before trying again.
+A change is requested once and not retried: if its answer is lost, the change may have been made, and a second
+request would then be refused. Describe the quorum before trying again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one item of a request. ``error`` None: done."""
+    """The outcome of one item of a request. ``error`` None: done."""
 
     name: str
     error: KafkaError | None = None
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic(Outcome):
-    """``topic_id`` and counts are None where the broker's version does not tell them."""
+    """``topic_id`` and counts are None if the broker's version does not return them."""
 
     topic_id: Uuid | None = None
     num_partitions: int | None = None
@@ -57,7 +57,7 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """``elr`` and ``last_known_elr`` are None where the broker does not tell them (KIP-966)."""
+    """``elr`` and ``last_known_elr`` are None if the broker does not return them (KIP-966)."""
 
     index: int
     leader: int | None
@@ -108,7 +108,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """``nodes``: where each voter's listeners are, by node id and listener name."""
+    """``nodes``: the addresses of each voter's listeners, by node id and listener name."""
 
     leader_id: int
     leader_epoch: int
@@ -120,7 +120,7 @@ class QuorumDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """What became of one partition of a request. ``error`` None: done."""
+    """The outcome of one partition of a request. ``error`` None: done."""
 
     partition: TopicPartition
     error: KafkaError | None = None
@@ -128,7 +128,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A reassignment under way: where the partition is now, and who of these comes and goes."""
+    """A reassignment in progress: the replicas now, and which of them are being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -146,7 +146,7 @@ class FeatureUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """What the asked broker can run, and what the cluster runs; 0 where a feature is not supported or off."""
+    """The levels that this broker supports, and the cluster's; 0 if a feature is not supported or is off."""
 
     name: str
     min_level: int
@@ -156,7 +156,7 @@ class FeatureDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFeatures:
-    """``epoch``: the offset in the metadata log that the finalized levels are as of."""
+    """``epoch``: the offset in the metadata log up to which the finalized levels are current."""
 
     epoch: int
     features: tuple[FeatureDescription, ...]
@@ -164,7 +164,7 @@ class ClusterFeatures:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """``state`` and ``type`` are empty where the broker's version does not tell them."""
+    """``state`` and ``type`` are empty if the broker's version does not return them."""
 
     group_id: str
     protocol_type: str
@@ -220,7 +220,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """``synonyms``: (name, value, source) in order of precedence, the value in force first."""
+    """``synonyms``: (name, value, source) in order of precedence, the effective value first."""
 
     name: str
     value: str | None

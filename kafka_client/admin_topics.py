@@ -1,8 +1,8 @@
 """Topics: create, delete, add partitions, list, describe. One item's error never hides another's result.
 
-An item whose error may pass (no controller at the moment, a timeout in the broker) is sent again, alone,
-until the deadline. A create that was carried out although its answer was lost shows as
-TOPIC_ALREADY_EXISTS on the second try, as with Kafka's own client.
+An item with a retriable error (no controller at the moment, a timeout in the broker) is sent again, without
+the others, until the deadline. If a topic was created but the answer was lost, the second attempt returns
+TOPIC_ALREADY_EXISTS, as with Kafka's own client.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ async def each(
 ) -> list[O]:
     """Run ``attempt`` until every name has an outcome that is final; outcomes in the order of ``names``.
 
-    ``final`` are codes that count as final although the table calls them retriable.
+    ``final`` lists codes that are final here although the table of errors calls them retriable.
     """
     outcomes: dict[str, O] = {}
 
@@ -173,7 +173,7 @@ _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 
 
 def _broker_timeout(cluster: Cluster, deadline_ms: int) -> int:
-    """What the broker may take, a little less than we wait, so that its own error arrives in time."""
+    """The broker's timeout: a little less than the client waits, so that its error arrives in time."""
     left_ms = cluster.request_deadline(deadline_ms) - cluster.network.now_ms()
     return max(1, left_ms - min(1_000, left_ms // 5))
 

@@ -1,4 +1,4 @@
-"""The client's port on asyncio streams."""
+"""The client's network port on asyncio streams."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AsyncioNetwork:
         await asyncio.sleep(duration_ms / 1000)
 
     def now_ms(self) -> int:
-        # A microsecond more: a timer set for a reading must not go off before it by a rounding error.
+        # A microsecond more: a timer set for a reading must not fire before it by a rounding error.
         return int(asyncio.get_running_loop().time() * 1000 + 1e-3)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Task:
@@ -73,7 +73,7 @@ class AsyncioNetwork:
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Background work ends only by being cancelled; anything else is a bug, to be seen at once."""
+    """Background work ends only by cancellation; any other end is a bug and is reported at once."""
     if not task.cancelled() and (error := task.exception()) is not None:
         message = "background work of a client failed"
         task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})

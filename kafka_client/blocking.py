@@ -1,4 +1,4 @@
-"""The client's port on plain blocking sockets, and the driver that runs its coroutines without a loop.
+"""The client's network port on plain blocking sockets, and a driver that runs its coroutines without a loop.
 
 Every method here is a coroutine that never suspends, so a client coroutine over this adapter runs to its
 end in one step. Not for use inside an event loop: it would block it.

@@ -1,7 +1,7 @@
 """A client of the whole cluster: finds brokers, keeps one connection to each, refreshes metadata, retries.
 
-Everything above (fetching, administration) goes through here and decides only *which* broker to ask and
-whether an error is final. One cluster object serves one task at a time.
+The layers above (fetching, administration) use this one and decide only *which* broker to ask and whether an
+error is final. One cluster object serves one task at a time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pykraft.runtime.address import Address
 
 T = TypeVar("T")
 
-# Retriable, because brokers learn of a new topic at different times; but a name that stays unknown is a
-# mistake the caller should hear of soon, not when the whole timeout is over.
-# The same holds for a topic that seems to have been recreated.
+# Retriable, because brokers learn of a new topic at different times. But a name that stays unknown is a
+# mistake, which the caller should be told soon, not after the whole timeout. The same holds for a topic that
+# seems to have been recreated.
 _UNKNOWN_TOPIC = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
 
-# Version 13 adds only an error that asks the client to start over from its bootstrap servers, which this
-# one does anyway whenever no broker it knows answers.
+# Version 13 adds only an error that asks the client to start again from its bootstrap servers, which this
+# client does anyway when none of the brokers it knows answers.
 _METADATA_VERSION_WITH_TOPIC_IDS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How the client behaves; names and defaults are those of Kafka's clients where Kafka has one."""
+    """The client's settings; names and defaults are those of Kafka's clients where Kafka has the setting."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str = "pykraft"
@@ -73,7 +73,7 @@ class Cluster:
         return min(deadline_ms, self.network.now_ms() + self.config.request_timeout_ms)
 
     async def connection(self, address: Address, deadline_ms: int) -> Connection:
-        """The connection to an address, opened if need be."""
+        """The connection to an address, opened if necessary."""
         known = self._connections.get(address)
         if known is not None and not known.closed:
             return known
@@ -92,7 +92,7 @@ class Cluster:
         return await self.connection(known.address, deadline_ms)
 
     async def any_broker(self, deadline_ms: int) -> Connection:
-        """A connection to some broker that answers; starts with another one after each failure."""
+        """A connection to any broker that answers; after each failure it starts with another broker."""
         known = [broker.address for _, broker in sorted(self.metadata.brokers.items())]
         addresses = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
         failures = []
@@ -111,7 +111,7 @@ class Cluster:
     async def ask_any(
         self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
     ) -> R:
-        """One attempt at some broker. After a failure the next attempt goes to another one."""
+        """One attempt at any broker. After a failure the next attempt is made at another one."""
         connection = await self.any_broker(deadline_ms)
         try:
             return await connection.call(
@@ -137,7 +137,7 @@ class Cluster:
         )
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
-        """Repeat ``attempt``, with growing pauses, while its error may pass and until the deadline."""
+        """Repeat ``attempt``, with growing pauses, while its error is retriable and until the deadline."""
         backoff_ms = self.config.retry_backoff_ms
         unknown_until_ms = self.network.now_ms() + self.config.unknown_topic_grace_ms
         reason: KafkaError | None = None
@@ -147,7 +147,8 @@ class Cluster:
             except KafkaError as error:
                 if not is_passing(error):
                     raise
-                # The last try is often cut short by the deadline; what a broker said before tells more.
+                # The deadline often cuts the last attempt short; an earlier error of a broker is more
+                # informative.
                 if reason is None or not isinstance(error, ClientTimeoutError):
                     reason = error
                 next_try_ms = self.network.now_ms() + backoff_ms
@@ -160,8 +161,10 @@ class Cluster:
             backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
 
     async def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> None:
-        """Ask for the named topics (None: all) and fold the answer in; one attempt, errors of topics are kept
-        in ``metadata.errors``."""
+        """Fetch the metadata of the named topics (None: all) in one attempt.
+
+        The errors of topics are kept in ``metadata.errors``.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         response = await self.ask_any(
@@ -181,7 +184,7 @@ class Cluster:
         return await self.retrying("metadata", attempt, deadline_ms)
 
     async def leader(self, topic: str, index: int, deadline_ms: int) -> Partition:
-        """A partition that has a leader; asks, once, only if the cache knows none. Call it while retrying."""
+        """A partition that has a leader; refreshes once if the cache knows none. The caller retries."""
         known = self.metadata.partition(topic, index)
         if known is None or known.leader_id is None or known.leader_id not in self.metadata.brokers:
             await self.refresh([topic], deadline_ms)

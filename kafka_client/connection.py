@@ -1,9 +1,9 @@
 """One connection to one broker: version negotiation, correlation ids, timeouts, clear errors.
 
-A connection is for one task at a time; where requests are sent ahead, one may send while another receives.
-Answers come in the order of the requests (the protocol's rule), which is checked by correlation id. After any
-failure part-way through a frame the stream has no known position, so the connection closes itself and is
-never used again.
+A connection serves one task at a time; if requests are pipelined, one task may send while another receives.
+Answers arrive in the order of the requests (the protocol's rule), which is checked by correlation id. After
+any failure in the middle of a frame the position in the stream is unknown, so the connection closes itself
+and is never used again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Connection:
         return api_key in self.versions
 
     def version_for(self, request: Message, max_version: int | None = None) -> int:
-        """The newest version both sides speak, at most ``max_version``."""
+        """The newest version that both sides support, at most ``max_version``."""
         name = ApiKey(request.API_KEY).name
         offered = self.versions.get(request.API_KEY)
         if offered is None:
@@ -104,8 +104,10 @@ class Connection:
         max_version: int | None = None,
         has_answer: bool = True,
     ) -> int:
-        """Send a request; its answer is fetched later with :meth:`receive`, unless it has none (Produce with
-        acks=0). Returns the version sent."""
+        """Send a request and return the version sent.
+
+        :meth:`receive` returns the answer later, unless the request has none (Produce with acks=0).
+        """
         version = self.version_for(request, max_version)
         await self._send_version(request, version, deadline_ms, has_answer=has_answer)
         return version
@@ -183,7 +185,7 @@ class Connection:
         return expected.version, frame[body_offset:]
 
     def _decode(self, response_type: type[R], body: memoryview, version: int) -> R:
-        # Bytes behind the message are let pass, as other clients do: there are servers that leave some.
+        # Bytes after the message are ignored, as in other clients: some servers send such bytes.
         try:
             return response_type.decode_from(body, 0, version)[0]
         except KafkaError as error:
@@ -203,8 +205,10 @@ class Connection:
 
 
 def _next_version(body: memoryview, refused: int) -> int:
-    """The version of ApiVersions to try after a refusal. The answer should be in version 0 and hold the
-    range; some brokers answer in the version they were asked in."""
+    """The version of ApiVersions to try after a refusal.
+
+    The answer should be in version 0 and hold the range; some brokers answer in the requested version.
+    """
     for version in (0, refused):
         try:
             response = ApiVersionsResponse.decode(body, version)

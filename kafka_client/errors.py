@@ -1,7 +1,7 @@
-"""What can go wrong on the client's side, as types a caller can tell apart.
+"""The client's errors, as types that a caller can tell apart.
 
-All are :class:`~pykraft.kafka_protocol.errors.KafkaError`, so one ``except`` catches whatever the cluster
-or the way to it may do.
+All are :class:`~pykraft.kafka_protocol.errors.KafkaError`, so one ``except`` catches every error of the
+cluster and of the network.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class ConnectionFailedError(KafkaError):
 
 
 class MalformedAnswerError(KafkaError):
-    """The broker sent bytes that are not the answer the protocol prescribes. Asking again will not help."""
+    """The broker sent bytes that are not the answer the protocol prescribes. Not retriable."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
 class ClientTimeoutError(KafkaError):
-    """The caller's time is up; ``__cause__`` is the last error met on the way."""
+    """The caller's timeout has passed; ``__cause__`` is the last error before that."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
@@ -43,11 +43,11 @@ class ProduceError(KafkaError):
 
 
 class NotWrittenError(ProduceError):
-    """The record is not in the log, and no request that could still bring it there is under way."""
+    """The record is not in the log, and no request in flight can still append it."""
 
 
 class MaybeWrittenError(ProduceError):
-    """Nobody knows whether the record is in the log; a request under way may still bring it there."""
+    """It is unknown whether the record is in the log; a request in flight may still append it."""
 
 
 class CommitRefusedError(KafkaError):
@@ -55,15 +55,15 @@ class CommitRefusedError(KafkaError):
 
 
 class CommitUnknownError(KafkaError):
-    """Some of the offsets may be committed, or may still be when later ones are."""
+    """Some of the offsets may be committed, now or even after a later commit."""
 
 
 class DataLossError(KafkaError):
-    """Records that were asked for are no longer there."""
+    """The requested records no longer exist."""
 
 
 class OffsetOutOfRangeError(DataLossError):
-    """The offset lies outside what the partition holds: aged out, deleted, or truncated away."""
+    """The offset is outside the partition's log: its record expired, was deleted, or was truncated."""
 
     def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class OffsetOutOfRangeError(DataLossError):
 
 
 class LogTruncatedError(DataLossError):
-    """The partition's history changed below the reader: what it has read is no longer in the log."""
+    """The log was truncated below the reader's position: records that it has read no longer exist."""
 
     def __init__(self, topic: str, partition: int, offset: int, end_offset: int) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class LogTruncatedError(DataLossError):
 
 
 class TopicRecreatedError(DataLossError):
-    """A topic of this name exists, but it is another one than the reader began with."""
+    """A topic of this name exists, but it is not the topic that the reader started with."""
 
     def __init__(self, topic: str, expected: Uuid, found: Uuid) -> None:
         super().__init__(
@@ -103,7 +103,7 @@ class TopicRecreatedError(DataLossError):
 
 
 class TopicDeletedError(DataLossError):
-    """The topic, or the partition, does not exist (any more)."""
+    """The topic or the partition does not exist, or no longer exists."""
 
     def __init__(self, topic: str, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)

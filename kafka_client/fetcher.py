@@ -1,9 +1,9 @@
-"""Fetches the raw record batches of one partition, in order, over leader changes.
+"""Fetches the raw record batches of one partition, in order, across leader changes.
 
-Decides which broker to ask, what an error means, and how far an answer reaches; never looks inside a
-batch beyond its header. Errors that pass (a moved leader, a fenced epoch, a broken connection) are retried
-with growing pauses; what cannot be made good is raised as a typed error: records aged out or truncated
-away (:class:`DataLossError`), the topic gone or recreated under a new id. Follows KIP-320 (epochs on every
+Decides which broker to ask, what an error means, and how far an answer reaches; never reads more of a batch
+than its header. Temporary errors (a moved leader, a fenced epoch, a broken connection) are retried with
+growing pauses; permanent ones are raised with a type of their own: records expired or truncated
+(:class:`DataLossError`), the topic deleted or created again with a new id. Follows KIP-320 (epochs on every
 request), KIP-516 (topic ids), KIP-951 (leader hints). Sends without a fetch session.
 """
 
@@ -49,7 +49,7 @@ _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 
 @dataclass(frozen=True, slots=True)
 class FetchConfig:
-    """Limits of a fetch; Kafka's names. The broker may stay below them."""
+    """Limits of a fetch, under Kafka's names. The broker may return less."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -61,11 +61,11 @@ class FetchConfig:
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """One answer: ``data`` holds the whole batches ``headers`` describe (position in ``data``, header).
+    """One answer: ``data`` holds the whole batches that ``headers`` describe (position in ``data``, header).
 
-    The first batch may begin below the offset asked for: batches are sent whole. ``next_offset`` is
-    where to go on. ``aborted`` are (producer id, first offset) of aborted transactions, told
-    under read_committed only.
+    The first batch may begin below the requested offset: batches are sent whole. The next fetch begins at
+    ``next_offset``. ``aborted`` holds the (producer id, first offset) of aborted transactions, with
+    read_committed only.
     """
 
     data: memoryview
@@ -78,7 +78,7 @@ class FetchedBatches:
 
 
 class PartitionFetcher:
-    """Reads one partition from ``position`` on. ``topic_id`` given: refuse any other topic of that name."""
+    """Reads one partition from ``position`` on. With ``topic_id`` any other topic of that name is refused."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class PartitionFetcher:
     ) -> FetchedBatches:
         """The next answer; it is empty when nothing arrived within ``max_wait_ms`` (None: as configured).
 
-        With ``read_ahead_until`` the request for what follows is sent before this returns, if the answer
+        With ``read_ahead_until`` the request for the next records is sent before this returns, if the answer
         held data and did not reach that offset: the broker works while the caller decodes.
         """
         self._max_wait_ms = self._config.max_wait_ms if max_wait_ms is None else max_wait_ms
@@ -127,7 +127,7 @@ class PartitionFetcher:
         return fetched
 
     def close(self) -> None:
-        """Drop an answer that is still on its way."""
+        """Drop an answer that has not arrived yet."""
         if self._sent is not None:
             self._sent[0].close()
             self._sent = None
@@ -146,7 +146,7 @@ class PartitionFetcher:
             raise
 
     async def _exchange(self, deadline_ms: int) -> FetchedBatches | None:
-        """One request and its answer; None if the answer says to ask elsewhere or for more bytes."""
+        """One request and its answer; None if another broker, or more bytes, must be asked for."""
         if self._sent is None:
             self._sent = await self._send(deadline_ms)
         connection, version = self._sent
@@ -156,7 +156,7 @@ class PartitionFetcher:
             raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
         told = self._find(response, version)
         if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._replica_id is not None:
-            # A follower may be behind; only the leader's word counts. Stay there from now on.
+            # A follower may be behind; only the leader's answer counts. Stay with the leader from now on.
             self._replica_id, self._rack = None, ""
             return None
         if told.error_code:
@@ -175,7 +175,7 @@ class PartitionFetcher:
             data = data[: last_position + last.size_bytes]
             self._last_fetched_epoch = last.partition_leader_epoch
         elif len(data):
-            # Only brokers before Fetch v3 cut the first batch short; ask again with room for it.
+            # Only brokers before Fetch v3 truncate the first batch; ask again with room for it.
             if self._max_partition_bytes >= _LARGEST_PARTITION_MAX_BYTES:
                 raise KafkaError(
                     ErrorCode.MESSAGE_TOO_LARGE,
@@ -210,7 +210,7 @@ class PartitionFetcher:
         return connection, version
 
     async def _send_ahead(self, deadline_ms: int) -> None:
-        """Send the next request early. A failure is not ours to report: the next attempt meets it again."""
+        """Send the next request early. A failure is not reported here: the next attempt meets it again."""
         try:
             self._sent = await self._send(deadline_ms)
         except KafkaError:
@@ -255,8 +255,8 @@ class PartitionFetcher:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._out_of_range(deadline_ms)
         if code in _UNKNOWN_TOPIC:
-            # A broker that has just been made leader may not know it yet. Whether the topic is gone is for
-            # the metadata to say, which is asked next.
+            # A broker that has just become leader may not know it yet. The metadata, which is refreshed next,
+            # tells whether the topic is deleted.
             code = ErrorCode.LEADER_NOT_AVAILABLE
         hint = told.current_leader
         brokers = [
@@ -276,11 +276,11 @@ class PartitionFetcher:
         )
 
     async def _refresh(self, deadline_ms: int) -> None:
-        """After a passing error: learn who leads now. That error decides about the retry, not this."""
+        """After a temporary error: find the current leader. That error decides about the retry."""
         with suppress(KafkaError):
             await self._cluster.refresh([self._topic], deadline_ms)
 
     def _answer_by(self, deadline_ms: int) -> int:
-        """A long poll may take its whole wait on top of the request's time."""
+        """A long poll may take its whole wait in addition to the request timeout."""
         limit_ms = self._cluster.config.request_timeout_ms + self._max_wait_ms
         return min(deadline_ms + self._max_wait_ms, self._cluster.network.now_ms() + limit_ms)

@@ -1,4 +1,4 @@
-"""What the leader of a classic group decides: ``range`` or ``cooperative-sticky`` (KIP-54, KIP-429). Pure."""
+"""The assignors of a classic group's leader: ``range`` and ``cooperative-sticky`` (KIP-54, KIP-429). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member wants, and what it said it owns since which generation."""
+    """A member's subscription, and the partitions it claims with the generation of the claim."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -32,7 +32,7 @@ def assign(
 
 
 def _range(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-    """Each topic on its own: the members in order take runs of partitions, the first ones one more each."""
+    """Each topic separately: the members in order get runs of partitions, the first ones one more each."""
     assignment: Assignment = {member_id: [] for member_id in members}
     for topic, count in sorted(counts.items()):
         takers = sorted(
@@ -48,13 +48,16 @@ def _range(counts: Mapping[str, int], members: Mapping[str, MemberSubscription])
 
 
 def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
-    """Static members first, by the name that stays."""
+    """Static members first, by their permanent name."""
     return (instance_id is None, member_id if instance_id is None else instance_id)
 
 
 def _cooperative_sticky(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-    """As even as the subscriptions allow while moving little; what moves is left without an owner until its
-    present owner has given it up, for which there is another rebalance."""
+    """As even as the subscriptions allow, with few moves.
+
+    A partition that moves stays without an owner until its current owner has revoked it; another rebalance
+    then assigns it.
+    """
     owners = _owners(members)
     kept = {
         partition: owner
@@ -80,7 +83,7 @@ def _cooperative_sticky(counts: Mapping[str, int], members: Mapping[str, MemberS
 
 
 def _owners(members: Mapping[str, MemberSubscription]) -> dict[TopicPartition, str]:
-    """Who owns what, wanted or not any more. The newest generation is right; a tie is nobody's."""
+    """The owner of each partition, still wanted or not. The newest generation wins; a tie means no owner."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member_id, member in members.items():
         for partition in member.owned:
@@ -110,7 +113,7 @@ def _balance(assignment: Assignment, takers: Mapping[str, list[str]]) -> None:
 def _best_move(
     giver: str, assignment: Assignment, takers: Mapping[str, list[str]]
 ) -> tuple[TopicPartition, str] | None:
-    """The last that was taken goes first, to the member of its topic that has least."""
+    """The partition taken last moves first, to the subscriber of its topic that has the fewest."""
     least = {topic: min(who, key=lambda one: len(assignment[one])) for topic, who in takers.items() if who}
     for partition in reversed(assignment[giver]):
         taker = least[partition.topic]

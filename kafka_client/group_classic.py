@@ -1,8 +1,8 @@
-"""A member in the classic protocol: JoinGroup, SyncGroup, heartbeats, and the assignment where it leads.
+"""A member in the classic protocol: JoinGroup, SyncGroup, heartbeats, and the assignment if it is the leader.
 
-With ``range`` (eager) a member gives up everything before it joins again; with ``cooperative-sticky``
-(KIP-429) it keeps what it has, gives up what the new assignment leaves out, and then joins once more, so that
-the others can have it. A static member (KIP-345) keeps its place when it goes without leaving.
+With ``range`` (eager) a member revokes everything before it joins again. With ``cooperative-sticky``
+(KIP-429) it keeps its partitions, revokes those that the new assignment leaves out, and then joins once more,
+so that others can get them. A static member (KIP-345) keeps its place if it stops without leaving.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pykraft.kafka_protocol.primitives import ProtocolError
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
 _MORE_TIME_TO_JOIN_MS = 5_000
-"""A JoinGroup is answered when the rebalance is over; this is for the way."""
+"""A JoinGroup is answered when the rebalance is over; this is added for the network."""
 
 _FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
@@ -82,8 +82,10 @@ class ClassicMembership:
         self.wake.set()
 
     async def step(self) -> None:
-        """Wait until something is due, and do it: a heartbeat, or a rebalance from end to end.
-        :class:`KafkaError` if the group will not have this member at all."""
+        """Wait until something is due, and do it: a heartbeat, or a whole rebalance.
+
+        :class:`KafkaError` if the group refuses this member for good.
+        """
         while (due_ms := self._due_ms()) > self._network.now_ms():
             self.wake.clear()
             await self._network.wait(self.wake, due_ms)
@@ -98,7 +100,7 @@ class ClassicMembership:
             self._failed(error)
 
     async def leave(self, link: CoordinatorLink, deadline_ms: int) -> None:
-        """Tell the coordinator; one attempt. A static member says nothing and keeps its place."""
+        """Leave the group, in one attempt. A static member sends nothing and keeps its place."""
         if not self.member_id or self._config.group_instance_id is not None:
             return
         request = LeaveGroupRequest(
@@ -131,7 +133,7 @@ class ClassicMembership:
         response = await self._link.call(request, HeartbeatResponse, self._deadline_ms())
         self._link.check(response.error_code, "Heartbeat")
         self._renew(sent_ms)
-        self._take_missing()  # what a lapse cost: the assignment still stands
+        self._take_missing()  # taken by a lapse, but still assigned
 
     async def _rejoin(self) -> None:
         if self._assignor != COOPERATIVE_STICKY:
@@ -224,7 +226,8 @@ class ClassicMembership:
         self._assigned = partitions
         surplus = self._claimed - set(partitions)
         if surplus:
-            # Nobody gets them before this member has joined without them, even if it has lost them meanwhile.
+            # No other member gets them before this one has joined without them, even if it has lost them
+            # meanwhile.
             self._must_join = True
             await self._ownership.revoke(surplus)
         self._take_missing()
@@ -236,7 +239,7 @@ class ClassicMembership:
             self._ownership.take(dict.fromkeys(missing, ZERO_UUID))
 
     async def _partition_counts(self, topics: set[str]) -> dict[str, int]:
-        """Topics that do not exist are left out: they may come."""
+        """Topics that do not exist are left out: they may be created later."""
         await self._link.cluster.refresh(sorted(topics), self._deadline_ms())
         metadata = self._link.cluster.metadata
         return {name: len(known.partitions) for name in topics if (known := metadata.topic(name)) is not None}
@@ -280,7 +283,7 @@ class ClassicMembership:
 
 
 def _read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
-    """A member whose bytes make no sense gets nothing; the others must not suffer from it."""
+    """A member whose subscription cannot be decoded gets nothing; the others are not affected."""
     try:
         told, _ = decode_subscription(member.metadata)
     except ProtocolError:

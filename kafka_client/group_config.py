@@ -1,4 +1,4 @@
-"""How a group member behaves, and what it tells its application."""
+"""The settings of a group member, and the listener through which it informs its application."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 class GroupConfig:
     """Kafka's names and defaults. :class:`ValueError` for a contradiction.
 
-    ``session_timeout_ms`` must not be above what the coordinator grants (in the consumer protocol that is
-    the group's ``consumer.session.timeout.ms``, which a member is not told): after nine tenths of it without
-    an answer a member no longer believes that it owns anything. ``heartbeat_interval_ms`` is for the classic
+    ``session_timeout_ms`` must not exceed what the coordinator grants (in the consumer protocol that is the
+    group's ``consumer.session.timeout.ms``, which a member is not told): after nine tenths of it without an
+    answer a member no longer believes that it owns anything. ``heartbeat_interval_ms`` is for the classic
     protocol; in the consumer protocol the coordinator sets it. ``max_poll_interval_ms`` is the time a member
-    has for giving up partitions. ``assignor``: ``range`` or ``cooperative-sticky`` in the classic protocol,
-    the name of a server-side assignor (None: the coordinator's choice) in the consumer protocol. With a
+    has to revoke partitions. ``assignor``: ``range`` or ``cooperative-sticky`` in the classic protocol, the
+    name of a server-side assignor (None: the coordinator's choice) in the consumer protocol. With a
     ``group_instance_id`` that another process still uses, a member of the consumer protocol waits for it.
     """
 
@@ -44,22 +44,22 @@ class GroupConfig:
 
     @property
     def lease_ms(self) -> int:
-        """For how long an answered request lets a member believe, from when it was sent.
+        """How long a member's ownership is valid after an answered request, counted from when it was sent.
 
-        The coordinator removes a member after a session without a request, or when it takes longer than the
-        rebalance timeout to do what a request that came later asked of it. Clocks may be off by 5 %.
+        The coordinator removes a member after a session without a request, or when the member takes longer
+        than the rebalance timeout to do what a later answer asked of it. Clocks may be off by 5 %.
         """
         return min(self.session_timeout_ms, self.max_poll_interval_ms) * 9 // 10
 
     @property
     def revocation_ms(self) -> int:
-        """How long a member may take to give up partitions that are asked back."""
+        """How long a member may take to revoke partitions."""
         return self.max_poll_interval_ms * 9 // 10
 
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity:
-    """As whom a request speaks; the generation is the classic ``member_epoch``."""
+    """The member that a request names; in the classic protocol ``member_epoch`` is the generation."""
 
     member_id: str
     member_epoch: int
@@ -67,21 +67,26 @@ class GroupIdentity:
 
 
 class OwnershipListener(Protocol):
-    """Told what a member believes, in order. A partition is the member's from ``assigned`` until ``revoked``
-    returns, or until ``lost``."""
+    """Called, in order, as the ownership that a member believes in changes.
+
+    A partition is the member's from ``assigned`` until ``revoked`` returns, or until ``lost``.
+    """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None: ...
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are asked back. Still the member's while this runs, which is the time to commit; nothing of
-        them is returned by ``poll`` any more."""
+        """The group takes these partitions back. They are the member's until this returns: commit their
+        offsets here. ``poll`` returns no more of their records.
+        """
         ...
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They may be another member's already: fenced, or without an answer for too long."""
+        """These partitions may already be another member's: this one was fenced, or its lease ended."""
         ...
 
     def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None:
-        """A request sent at ``sent_ms`` was answered without an error: the member was in the group as told
-        (the generation is the classic ``member_epoch``)."""
+        """A request sent at ``sent_ms`` was answered without an error: the member was in the group then.
+
+        In the classic protocol ``member_epoch`` is the generation.
+        """
         ...

@@ -1,9 +1,9 @@
-"""A member in the consumer protocol (KIP-848): one request, the heartbeat, says and learns everything.
+"""A member in the consumer protocol (KIP-848), where one request, the heartbeat, carries everything.
 
-The coordinator tells what the member may own. What it leaves out is given up first, with the application's
-consent, and what is owned then is acknowledged at once. A request says in full who the member is and what it
-owns when it joins and whenever an answer did not arrive; otherwise only what changed. A member that is fenced
-loses everything and joins again under the same id.
+The coordinator tells what the member may own. The member first revokes the partitions that are left out, by
+calling the application, and then acknowledges at once what it owns. A request carries the full identity and
+ownership when the member joins and whenever an answer did not arrive; otherwise only the changes. A member
+that is fenced loses everything and joins again under the same id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
 class ConsumerMembership:
-    """``member_id`` is the client's own choice and stays (KIP-1082)."""
+    """``member_id`` is chosen by the client and never changes (KIP-1082)."""
 
     def __init__(
         self,
@@ -69,8 +69,10 @@ class ConsumerMembership:
         self.wake.set()
 
     async def step(self) -> None:
-        """Wait until a heartbeat is due, send it and act on the answer. :class:`KafkaError` if the group will
-        not have this member at all."""
+        """Wait until a heartbeat is due, send it and act on the answer.
+
+        :class:`KafkaError` if the group refuses this member for good.
+        """
         while (due_ms := self._due_ms()) > self._network.now_ms():
             self.wake.clear()
             await self._network.wait(self.wake, due_ms)
@@ -86,7 +88,7 @@ class ConsumerMembership:
             self._failed(error)
 
     async def leave(self, link: CoordinatorLink, deadline_ms: int) -> None:
-        """Tell the coordinator; one attempt. A static member keeps its place for a session."""
+        """Leave the group, in one attempt. A static member keeps its place for a session."""
         self.stop()
         if self._sent_ms is None:
             return
@@ -168,8 +170,11 @@ class ConsumerMembership:
         }
 
     def _maybe_reconcile(self, before_ms: int | None) -> None:
-        """``before_ms``: when the last request was sent whose answer asked nothing back yet; the time for
-        giving up partitions runs from some moment after it."""
+        """Start to move from what is owned to what the coordinator assigned.
+
+        ``before_ms`` is when the last request was sent whose answer did not yet revoke anything; the time for
+        revoking partitions starts at some moment after it.
+        """
         if self._reconciliation is not None or self._target == self._ownership.held():
             return
         self._told_after_ms = before_ms
@@ -200,7 +205,7 @@ class ConsumerMembership:
         return dict(owned)
 
     def _failed(self, error: KafkaError) -> None:
-        """Whatever the request said may have been heard or not: say it all again."""
+        """It is unknown whether the coordinator got the last request: send everything again."""
         self._in_full = True
         self._failures += 1
         code = error.code

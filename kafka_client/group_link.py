@@ -1,4 +1,4 @@
-"""The way to a group's coordinator: found when needed, forgotten when it fails or says that it is another."""
+"""The link to a group's coordinator: found when needed, dropped when it fails or has moved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class CoordinatorLink:
-    """For one task at a time, as its cluster."""
+    """For one task at a time, like its cluster."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.cluster = cluster
@@ -25,7 +25,7 @@ class CoordinatorLink:
         self._address = None
 
     def check(self, code: int, message: str) -> None:
-        """Raise what an answer says."""
+        """Raise the error of an answer, if there is one."""
         if code in _MOVED:
             self.forget()
         if code:

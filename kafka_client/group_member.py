@@ -1,7 +1,7 @@
 """A member of a consumer group, in either protocol: joins, heartbeats, reads what it owns, commits.
 
-Heartbeats and rebalances go on by themselves; :meth:`GroupMember.poll` reads. What the member believes it
-owns is a lease on its own clock (:mod:`.group_ownership`), whether or not the coordinator can be reached.
+Heartbeats and rebalances run in the background; :meth:`GroupMember.poll` reads. The member's ownership is a
+lease on its own clock (:mod:`.group_ownership`), whether or not the coordinator can be reached.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 _SHORT_WAIT_MS = 100
-"""For how long the broker of one partition is waited for while others may have something."""
+"""How long a poll waits for the broker of one partition while other partitions may have records."""
 _FETCH_PATIENCE_MS = 1_000
-"""At least this much is left to a fetch, however short the poll: a connection may have to be opened."""
+"""A fetch gets at least this time, however short the poll is: a connection may have to be opened."""
 
-# An OffsetFetch between two epochs, or while the group moves: try again when the member has caught up.
+# An OffsetFetch between two epochs, or while the group moves: retry when the member has caught up.
 _NOT_YET = frozenset(
     {ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 )
@@ -53,7 +53,7 @@ _NOT_YET = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PolledRecords:
-    """Records of one partition in order. ``next_offset`` is what to commit, with ``leader_epoch``."""
+    """Records of one partition in order. The offset to commit is ``next_offset``, with ``leader_epoch``."""
 
     records: tuple[Record, ...]
     next_offset: int
@@ -62,7 +62,7 @@ class PolledRecords:
 
 
 class GroupMember:
-    """Made on a running event loop. One task polls; commits may be made by others beside it."""
+    """Create it on a running event loop. One task polls; others may commit at the same time."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GroupMember:
 
     @property
     def identity(self) -> GroupIdentity:
-        """As whom it speaks to the coordinator."""
+        """The identity that its requests carry."""
         membership = self._membership
         return GroupIdentity(membership.member_id, membership.member_epoch, self._config.group_instance_id)
 
@@ -109,7 +109,7 @@ class GroupMember:
         self._membership.subscribe(topics)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``; only for a partition that is owned."""
+        """Continue at ``offset``; only for a partition that is owned."""
         if partition not in self._ownership.held():
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{partition} is not owned")
         self._forget_position(partition)
@@ -120,9 +120,9 @@ class GroupMember:
     async def poll(self, timeout_ms: int) -> dict[TopicPartition, PolledRecords]:
         """The next records of the owned partitions, as soon as there are some; empty if none came in time.
 
-        Positions begin at the committed offset, else where ``auto_offset_reset`` says. Raises what ended the
-        membership; :class:`~.errors.DataLossError` if a position does not exist any more (then :meth:`seek`,
-        or the partition begins again as above).
+        A position starts at the committed offset, else where ``auto_offset_reset`` says. Raises the error
+        that ended the membership; :class:`~.errors.DataLossError` if a position no longer exists (then
+        :meth:`seek`, or the partition starts again as above).
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         while True:
@@ -160,10 +160,10 @@ class GroupMember:
             self._idle_links.append(link)
 
     async def close(self, timeout_ms: int = 5_000) -> None:
-        """Give up everything with the application's consent, and leave the group."""
+        """Revoke everything through the listener, and leave the group."""
         self._runner.cancel()
         self._membership.stop()
-        link = self._new_link()  # the other one may be in the middle of something
+        link = self._new_link()  # the other task may be in the middle of a request
         try:
             if self.fatal is None:
                 await self._ownership.revoke(list(self._ownership.held()))
@@ -175,7 +175,7 @@ class GroupMember:
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop without a word to the coordinator; what is owned is lost."""
+        """Stop without telling the coordinator; all partitions are lost."""
         self._runner.cancel()
         self._watch.cancel()
         self._membership.stop()
@@ -216,7 +216,7 @@ class GroupMember:
             polled = await self._fetch_one(partition, patient_ms, wait_ms)
             if polled is not None and polled.records:
                 found[partition] = polled
-        # What was given up or lost meanwhile is not the member's to read.
+        # Partitions that were revoked or lost meanwhile must not be read.
         still = set(self._ownership.readable())
         return {partition: polled for partition, polled in found.items() if partition in still}
 
@@ -240,7 +240,7 @@ class GroupMember:
                 return None
             raise
         if self._fetchers.get(partition) is not fetcher:
-            return None  # sought elsewhere meanwhile
+            return None  # the application has moved the position meanwhile
         return _decode(fetched, position)
 
     async def _find_positions(self, partitions: Sequence[TopicPartition], deadline_ms: int) -> None:

@@ -1,8 +1,8 @@
 """Committing the offsets of a group as one of its members.
 
-A request that was answered is over, and may be sent again if the answer says so. One that was sent and never
-answered may still be carried out at any time, even after a later one: it is not sent again, and the caller
-is told that nobody knows.
+A request that was answered is finished, and is retried if the error is retriable. A request that was sent and
+never answered may still be carried out at any time, even after a later one: it is not retried, and the caller
+is told that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pykraft.kafka_protocol.messages.offset_commit import (
 
 _LAST_VERSION_WITH_NAMES = 9
 
-# The coordinator finds these out before it writes. Others, NOT_COORDINATOR among them, also answer a commit
-# that was written and then lost its leader.
+# The coordinator returns these before it writes. Others, such as NOT_COORDINATOR, may also answer a commit
+# that was written before the leader changed.
 _NOT_WRITTEN = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -51,7 +51,7 @@ _NOT_WRITTEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """``offset`` is where to go on."""
+    """``offset`` is the next record to read."""
 
     offset: int
     leader_epoch: int | None = None
@@ -64,8 +64,11 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     deadline_ms: int,
 ) -> None:
-    """:class:`CommitRefusedError`: none of them is committed by this; :class:`CommitUnknownError`: some may
-    be, now or later."""
+    """Commit the offsets.
+
+    :class:`CommitRefusedError`: none of them is committed; :class:`CommitUnknownError`: some may be, now
+    or later.
+    """
     request = _request(link.group_id, identity, offsets)
     what = f"OffsetCommit of {link.group_id}"
     maybe_written = False

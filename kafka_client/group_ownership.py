@@ -1,8 +1,8 @@
 """What a group member believes it owns, and until when.
 
-Belief is a lease, as a broker's is: it ends on the member's own clock before the coordinator can have given
-the partitions to another member, whether or not anybody tells the member. Only requests that were answered
-without an error extend it, and by the time they were sent.
+This is a lease, like a broker's: it ends on the member's own clock before the coordinator can have given the
+partitions to another member, even if the member is never told. Only requests that were answered without an
+error extend it, counted from when they were sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pykraft.kafka_client.network import ConcurrentNetwork
 from pykraft.kafka_protocol.ids import Uuid
 
 Partitions = Mapping[TopicPartition, Uuid]
-"""Partitions with the ids of their topics (zeros in the classic protocol, which goes by name)."""
+"""Partitions with the ids of their topics (zeros in the classic protocol, which uses names)."""
 
 
 class Ownership:
-    """Partitions come by :meth:`take` and go by :meth:`revoke` or :meth:`lose`."""
+    """:meth:`take` adds partitions, :meth:`revoke` and :meth:`lose` remove them."""
 
     def __init__(self, network: ConcurrentNetwork, listener: OwnershipListener, lease_ms: int) -> None:
         self._network = network
@@ -32,17 +32,17 @@ class Ownership:
         self.changed = network.event()
 
     def held(self) -> Partitions:
-        """What is owned now."""
+        """The partitions owned now."""
         self.maybe_lapse()
         return self._held
 
     def readable(self) -> list[TopicPartition]:
-        """What is owned and not about to be given up."""
+        """The partitions that are owned and not being revoked."""
         return [partition for partition in self.held() if partition not in self._revoking]
 
     @property
     def renewed_ms(self) -> int | None:
-        """When the last request that was answered without an error was sent; None: there is no lease."""
+        """When the last request that was answered without an error was sent; None if there is no lease."""
         return self._renewed_ms
 
     @property
@@ -54,7 +54,7 @@ class Ownership:
         return until_ms if self._revoke_by_ms is None else min(until_ms, self._revoke_by_ms)
 
     def renew(self, sent_ms: int, member_id: str, member_epoch: int) -> bool:
-        """A request sent then was answered without an error. False if the answer came too late to tell."""
+        """Extend the lease by a request answered without an error. False if the answer came too late."""
         self.maybe_lapse()
         if self._network.now_ms() >= sent_ms + self._lease_ms:
             return False
@@ -64,7 +64,7 @@ class Ownership:
         return True
 
     def take(self, partitions: Partitions) -> bool:
-        """Own these, too; False, and nothing done, if there is no lease."""
+        """Add these partitions; False, and nothing changes, if there is no lease."""
         self.maybe_lapse()
         if self.valid_until_ms is None:
             return False
@@ -75,7 +75,7 @@ class Ownership:
         return True
 
     async def revoke(self, partitions: Collection[TopicPartition], by_ms: int | None = None) -> None:
-        """Give up these, when the application is ready, or lose them all at ``by_ms``."""
+        """Revoke these partitions once the listener has returned, or lose everything at ``by_ms``."""
         asked = sorted(self.held().keys() & set(partitions))
         if not asked:
             return
@@ -93,7 +93,7 @@ class Ownership:
             self.changed.set()
 
     def lose(self) -> None:
-        """Nothing is owned any more, and nobody was asked."""
+        """Drop everything that is owned and call the listener's ``lost``."""
         lost = sorted(self._held)
         self._held.clear()
         self._revoking.clear()
@@ -109,7 +109,7 @@ class Ownership:
             self.lose()
 
     async def watch(self) -> None:
-        """Tell the application of a lapse when it happens, whatever else is being waited for."""
+        """Call the listener as soon as the lease ends, whatever else the member waits for."""
         while True:
             self.changed.clear()
             self.maybe_lapse()

@@ -1,6 +1,6 @@
-"""ListOffsets: where partitions begin and end, and which offset a timestamp falls on.
+"""ListOffsets: the start and end offsets of partitions, and the offset for a timestamp.
 
-Partitions are grouped by leader; those whose leader moved or failed are asked for again.
+Partitions are grouped by leader; those whose leader moved or failed are looked up again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_COMMITTED = 1
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The answer for one partition. ``offset`` None: no record is as new as the timestamp asked for."""
+    """The answer for one partition. ``offset`` None: no record is as new as the requested timestamp."""
 
     offset: int | None
     timestamp_ms: int | None
@@ -55,7 +55,7 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     """The offset for each partition's timestamp (milliseconds, or one of the constants above).
 
-    All or nothing: raises the first error that does not pass by the deadline.
+    All or nothing: raises the first error that is final or lasts until the deadline.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     to_refresh = {topic for topic, _ in timestamps if cluster.metadata.topic(topic) is None}
@@ -104,7 +104,7 @@ def _request(
 
 
 def _collect(response: ListOffsetsResponse, found: dict[TopicPartition, ListedOffset]) -> None:
-    """Keep every good answer; then raise the worst error, a final one before a passing one."""
+    """Keep every successful answer; then raise the worst error, a final one before a retriable one."""
     errors = []
     for topic in response.topics:
         for partition in topic.partitions:

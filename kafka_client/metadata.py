@@ -1,8 +1,8 @@
 """The client's picture of the cluster: brokers, topics by id, leaders by epoch.
 
 Leaders are kept per topic *id*, so a topic that was deleted and created again under its old name never
-inherits the old one's epochs; of two answers about one partition the one with the higher leader epoch
-wins, because brokers learn of changes at different times (KIP-320, KIP-516). Pure: it never asks.
+inherits the old one's epochs; of two answers about one partition the one with the higher leader epoch wins,
+because brokers learn of changes at different times (KIP-320, KIP-516). Pure: it sends nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as last heard of. ``leader_id`` None: it has none; ``leader_epoch`` None: not told."""
+    """A partition as last reported. ``leader_id`` None: no leader; ``leader_epoch`` None: not reported."""
 
     topic: str
     topic_id: Uuid
@@ -57,7 +57,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as last heard of; ``topic_id`` is all zeros when the broker predates topic ids."""
+    """A topic as last reported; ``topic_id`` is all zeros if the broker predates topic ids."""
 
     name: str
     topic_id: Uuid
@@ -66,7 +66,7 @@ class Topic:
 
 
 class MetadataCache:
-    """Folds Metadata answers (and leader hints) into one picture."""
+    """Merges Metadata answers (and leader hints) into one view."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -86,8 +86,10 @@ class MetadataCache:
         return None if known is None else known.partitions.get(index)
 
     def replay(self, response: MetadataResponse, *, complete: bool = False) -> None:
-        """Fold in an answer. Topics it reports as errors are forgotten and remembered in ``errors``; so are
-        topics a ``complete`` answer (one about all topics) leaves out, without an error."""
+        """Merge an answer. Topics that it reports with an error are dropped and noted in ``errors``.
+
+        Topics that a ``complete`` answer (one about all topics) leaves out are dropped without an error.
+        """
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller_id = response.controller_id if response.controller_id >= 0 else None
         if response.brokers:
@@ -112,7 +114,7 @@ class MetadataCache:
     def replay_leader(
         self, topic: str, index: int, leader_id: int, leader_epoch: int, brokers: Iterable[Broker] = ()
     ) -> bool:
-        """Fold in a leader hint that came with an error (KIP-951); False if it told nothing newer."""
+        """Merge a leader hint that came with an error (KIP-951); False if it is not newer."""
         for broker in brokers:
             self.brokers[broker.id] = broker
         known = self.partition(topic, index)

@@ -1,8 +1,8 @@
 """The port through which the client reaches brokers: connect, send a frame, receive a frame, wait.
 
-The client's logic is written once, as coroutines over this port. The asyncio adapter suspends in them;
-the blocking adapter never does, so that :func:`pykraft.kafka_client.blocking.run` can drive the very same
-code to its end on a plain socket, without an event loop (Spark executors want that).
+The client's logic is written once, as coroutines over this port. The asyncio adapter suspends in them; the
+blocking adapter never does, so that :func:`pykraft.kafka_client.blocking.run` can run the same code to its
+end on a plain socket, without an event loop (as Spark executors need).
 
 Deadlines are readings of :meth:`Network.now_ms`, a monotonic clock.
 """
@@ -25,7 +25,7 @@ class Channel(Protocol):
         ...
 
     async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
-        """The next frame without its prefix. :class:`OSError` as above, or if it is over ``max_bytes``."""
+        """The next frame without its prefix. :class:`OSError` as above, or if it exceeds ``max_bytes``."""
         ...
 
     def close(self) -> None: ...
@@ -74,11 +74,14 @@ class Task(Protocol):
 
 
 class ConcurrentNetwork(Network, Protocol):
-    """A network whose coroutines run beside each other: for clients with something to do on their own, such
-    as a producer that lingers or a group member that heartbeats."""
+    """A network whose coroutines run concurrently.
+
+    For clients that work in the background, such as a producer that lingers or a group member that sends
+    heartbeats.
+    """
 
     def start(self, work: Coroutine[Any, Any, None]) -> Task:
-        """Run a coroutine in the background. It must not raise but to be cancelled."""
+        """Run a coroutine in the background. It must not raise anything but its cancellation."""
         ...
 
     def event(self) -> Event: ...
@@ -86,7 +89,7 @@ class ConcurrentNetwork(Network, Protocol):
     def future(self) -> Future[Any]: ...
 
     async def wait(self, event: Event, deadline_ms: int | None = None) -> None:
-        """Until the event is set or the deadline (None: there is none) has come, whichever is first."""
+        """Wait until the event is set or the deadline (None: there is none) has passed."""
         ...
 
 

@@ -1,9 +1,10 @@
-"""The producer: takes records at any time, sends them in batches, retries, and says what became of each.
+"""The producer: accepts records at any time, sends them in batches, retries, and reports the outcome of each.
 
-One coroutine in the background decides what is sent (:mod:`.producer_partition` says what may be), one pair a
-broker carries it (:mod:`.producer_lane`), and one at a time asks for what is missing: leaders, a producer id.
-A record ends as a :class:`RecordMetadata`, as :class:`~.errors.NotWrittenError`, or, after
-``delivery.timeout.ms`` or an error that leaves it open, as :class:`~.errors.MaybeWrittenError`.
+One coroutine in the background decides what is sent (:mod:`.producer_partition` says what may be), a pair per
+broker sends it and reads the answers (:mod:`.producer_lane`), and one at a time asks for what is missing:
+leaders, a producer id. The outcome of a record is a :class:`RecordMetadata`,
+:class:`~.errors.NotWrittenError`, or, after ``delivery.timeout.ms`` or an error that leaves it open,
+:class:`~.errors.MaybeWrittenError`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Producer:
-    """Made on a running event loop; :meth:`close` it there. May be used by many tasks at once."""
+    """Create it on a running event loop and :meth:`close` it there. Many tasks may use it at once."""
 
     def __init__(self, network: ConcurrentNetwork, client: ClientConfig, config: ProducerConfig) -> None:
         self._network = network
@@ -82,7 +83,7 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> Future[RecordMetadata]:
-        """Put a record behind those of its partition; the future is what :meth:`send` waits for.
+        """Queue a record after those of its partition; the future is what :meth:`send` waits for.
 
         :class:`NotWrittenError` at once for a record that is too large, and while the buffer is full
         (THROTTLING_QUOTA_EXCEEDED, which is retriable).
@@ -112,12 +113,14 @@ class Producer:
         return future
 
     def is_full(self, size_bytes: int = 0) -> bool:
-        """Whether the buffer has no room for so many bytes more."""
+        """Whether the buffer has no room for that many more bytes."""
         return self._buffered_bytes + size_bytes > self._config.buffer_memory_bytes
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Send everything without lingering and wait (None: as long as it takes) until it is answered;
-        False if something was not in time. Does not raise what became of the records."""
+        """Send everything without lingering and wait (None: without a limit) until it is answered.
+
+        False if the time was too short. Does not raise the errors of the records.
+        """
         deadline_ms = None if timeout_ms is None else self._network.now_ms() + timeout_ms
         pending = list(self._unresolved)
         for batch in pending:
@@ -132,7 +135,7 @@ class Producer:
         return True
 
     async def close(self, timeout_ms: int = 0) -> None:
-        """Flush for so long, then give up what is left."""
+        """Flush for at most ``timeout_ms``, then give up the rest."""
         self._is_closed = True
         try:
             if timeout_ms > 0:
@@ -173,7 +176,7 @@ class Producer:
     # What is sent.
 
     def _drain(self, now_ms: int) -> None:
-        """Hand out what may be sent, in requests with at most one batch a partition; then the next ones."""
+        """Send what may be sent, in requests with at most one batch per partition, until nothing is left."""
         while True:
             requests: dict[Address, list[SentBatch]] = {}
             for queue in list(self._active.values()):
@@ -195,7 +198,7 @@ class Producer:
         return False
 
     def _leader(self, queue: PartitionQueue) -> tuple[Partition, Address] | None:
-        """The partition and where its leader is; None while that is to be asked for."""
+        """The partition and its leader's address; None while the leader is unknown."""
         where, metadata = queue.partition, self._cluster.metadata
         if where.topic in self._stale_topics:
             return None
@@ -220,7 +223,7 @@ class Producer:
     ) -> None:
         """Add the queue's next batch to the request for its leader, if there is room."""
         if queue.in_flight and queue.sent_to != address:
-            return  # what the old leader was sent is answered, or given up by its lane, first
+            return  # first the old leader answers what it was sent, or its lane gives it up
         batches = requests.get(address, [])
         size_bytes = sum(sent.batch.size_bytes for sent in batches) + queue.waiting[0].size_bytes
         if batches and size_bytes > self._config.max_request_size_bytes:
@@ -229,7 +232,7 @@ class Producer:
             return
         requests.setdefault(address, batches).append(SentBatch(queue.take(address), partition))
         where = queue.partition
-        self._active[where] = self._active.pop(where)  # those that got no room come first next time
+        self._active[where] = self._active.pop(where)  # the batches that did not fit are first next time
 
     def _lane(self, address: Address) -> BrokerLane:
         lane = self._lanes.get(address)
@@ -279,7 +282,7 @@ class Producer:
             hint, metadata = answer.current_leader, self._cluster.metadata
             metadata.replay_leader(*batch.partition, hint.leader_id, hint.leader_epoch, brokers)
             if metadata.partition(*batch.partition) != sent.partition:
-                batch.retry_at_ms = now_ms  # there is news since it was sent
+                batch.retry_at_ms = now_ms  # it is known to have changed since the request was sent
             elif code.retriable and code is not ErrorCode.NOT_ENOUGH_REPLICAS:
                 self._stale_topics.add(batch.partition.topic)
 
@@ -301,7 +304,7 @@ class Producer:
             self._question = self._network.start(self._ask())
 
     async def _ask(self) -> None:
-        """One attempt at everything that is missing; pauses grow while attempts fail."""
+        """One attempt to get everything that is missing; pauses grow while attempts fail."""
         topics = sorted(self._stale_topics)
         deadline_ms = self._cluster.deadline(self._client.request_timeout_ms)
         try:

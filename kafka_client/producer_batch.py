@@ -1,7 +1,7 @@
-"""What a producer collects and sends: records in batches, each batch with one fate.
+"""What a producer collects and sends: batches of records, each batch with one outcome.
 
-A batch knows whether a request may have written it. It is given its sequence when it is first sent and keeps
-it through every retry; only a batch that is certainly not in the log may be given another (KIP-98).
+A batch knows whether a request may have written it. It gets its sequence when it is first sent and keeps it
+through every retry; only a batch that is certainly not in the log may get another (KIP-98).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
 ACKS_ALL = -1
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""Brokers remember this many batches of a producer, and know no duplicate beyond them."""
+"""Brokers remember this many batches of a producer and recognise no older duplicate."""
 
 _RECORD_OVERHEAD_BYTES = 32
 _RECORD_HEADER_OVERHEAD_BYTES = 10
@@ -28,7 +28,7 @@ _RECORD_HEADER_OVERHEAD_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """Kafka's names and defaults, but for the unit at the end. :class:`ValueError` for a contradiction.
+    """Kafka's names, with the unit at the end, and defaults. :class:`ValueError` for a contradiction.
 
     The order of a partition's records is always kept: without idempotence one batch of a partition is in
     flight at a time.
@@ -63,9 +63,9 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is. ``offset`` None: the broker did not say (acks=0, or a duplicate it no longer knows).
-
-    ``timestamp_ms`` is the time of the append where the topic is configured so, else the record's own.
+    """Where a record is. ``offset`` None: the broker did not return it (acks=0, or a duplicate that it no
+    longer remembers). ``timestamp_ms`` is the time of the append if the topic is configured so, else the
+    record's own.
     """
 
     topic: str
@@ -75,7 +75,7 @@ class RecordMetadata:
 
 
 class BatchSequence(NamedTuple):
-    """By what a broker recognises a batch."""
+    """The fields by which a broker recognises a batch."""
 
     producer_id: int
     producer_epoch: int
@@ -86,7 +86,7 @@ NO_SEQUENCE = BatchSequence(records.NO_PRODUCER_ID, records.NO_PRODUCER_EPOCH, r
 
 
 class ProducerBatch:
-    """Records of one partition that are written together or not at all. ``order`` is its place among them."""
+    """Records of one partition, written together or not at all. ``order`` numbers the partition's batches."""
 
     __slots__ = (
         "_encoded",
@@ -133,7 +133,7 @@ class ProducerBatch:
 
     @property
     def records_bytes(self) -> int:
-        """The sizes the records were appended with."""
+        """The size in bytes of each record when it was appended."""
         return self.size_bytes - records.HEADER_BYTES
 
     def append(self, record: RecordInput, size_bytes: int, future: Future[RecordMetadata]) -> None:
@@ -156,7 +156,7 @@ class ProducerBatch:
         return self._encoded
 
     def forget_sequence(self) -> None:
-        """Make it a batch that was never sent. Only if it is certainly not in the log."""
+        """Reset the batch to one that was never sent. Only if it is certainly not in the log."""
         assert not self.maybe_written, "a batch that may be written keeps its sequence"
         self.sequence = self._encoded = None
 
@@ -173,7 +173,9 @@ class ProducerBatch:
         self.on_done(self)
 
     def fail(self, error: KafkaError) -> None:
-        """Give up: :class:`MaybeWrittenError` or :class:`NotWrittenError`, by what became of its requests."""
+        """Give up: :class:`MaybeWrittenError` if a request may have written it, else
+        :class:`NotWrittenError`.
+        """
         kind = MaybeWrittenError if self.maybe_written else NotWrittenError
         futures, self.futures = self.futures, []
         for future in futures:
@@ -183,7 +185,7 @@ class ProducerBatch:
 
 
 def record_size_bound(record: RecordInput) -> int:
-    """At least as many bytes as the record takes in a batch that is not compressed."""
+    """An upper bound of the record's size in a batch that is not compressed."""
     size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += _RECORD_HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")

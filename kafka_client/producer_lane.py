@@ -1,8 +1,9 @@
 """Produce requests to one broker: on one connection, in order, a few at a time.
 
-One coroutine writes and another reads. Whatever breaks, a request that is never answered, an answer that
-cannot be read, ends the lane and its connection; every request it still has is reported as unanswered, those
-that were never written apart from the others. A new lane takes its place when there is something to send.
+One coroutine writes and another reads. Any failure, such as a request that is never answered or an answer
+that cannot be read, ends the lane and its connection. Every request that it still has is then reported as
+unanswered, and those that were never written are distinguished. A new lane replaces it when there is
+something to send.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LAST_VERSION_WITH_NAMES = 12
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """A batch and the partition as it was known when the batch was sent."""
+    """A batch, and the partition's metadata as of when the batch was sent."""
 
     batch: ProducerBatch
     partition: Partition
@@ -39,14 +40,14 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class LaneEvents:
-    """What the producer does about the fate of a request. ``response`` None: with acks=0 there is none."""
+    """How the producer handles the outcome of a request. ``response`` None: with acks=0 there is none."""
 
     answered: Callable[[Sequence[SentBatch], ProduceResponse | None], None]
     unanswered: Callable[[Sequence[SentBatch], KafkaError, bool], None]
 
 
 class BrokerLane:
-    """``is_closed``: use another."""
+    """The requests to one broker. Once ``is_closed`` is true the lane must be replaced."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class BrokerLane:
         self._something_to_write.set()
 
     def close(self) -> None:
-        """Stop at once; what it still has is not reported."""
+        """Stop at once; the requests that it still has are not reported."""
         self.is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -138,7 +139,7 @@ class BrokerLane:
             self._end(error)
 
     def _request(self, batches: Sequence[SentBatch]) -> ProduceRequest:
-        """A request of at most one batch for each partition, as the protocol demands."""
+        """A request with at most one batch for each partition, as the protocol requires."""
         by_topic: dict[tuple[str, Uuid], list[PartitionProduceData]] = defaultdict(list)
         for sent in batches:
             data = PartitionProduceData(

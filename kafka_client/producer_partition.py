@@ -1,12 +1,13 @@
-"""The batches of one partition on their way: which may be sent, in which order, and what an answer means.
+"""The unfinished batches of one partition: which may be sent, in which order, and what an answer means.
 
 Rules of the idempotent producer (KIP-98, KIP-360):
 
-* Sequences are given in the order of the records and never change while the batch may be in the log.
+* Sequences follow the order of the records and never change while the batch may be in the log.
 * A batch that failed is sent again before any later one, alone, with the same sequence.
-* A batch that is given up leaves a hole in the sequence. So the partition starts again at sequence 0 in the
-  next producer epoch, but only once nothing of the old one is in flight; batches that were sent in the old
-  epoch go along if they are certainly not in the log, and are given up otherwise. Nothing is written twice.
+* A batch that is given up leaves a gap in the sequence. So the partition starts again at sequence 0 in the
+  next producer epoch, but only once nothing of the old one is in flight. Batches that were sent in the old
+  epoch move to the new one if they are certainly not in the log, and are given up otherwise. Nothing is
+  written twice.
 
 The producer epoch is the partition's own: brokers keep it by partition. Pure: knows no broker and no clock.
 """
@@ -37,8 +38,8 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _NEW_EPOCH_HELPS = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID})
 _NEW_PRODUCER_ID_HELPS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
-# Brokers find these out before they append. NOT_LEADER_OR_FOLLOWER is not among them: it also answers a
-# request that was appended and then lost its leader, and the next leader may have the records.
+# Brokers return these before they append. NOT_LEADER_OR_FOLLOWER is not among them: it may also answer a
+# request that was appended before the leader changed, and the next leader may have the records.
 NOT_WRITTEN = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -103,7 +104,7 @@ class PartitionQueue:
     def append(
         self, record: RecordInput, size_bytes: int, future: Future[RecordMetadata], now_ms: int
     ) -> ProducerBatch:
-        """Put a record behind the others; the batch that took it."""
+        """Append a record after the others; returns its batch."""
         limit = self._config.batch_size_bytes
         batch = self.waiting[-1] if self.waiting else None
         if batch is not None and not batch.is_closed and batch.size_bytes + size_bytes > limit:
@@ -123,7 +124,7 @@ class PartitionQueue:
         return self.waiting[0]
 
     def take(self, address: Address) -> ProducerBatch:
-        """The batch that is ready, on its way to ``address``."""
+        """Take the batch that is ready; it is now in flight to ``address``."""
         batch = self.waiting.popleft()
         batch.is_closed = True
         if batch.sequence is None:
@@ -133,7 +134,7 @@ class PartitionQueue:
         return batch
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """When time alone changes something; only for a queue that is not empty."""
+        """The next time at which something changes by itself; only for a queue that is not empty."""
         expires_ms = self._oldest().created_ms + self._config.delivery_timeout_ms
         send_at_ms = self._send_at_ms()
         return min(expires_ms, send_at_ms) if send_at_ms > now_ms else expires_ms
@@ -196,7 +197,7 @@ class PartitionQueue:
             self._finish_restart()
 
     def note_obstacle(self, error: KafkaError) -> None:
-        """What is needed for sending cannot be had, for now or, if the error does not pass, at all."""
+        """Something needed for sending is missing: for now, or, if the error is not retriable, for good."""
         if is_passing(error):
             for batch in self.waiting:
                 batch.last_error = error
@@ -220,7 +221,7 @@ class PartitionQueue:
         return self.waiting[0]
 
     def _send_at_ms(self) -> int:
-        """When the first waiting batch may be sent; far away while that is not for time to decide."""
+        """When the first waiting batch may be sent; far in the future while that does not depend on time."""
         never_ms = 1 << 62
         if not self.waiting or self._is_restarting:
             return never_ms
@@ -240,7 +241,7 @@ class PartitionQueue:
         return BatchSequence(*self._producer, base)
 
     def _follows_another(self, batch: ProducerBatch) -> bool:
-        """Whether an earlier batch of the sequence is not settled yet: then the hole may still be filled."""
+        """Whether an earlier batch of the sequence has no outcome yet: the gap may then still be filled."""
         return any(
             other.order < batch.order and other.sequence is not None
             for other in (*self.in_flight, *self.waiting)
@@ -265,7 +266,7 @@ class PartitionQueue:
             self._restart()
 
     def _restart(self, *, new_producer_id: bool = False) -> None:
-        """Begin to end this producer epoch of the partition; :meth:`_finish_restart` begins the next."""
+        """Start to end this producer epoch of the partition; :meth:`_finish_restart` starts the next."""
         if new_producer_id and self._producer is not None:
             self.spent_producer_id = self._producer[0]
             self._producer = None

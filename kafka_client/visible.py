@@ -1,8 +1,8 @@
 """Which batches of a fetch hold records for the application: no control batches, no aborted transactions.
 
-The broker tells, with a read_committed fetch, which producers have aborted transactions in the answer and
-from which offset; each ends at that producer's abort marker. Each answer's list is complete for the answer,
-so nothing is carried from one to the next.
+The answer to a read_committed fetch names the producers with aborted transactions in it, and from which
+offset; each transaction ends at that producer's abort marker. The list is complete for its answer, so nothing
+is carried from one answer to the next.
 """
 
 from __future__ import annotations
