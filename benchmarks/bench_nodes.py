@@ -1,8 +1,8 @@
-"""Real nodes as child processes that can be asked how their event loop fares, and a client of controllers.
+"""Real nodes as child processes that report the stalls of their event loop, and a client of controllers.
 
-A child runs one :class:`pykraft.node.node.Node`, unmodified, beside a ticking timer: the longest time between
-two ticks, less the interval, is how long the loop was held up. Wall time on a shared machine includes other
-processes' turns, so the processor time of the loop's thread between the same ticks is given too.
+A child runs one :class:`pykraft.node.node.Node`, unmodified, and a timer: the longest time between two ticks,
+less the interval, is how long the loop was blocked. Wall time on a shared machine includes the time of other
+processes, so the processor time of the loop's thread between the same ticks is reported too.
 
     python benchmarks/bench_nodes.py PROPERTIES     # a child: commands on stdin, one JSON line each on stdout
 """
@@ -52,7 +52,7 @@ HOST = "127.0.0.1"
 
 
 class Ticker:
-    """How long the loop's callbacks keep everything else waiting."""
+    """How long the loop's callbacks block everything else."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -204,7 +204,7 @@ async def _run_child(path: str) -> None:
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     config = load_server_config(Path(path).read_text())
-    # As `pykraft server start` does: the locks tell the controller that the process before this one is dead.
+    # As in `pykraft server start`: the locks tell the controller that the previous process is dead.
     locks = [DirectoryLock(directory) for directory in config.all_dirs if os.path.isdir(directory)]
     incarnation = enter_directories(locks, draw_uuid(os.urandom))
     node = Node(config, make_world(config, _die, incarnation=incarnation))
@@ -273,7 +273,7 @@ class NodeProcess:
         self.ready_s = 0.0
 
     async def start(self) -> None:
-        """Until the node serves; :attr:`started_s` and :attr:`ready_s` say when, on the monotonic clock."""
+        """Wait until the node serves; :attr:`started_s` and :attr:`ready_s` are monotonic times."""
         self.started_s = time.monotonic()
         with open(self.spec.properties.with_suffix(".log"), "ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -319,7 +319,7 @@ class NodeProcess:
 
 
 def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: str) -> list[NodeSpec]:
-    """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; ``overrides`` with _ for dots."""
+    """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; in ``overrides`` _ stands for a dot."""
     ports = free_ports(HOST, controllers + brokers)
     voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(controllers))
     specs = [NodeSpec(n + 1, directory, 0, ports[n]) for n in range(controllers)]
@@ -328,7 +328,7 @@ def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: s
 
 
 def make_combined_cluster(directory: Path, nodes: int, **overrides: str) -> list[NodeSpec]:
-    """Formatted nodes 1, 2, … that are controller and broker both; ``overrides`` with _ for dots."""
+    """Formatted combined nodes 1, 2, …; in ``overrides`` _ stands for a dot."""
     ports = free_ports(HOST, 2 * nodes)
     voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(nodes))
     specs = [NodeSpec(n + 1, directory, ports[nodes + n], ports[n]) for n in range(nodes)]
@@ -336,7 +336,7 @@ def make_combined_cluster(directory: Path, nodes: int, **overrides: str) -> list
 
 
 def _format(spec: NodeSpec, voters: str, overrides: dict[str, str]) -> NodeSpec:
-    """Writes a node's properties below the directory in ``spec.properties`` and formats it."""
+    """Writes a node's properties into the directory ``spec.properties`` and formats the node."""
     ports = {"PLAINTEXT": spec.port, "CONTROLLER": spec.controller_port}
     path = spec.properties / f"node-{spec.node_id}"
     path.mkdir(parents=True)
@@ -356,7 +356,7 @@ def _format(spec: NodeSpec, voters: str, overrides: dict[str, str]) -> NodeSpec:
 
 
 class ControllerClient:
-    """Calls the active controller the way brokers do, not knowing beforehand who it is."""
+    """Calls the active controller the way brokers do, without knowing in advance which node it is."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._transport = GrpcTransport()
@@ -368,7 +368,7 @@ class ControllerClient:
         return self._addresses[self._turn % len(self._addresses)]
 
     async def call(self, method: str, request: Any, response_class: Any, timeout_ms: int = 60_000) -> Any:
-        """Goes round the controllers until one of them decides."""
+        """Asks one controller after the other until the active one answers."""
         deadline = time.monotonic() + timeout_ms / 1000
         payload = request.SerializeToString()
         while True:
@@ -386,7 +386,7 @@ class ControllerClient:
             await asyncio.sleep(0.005)
 
     async def forward(self, request: Any, version: int, response_class: Any) -> Any:
-        """A client's request, as a broker passes it on."""
+        """A client's request, as a broker forwards it."""
         message = pb.ForwardRequest(
             api_key=request.API_KEY, api_version=version, body=request.encode(version),
             principal="User:ANONYMOUS", client_id="bench", client_address=HOST,
@@ -428,7 +428,7 @@ def decode_answer(frame: bytes, version: int, response_class: Any) -> Any:
 
 
 async def create_topic(client: KafkaClient, name: str, partitions: int) -> None:
-    """With one replica each; returns once the broker names a leader for every partition."""
+    """One replica for each partition; returns once the broker names a leader for all of them."""
     topic = create_topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
     made = await client.call(request, 7, create_topics.CreateTopicsResponse)
@@ -443,7 +443,7 @@ async def create_topic(client: KafkaClient, name: str, partitions: int) -> None:
 
 
 class SyntheticBroker:
-    """A broker that registers and heartbeats and has nothing else: no log, no clients, no metadata."""
+    """A broker that only registers and sends heartbeats: it has no log, no clients and no metadata."""
 
     def __init__(self, client: ControllerClient, broker_id: int) -> None:
         self._client = client
@@ -452,7 +452,7 @@ class SyntheticBroker:
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Registered and unfenced on return; heartbeats every two seconds from then on."""
+        """Registered and unfenced on return; it then sends a heartbeat every two seconds."""
         identity = self.broker_id.to_bytes(16, "big")
         request = pb.RegisterBrokerRequest(
             cluster_id=CLUSTER_ID, broker_id=self.broker_id,

@@ -1,12 +1,12 @@
-"""What the data path costs: CPU seconds of the broker per GB, microseconds per request, acks=all latency.
+"""The cost of the data path: CPU seconds of the broker per GB, microseconds per request, acks=all latency.
 
-Runs real server processes in a temporary directory and plays prebuilt frames at them over plain sockets, so
-that the client costs little. Judge by CPU seconds and by the ratios to the raw-socket rate of the same run,
-never by MB/s alone: wall-clock figures on a shared machine move by a factor of two. Memory that the system
-has never touched is slow on virtual machines, so the page cache is touched first.
+Runs real server processes in a temporary directory and sends them prebuilt frames over plain sockets, so that
+the client costs little. Compare CPU seconds and the ratios to the raw-socket rate of the same run, never MB/s
+alone: wall-clock figures on a shared machine vary by a factor of two. Memory that the system has never used
+is slow on virtual machines, so the page cache is filled first.
 
     python benchmarks/data_path.py [--quick] [--directory DIR] [--property NAME=VALUE]...
-    python benchmarks/data_path.py --broker ID:PORT:PID    # one that runs already, such as Apache Kafka
+    python benchmarks/data_path.py --broker ID:PORT:PID    # a running one, such as Apache Kafka
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RECORD_BYTES = 1024
 
 
 class Client:
-    """A blocking connection that speaks table-driven messages and replays frames."""
+    """A blocking connection that sends table-driven messages and replays frames."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -82,10 +82,10 @@ class Node:
     port: int
     pid: int
     process: subprocess.Popen[bytes] | None = None
-    """None if it was started by somebody else, who will also stop it."""
+    """None if it was not started here; it is then not stopped here either."""
 
     def cpu_s(self) -> tuple[float, float]:
-        """(in user mode, in the kernel) since it started."""
+        """CPU seconds since its start: (in user mode, in the kernel)."""
         with open(f"/proc/{self.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return int(fields[11]) / TICKS, int(fields[12]) / TICKS
@@ -193,7 +193,7 @@ def create_topic(nodes: list[Node], name: str, partitions: int, replication_fact
 
 
 def delete_topic(node: Node, name: str) -> None:
-    """So that the next measurement gets memory that is warm."""
+    """Free the logs' memory, so that the next measurement uses memory that the system has used before."""
     topics = [delete_topics.DeleteTopicState(name=name)]
     request = delete_topics.DeleteTopicsRequest(topics=topics, timeout_ms=30_000)
     Client(node.port).call(request, 6, delete_topics.DeleteTopicsResponse)
@@ -209,7 +209,7 @@ def produced(client: Client, frame: bytes) -> bool:
 
 
 def batch_of(size_bytes: int) -> bytes:
-    """A batch of 1 KiB records, as close to ``size_bytes`` as it gets."""
+    """A batch of 1 KiB records, of nearly ``size_bytes``."""
     count = max(1, size_bytes // RECORD_BYTES)
     value = os.urandom(min(size_bytes, RECORD_BYTES - 20))
     now_ms = int(time.time() * 1000)
@@ -261,7 +261,7 @@ def in_parallel(jobs: Sequence[Callable[[], int]]) -> list[int]:
 
 @dataclass
 class Cost:
-    """Of one measurement: the broker's CPU and the wall clock."""
+    """The broker's CPU time and the wall time of one measurement."""
 
     user_s: float
     kernel_s: float
@@ -303,7 +303,7 @@ def raw_socket_rate(total_bytes: int) -> float:
 
 
 def touch_page_cache(directory: str, size_bytes: int) -> None:
-    """Make the system use memory that it may never have used; pages freed here are quick to get again."""
+    """Make the system use memory that it may never have used: freed pages are quick to allocate again."""
     path = f"{directory}/touch"
     block = os.urandom(MIB)
     with open(path, "wb", buffering=0) as file:
@@ -333,7 +333,7 @@ def replay_produce(port: int, topic: str, index: int, batch: bytes, count: int) 
 
 
 def replay_fetch(port: int, topic: str, index: int, size_bytes: int, records: int, count: int) -> int:
-    """Fetch batch after batch; offset 0 holds the probe that waited for the topic."""
+    """Fetch batch after batch; offset 0 holds the record that probed whether the topic was ready."""
     return pump(port, lambda n: fetch_frame(topic, index, 1 + n * records, size_bytes), count, 2)
 
 

@@ -1,16 +1,16 @@
-"""How long clients wait when the active controller is killed: kill -9, again and again, at default timeouts.
+"""How long clients wait when the active controller is killed: repeated kill -9 at default timeouts.
 
     python benchmarks/failover.py [--trials 100] [--seed 1]
     python benchmarks/failover.py --combined [--partitions 1000] [--busy 2] [--trials 20] [--watch-s 60]
 
-Three controllers and a broker in processes of their own. A client creates topics through the broker, one
-after the other; an outage is the time between its last success before a kill and its first success after it.
-The killed controller is started again and catches up before the next kill. The last line is the verdict: p99
-against fetch timeout + 2 election timeouts + 0.5 s. A create that is refused fails the verdict too, unless
-the topic is there already: the broker asks the next controller when the answer of the last one was lost.
+Three controllers and a broker in their own processes. A client creates topics through the broker, one after
+the other; an outage is the time between its last success before a kill and its first success after it. The
+killed controller is started again and catches up before the next kill. The last line is the verdict: p99
+against fetch timeout + 2 election timeouts + 0.5 s. A refused create also fails the verdict, unless the topic
+already exists: the broker asks the next controller when the answer of the last one was lost.
 
-``--combined``: three nodes that are controller and broker both, topics with a replica on each, ``--busy``
-processes beside them that compute for ever; see ``failover_combined.py``.
+``--combined``: three combined nodes, topics with a replica on each, and ``--busy`` other processes that keep
+a core busy; see ``failover_combined.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SYNTHETIC = 1001
 
 
 class Creator:
-    """Creates topics one after the other, for ever, and remembers when it succeeded."""
+    """Creates topics one after the other, without end, and records the time of each success."""
 
     def __init__(self, port: int) -> None:
         self._client = KafkaClient(port)
@@ -63,7 +63,7 @@ class Creator:
     async def run(self) -> None:
         await self._client.connect()
         while True:
-            # Its replica is on a broker without disks: only the metadata is of interest.
+            # Its replica is on a broker without disks: only the metadata matters.
             topic = CreatableTopic(
                 name=f"topic-{self.created}", num_partitions=-1, replication_factor=-1,
                 assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[SYNTHETIC])],
@@ -91,7 +91,7 @@ async def one_trial(
     await active[0].kill()
 
     async def succeeded() -> bool:
-        # One answer may have been on its way when the controller died.
+        # One answer may have been in flight when the controller died.
         return any(at > killed + PAUSE_S for at in creator.successes[before:])
 
     await until(succeeded, 60)

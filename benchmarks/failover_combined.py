@@ -1,14 +1,14 @@
 """Failovers of combined nodes that hold real replicas: ``failover.py --combined`` (see there).
 
-Three nodes are controller and broker both; every partition has a replica on each. A trial kills the node of
-the active controller (kill -9), starts it again at once, and measures, from the kill on:
+Every partition has a replica on each of three combined nodes. A trial kills the node of the active controller
+(kill -9), starts it again at once, and measures, from the kill on:
 
 - controller: until a client's change of a configuration, sent through a surviving broker, is acknowledged;
 - served: until the killed process is known to be gone, and every partition has a leader that is not fenced;
-- in sync: until the node that was started again is back in the ISR of every partition.
+- in sync: until the restarted node is back in the ISR of every partition.
 
-The next kill comes when that is so. A kill forces one election: each further epoch of the quorum is one that
-no fault forced. The last line is the verdict: every failover within the target, and no such election.
+The next kill follows then. A kill forces one election: each further epoch of the quorum counts as an election
+that no fault forced. The last line is the verdict: every failover within the target, and no such election.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def _create_topics(client: ControllerClient, partitions: int) -> None:
 
 
 async def _change_something(port: int, value: int) -> None:
-    """A change that the controller has to commit, asked of a broker; ends when it is acknowledged."""
+    """Asks a broker for a change that the controller has to commit; returns when it is acknowledged."""
     change = AlterableConfig(name="retention.ms", config_operation=0, value=str(1_000_000_000 + value))
     resource = AlterConfigsResource(
         resource_type=int(ConfigResourceType.TOPIC), resource_name="t-0", configs=[change]
@@ -156,7 +156,7 @@ async def _trial(nodes: Sequence[NodeProcess], number: int, rng: random.Random) 
 async def run_combined(
     trials: int, seed: int, partitions: int, busy: int, target_ms: int, watch_s: float
 ) -> bool:
-    """Prints a line per trial and the figures; whether the target was met."""
+    """Prints a line per trial and the figures; returns whether the target was met."""
     rng = random.Random(seed)
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     done: list[Trial] = []

@@ -1,8 +1,8 @@
-"""How long the event loop of a coordinator is held while it loads, forgets and expires very many offsets.
+"""How long the event loop of a coordinator is blocked while it loads, removes and expires very many offsets.
 
-One controller and one broker in processes of their own; one partition of ``__consumer_offsets`` holds all.
-Groups commit for every partition of a topic; then the broker is started anew and loads them; then the topic
-is deleted, and the coordinator writes a tombstone for each.
+One controller and one broker in their own processes; one partition of ``__consumer_offsets`` holds all
+offsets. Groups commit for every partition of a topic; then the broker is restarted and loads the offsets;
+then the topic is deleted, and the coordinator writes a tombstone for each offset.
 
     python benchmarks/forgetting.py [--groups 1000] [--partitions 1000]
 """
@@ -49,7 +49,7 @@ async def run(groups: int, partitions: int, directory: Path) -> None:
 
         started = time.monotonic()
         await broker.start()
-        await broker.ask("reset")  # from here on others may want something
+        await broker.ask("reset")  # from here on others may need the loop
         client = await connected(broker_spec.port)
         await until(lambda: is_served(client))
         await report("started and loaded", broker, started)
@@ -88,7 +88,7 @@ async def connected(port: int) -> KafkaClient:
 
 
 async def is_served(client: KafkaClient) -> bool:
-    """Whether the coordinator of all groups is there and has read what it has to."""
+    """Whether the coordinator of all groups is available and has loaded its partition."""
     asked = find_coordinator.FindCoordinatorRequest(coordinator_keys=["group-0"])
     found = await client.call(asked, 4, find_coordinator.FindCoordinatorResponse)
     if found.coordinators[0].error_code:

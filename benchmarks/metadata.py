@@ -1,14 +1,14 @@
-"""The metadata layer at many partitions: figures and how they grow, never asserted upon.
+"""The metadata layer with many partitions: prints figures and their growth, asserts none.
 
     python benchmarks/metadata.py [--partitions 1000,100000] [--rows ROW,…] [--trials 20]
 
-Runs real nodes in processes of their own (benchmarks/bench_nodes.py): one controller and one broker without
-replicas, three controllers for the failover row. The replicas belong to synthetic brokers that register and
-heartbeat and have nothing else. Topics have 100 partitions, replication factor 3.
+Runs real nodes in their own processes (benchmarks/bench_nodes.py): one controller and one broker without
+replicas, three controllers for the failover row. The replicas belong to synthetic brokers that only register
+and send heartbeats. Topics have 100 partitions, replication factor 3.
 
 Rows: create, memory, change, propagation, answers, fence, broker-start, failover, replay. ``stall`` is the
-longest time the event loop was held up during a phase: by the wall clock (which on a shared machine holds
-other processes' turns too) and by the processor time of the loop's thread.
+longest time the event loop was blocked during a phase: by the wall clock (which on a shared machine includes
+the time of other processes) and by the processor time of the loop's thread.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Cluster:
             self.topic_ids[topic.name] = topic.topic_id
 
     async def shrink_and_grow(self, name: str, round_number: int) -> None:
-        """One changed partition: its leader takes a follower out of the ISR, or back in."""
+        """One changed partition: its leader removes a follower from the ISR, or adds it again."""
         leader = self.synthetic[SYNTHETIC[0]]
         isr = SYNTHETIC[:2] if round_number % 2 == 0 else SYNTHETIC
         change = pb.AlterPartitionPartition(
@@ -125,7 +125,7 @@ class Cluster:
         assert response.topics[0].partitions[0].error_code == 0, response
 
     async def caught_up(self, *nodes: NodeProcess) -> None:
-        """Until every one of ``nodes`` has applied what the first controller has."""
+        """Wait until every one of ``nodes`` has applied what the first controller has."""
         offset = max([int(await node.ask("offset")) for node in self.controllers])
 
         async def reached() -> bool:
@@ -157,7 +157,7 @@ async def cluster(controllers: int, brokers: int) -> AsyncIterator[Cluster]:
 
 
 async def measure(partitions: int, rows: Sequence[str], trials: int) -> dict[str, float]:
-    """The rows of a small cluster with ``partitions`` partitions. What is compared between sizes."""
+    """The rows of a small cluster with ``partitions`` partitions; returns the figures to compare."""
     compared: dict[str, float] = {}
     async with cluster(1, 1) as small:
         controller, broker = small.controllers[0], small.broker
@@ -204,7 +204,7 @@ async def say_stalls(row: str, partitions: int, controller: NodeProcess, broker:
 
 
 async def until_idle(nodes: Sequence[NodeProcess]) -> None:
-    """Snapshots of what has been created may still be being written."""
+    """Wait: snapshots of the new topics may still be written."""
 
     async def idle() -> bool:
         before = [await node.ask("cpu") for node in nodes]
@@ -296,7 +296,7 @@ async def measure_broker_start(small: Cluster, partitions: int) -> None:
     )  # fmt: skip
     say("start stall", partitions, f"broker: {stall(await broker.ask('stalls'))}")
     with open(broker.spec.properties, "a") as file:
-        # So low that the log that is read at the start brings about a snapshot of nearly all of it.
+        # So low that reading the log at the start triggers a snapshot of nearly all of it.
         file.write(f"metadata.log.max.record.bytes.between.snapshots={partitions * 40}\n")
     await restart(small, broker)
     log_directory = broker.spec.properties.parent / "data" / "__cluster_metadata-0"
@@ -335,7 +335,7 @@ async def measure_fence(small: Cluster, partitions: int) -> None:
         return str(victim.broker_id) in (await broker.ask("changes"))["fenced_s"]
 
     async def is_over() -> bool:
-        # Not by counting leaders: that would hold up the loop that is being measured.
+        # Not by counting leaders: that would block the loop that is being measured.
         before = await broker.ask("changes")
         await asyncio.sleep(1.5)
         after = await broker.ask("changes")
@@ -390,7 +390,7 @@ async def measure_failover(partitions: int, trials: int) -> float:
 
 
 def measure_replay(partitions: int) -> None:
-    """Committed batches, and then a snapshot, into a loader as a node has it; no disk, no network."""
+    """Feed committed batches, and then a snapshot, to a loader as in a node; no disk, no network."""
     batches, offset = [], 0
     for number in range(max(1, partitions // PER_TOPIC)):
         topic_id = Uuid((number + 1).to_bytes(16, "big"))

@@ -1,8 +1,9 @@
-"""How long other requests wait beside clients that commit offsets as fast as they can, and what the loop did.
+"""How long other requests wait while clients commit offsets as fast as they can, and the loop's stalls.
 
-Real nodes in processes of their own: one controller, and brokers (``--brokers``, which are also the replicas
-of ``__consumer_offsets``). The committing clients live in another process, one connection and one group each,
-one commit in flight. Meanwhile a few requests of other kinds are sent, one at a time, and timed from outside.
+Real nodes in their own processes: one controller, and brokers (``--brokers``, which are also the replicas of
+``__consumer_offsets``). The committing clients run in another process, each with one connection, one group
+and one commit in flight. Meanwhile requests of a few other APIs are sent, one at a time, and timed by their
+client.
 
     python benchmarks/side_requests.py [--clients 1000] [--brokers 1] [--seconds 10]
 """
@@ -144,7 +145,7 @@ async def run(options: argparse.Namespace, directory: Path) -> None:
         assert load.stdout is not None
         loop = asyncio.get_running_loop()
         while int(await loop.run_in_executor(None, load.stdout.readline) or 0) == 0:
-            pass  # connecting; the groups' partitions are being made
+            pass  # connecting; the groups' partitions are being created
         for node in nodes:
             await node.ask("reset")
         report(f"beside {options.clients} committing clients", await measure(ports, options.seconds))

@@ -1,10 +1,10 @@
-"""How long a formatted single node takes from process start to its first answered request.
+"""The time of a formatted single node from process start to its first answered request.
 
     python benchmarks/startup.py [--tries 9]
 
 Prints every try, the median, and the ratio to starting the bare interpreter in the same run. Each try is a
 new process over the same data directory, ended with SIGTERM before the next. The code is compiled beforehand,
-as that of an installed package is, whatever the environment says about bytecode.
+like that of an installed package, whatever the environment sets for bytecode.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the walk over the records adds to the validation of a client's batch, by size of batch and records.
+"""How much the walk over the records adds to the validation of a batch, by sizes of batch and records.
 
 One process, no sockets: the best of many rounds, in microseconds. *Header* is what every batch costs (61
 bytes of header, the CRC); *all* is header and walk, for records of one length, and for records of random
