@@ -77,7 +77,7 @@ class ResponseSlot:
         self._connection = connection
         self._chunks: Sequence[Chunk] = ()
         self.done = False
-        self.on_abandon: Callable[[], None] | None = None
+        self.on_abandon: Callable[[], object] | None = None
 
     @property
     def abandoned(self) -> bool:

@@ -67,10 +67,11 @@ class GrpcTransport:
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-    ) -> None:
+    ) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._call(to, method, payload, deadline_ms, on_reply))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
+        return task
 
     async def _call(
         self,

@@ -1,7 +1,7 @@
 """The port for calls between controllers and brokers: bytes out, one answer or one failure back.
 
-Sending is fire and forget; the answer arrives later through ``on_reply``, as an event. A deadline goes
-with every call and is the only liveness mechanism: a peer that is gone is one whose deadline passed.
+The answer arrives later through ``on_reply``, as an event. A deadline goes with every call and is the only
+liveness mechanism: a peer that is gone is one whose deadline passed. A caller may give up before.
 gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`); simulation supplies another.
 """
 
@@ -24,6 +24,17 @@ class RpcFailure:
 RpcHandler = Callable[[bytes], Awaitable[bytes]]
 
 
+class PendingCall(Protocol):
+    """A call that was sent."""
+
+    def cancel(self) -> object:
+        """Give up: ``on_reply`` does not run any more, and the peer is told that nobody waits.
+
+        Whether the peer has done what was asked is not known. After the answer this does nothing.
+        """
+        ...
+
+
 class RpcTransport(Protocol):
     """The calling side."""
 
@@ -34,8 +45,9 @@ class RpcTransport(Protocol):
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-    ) -> None:
-        """Call ``method`` (``/package.Service/Method``) and hand the answer to ``on_reply``, exactly once.
+    ) -> PendingCall:
+        """Call ``method`` (``/package.Service/Method``) and hand the answer to ``on_reply``, exactly once
+        unless the call is cancelled.
 
         ``deadline_ms`` is a duration. ``on_reply`` runs later on the event loop, never inside ``send``.
         """

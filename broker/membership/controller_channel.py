@@ -5,7 +5,7 @@ NOT_CONTROLLER, is repeated until the caller's timeout expires, so that a client
 delay. The pauses between attempts at one node grow, with jitter: the callers may be what keeps it from
 answering. A new leader is called at once. The controller's decision is returned unchanged; without one the
 call ends with REQUEST_TIMED_OUT. A node that does not answer is given up as soon as another one leads: a
-process that is paused or partitioned away closes no connection.
+process that is paused or partitioned away closes no connection. No call outlives its caller, or its timeout.
 """
 
 from __future__ import annotations
@@ -162,16 +162,19 @@ class ControllerChannel:
             if not reply.done():
                 reply.set_result(outcome)
 
-        self._transport.send(address, f"/{_SERVICE}/{method}", payload, wait_ms, take)
-        while not reply.done():
-            await asyncio.wait((reply,), timeout=LEADER_CHECK_MS / 1000)
-            if not reply.done() and self._leader_address() not in (None, address):
-                return RpcFailure("the controller has changed")
-            if not reply.done():
-                limit.tighten()
-                if limit.left_ms <= 0:
-                    return RpcFailure("no answer in time")
-        return reply.result()
+        call = self._transport.send(address, f"/{_SERVICE}/{method}", payload, wait_ms, take)
+        try:
+            while not reply.done():
+                await asyncio.wait((reply,), timeout=LEADER_CHECK_MS / 1000)
+                if not reply.done() and self._leader_address() not in (None, address):
+                    return RpcFailure("the controller has changed")
+                if not reply.done():
+                    limit.tighten()
+                    if limit.left_ms <= 0:
+                        return RpcFailure("no answer in time")
+            return reply.result()
+        finally:
+            call.cancel()  # a paused controller must not execute it after the caller gave up
 
     async def forward(
         self,

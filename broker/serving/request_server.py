@@ -104,6 +104,8 @@ class RequestServer(Generic[S]):
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if isinstance(api, ForwardedApi):
+            slot.on_abandon = task.cancel  # the controller need not do what nobody waits for any more
         self._turns.spend(steps=1)
 
     def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:

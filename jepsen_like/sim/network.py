@@ -11,6 +11,7 @@ import contextvars
 import errno
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pykraft.jepsen_like.sim.streams import host_of
@@ -90,6 +91,13 @@ class SimServer:
             del servers[address]
 
 
+@dataclass(frozen=True, slots=True)
+class SimCall:
+    """A :class:`~pykraft.runtime.rpc.PendingCall`. The word of giving up may be lost, as any other."""
+
+    cancel: Callable[[], None]
+
+
 class SimTransport:
     """The calling side of one process."""
 
@@ -97,11 +105,13 @@ class SimTransport:
         self._network = network
         self._process = process
 
-    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
+    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> SimCall:
         network, loop = self._network, self._network.loop
         sender, receiver = self._process.host, host_of(to.host)
         name = method.rpartition("/")[2]
         answered = False
+        handling: list[asyncio.Future[bytes]] = []
+        is_given_up = False
 
         def answer(outcome: bytes | RpcFailure) -> None:
             nonlocal answered
@@ -110,6 +120,8 @@ class SimTransport:
                 on_reply(outcome)
 
         def arrive() -> None:
+            if is_given_up:
+                return
             server = network.servers.get((receiver, to.port))
             handler = server.handlers.get(method) if server is not None and server.serving else None
             if server is None or handler is None or not server.process.alive:
@@ -119,7 +131,23 @@ class SimTransport:
             loop.call_soon(handle, handler, context=server.process.context)
 
         def handle(handler: RpcHandler) -> None:
-            asyncio.ensure_future(handler(payload)).add_done_callback(answered_by_handler)
+            handled = asyncio.ensure_future(handler(payload))
+            handling.append(handled)
+            handled.add_done_callback(answered_by_handler)
+
+        def cancel() -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                for delay_ms in network.links.deliveries(sender, receiver):
+                    network.later(delay_ms, give_up)
+
+        def give_up() -> None:
+            """The receiver has heard that nobody waits."""
+            nonlocal is_given_up
+            is_given_up = True
+            for handled in handling:
+                handled.cancel()
 
         def answered_by_handler(handled: asyncio.Future[bytes]) -> None:
             if handled.cancelled():
@@ -139,10 +167,10 @@ class SimTransport:
                 loop.call_later(delay_ms / 1000, answer, outcome, context=self._process.context)
 
         loop.call_later(deadline_ms / 1000, answer, RpcFailure("deadline"))
-        if sender in network.starved and name in _FETCHES:
-            return
-        for delay_ms in network.links.deliveries(sender, receiver):
-            network.later(delay_ms, arrive)
+        if sender not in network.starved or name not in _FETCHES:
+            for delay_ms in network.links.deliveries(sender, receiver):
+                network.later(delay_ms, arrive)
+        return SimCall(cancel)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -17,7 +17,7 @@ from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.address import Address
-from pykraft.runtime.rpc import RpcFailure
+from pykraft.runtime.rpc import PendingCall, RpcFailure
 
 ONE, TWO = Address("controller", 1), Address("controller", 2)
 SESSION_MS = 9000
@@ -64,6 +64,8 @@ class Controllers:
         self.scripts: dict[Address, dict[str, Answer]] = {}
         self.seen: list[tuple[int, Address, str, Any]] = []
         self.latency_ms = 1
+        self.waiting: set[asyncio.Task[None]] = set()
+        """Calls that are not answered and not given up."""
 
     def send(
         self,
@@ -72,22 +74,25 @@ class Controllers:
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-    ) -> None:
+    ) -> PendingCall:
         loop = asyncio.get_running_loop()
         name = method.rpartition("/")[2]
         request = getattr(pb, f"{name}Request").FromString(payload)
         self.seen.append((round(loop.time() * 1000), to, name, request))
 
-        def answer() -> None:
+        async def answer() -> None:
+            await asyncio.sleep(self.latency_ms / 1000)
             script = self.scripts.get(to, {}).get(name)
             told = None if script is None else script(request)
             if told is None:
-                later = max(0, deadline_ms - self.latency_ms) / 1000
-                loop.call_later(later, on_reply, RpcFailure("DEADLINE_EXCEEDED"))
-            else:
-                on_reply(told if isinstance(told, RpcFailure) else told.SerializeToString())
+                await asyncio.sleep(max(0, deadline_ms - self.latency_ms) / 1000)
+                told = RpcFailure("DEADLINE_EXCEEDED")
+            on_reply(told if isinstance(told, RpcFailure) else told.SerializeToString())
 
-        loop.call_later(self.latency_ms / 1000, answer)
+        call = loop.create_task(answer())
+        self.waiting.add(call)
+        call.add_done_callback(self.waiting.discard)
+        return call
 
     async def close(self) -> None: ...
 

@@ -139,6 +139,23 @@ def test_forwarded_request_gives_up_in_the_clients_own_time(leader: Any) -> None
         assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert 2000 <= world.clock.monotonic_ms() - began_ms < 2200
         assert looked_up == [1]
+        await asyncio.sleep(0.001)
+        assert not world.controllers.waiting, "a controller that resumes would do it after all"
+
+    in_virtual_time(scenario)
+
+
+def test_forwarded_request_is_given_up_with_its_caller() -> None:
+    async def scenario(world: World) -> None:
+        caller = asyncio.ensure_future(world.channel.forward(19, 7, b"body", timeout_ms=30_000, **CALLER))
+        await asyncio.sleep(0.5)
+        assert len(world.controllers.waiting) == 1
+        caller.cancel()
+        await asyncio.wait((caller,))
+        await asyncio.sleep(0.001)
+        assert not world.controllers.waiting
+        await asyncio.sleep(60)
+        assert len(world.controllers.of("Forward")) == 1, "and is not tried again"
 
     in_virtual_time(scenario)
 

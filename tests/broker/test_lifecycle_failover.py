@@ -30,7 +30,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
-from pykraft.runtime.rpc import RpcFailure, RpcHandler
+from pykraft.runtime.rpc import PendingCall, RpcFailure, RpcHandler
 from tests.rpc_handlers import RpcHandlers
 
 CONTROLLERS = (1, 2, 3)
@@ -114,10 +114,10 @@ class Link:
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-    ) -> None:
+    ) -> PendingCall:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[bytes | RpcFailure] = loop.create_future()
-        reply.add_done_callback(lambda done: on_reply(done.result()))
+        reply.add_done_callback(lambda done: None if done.cancelled() else on_reply(done.result()))
 
         def expire() -> None:
             if not reply.done():
@@ -127,6 +127,7 @@ class Link:
         call = asyncio.ensure_future(self.network.carry(self.source, to.port, method, payload, reply))
         self.network.calls.add(call)
         call.add_done_callback(self.network.calls.discard)
+        return reply
 
     async def close(self) -> None: ...
 

@@ -86,11 +86,8 @@ APIS = (
 )
 
 
-async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
-    """Play frames to a server and wait until it has dealt with all of them."""
-    server = RequestServer(cast(BrokerServices, None), APIS, EndlessTurn(), is_fenced=lambda: is_fenced)
-    link = _Link()
-    connection = Connection(
+def _connection(link: _Link, server: RequestServer[BrokerServices]) -> Connection:
+    return Connection(
         link,
         server,
         connection_id=1,
@@ -98,8 +95,19 @@ async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
         listener_name="PLAINTEXT",
         max_request_bytes=2 * MAX_DECODED_BYTES,
     )
+
+
+def _receive(connection: Connection, *frames: bytes) -> None:
     data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     connection.receive(memoryview(bytearray(data)))
+
+
+async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
+    """Play frames to a server and wait until it has dealt with all of them."""
+    server = RequestServer(cast(BrokerServices, None), APIS, EndlessTurn(), is_fenced=lambda: is_fenced)
+    link = _Link()
+    connection = _connection(link, server)
+    _receive(connection, *frames)
     while connection.pending_responses and not link.closed:
         await asyncio.sleep(0)
     await server.close()
@@ -166,6 +174,30 @@ def test_a_forwarded_request_that_fails_is_answered_with_what_it_named() -> None
         DeletableTopicResult(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="why")
         for name in ("t", "u")
     ]
+
+
+def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
+    async def scenario() -> None:
+        began, given_up = asyncio.Event(), asyncio.Event()
+
+        async def forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
+            try:
+                began.set()
+                await asyncio.Event().wait()
+            finally:
+                given_up.set()
+            return b""
+
+        apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
+        server = RequestServer(cast(BrokerServices, None), apis, EndlessTurn())
+        connection = _connection(_Link(), server)
+        _receive(connection, _deletion(1, "t"))
+        await began.wait()
+        connection.connection_lost()
+        async with asyncio.timeout(10):
+            await given_up.wait()
+
+    asyncio.run(scenario())
 
 
 def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:

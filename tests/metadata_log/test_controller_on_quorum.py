@@ -31,6 +31,7 @@ from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.rpc import PendingCall
 from tests.quorum.nodes import Recorder
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -39,7 +40,7 @@ DIRECTORY = "/data/__cluster_metadata-0"
 class NoTransport:
     """A quorum of one calls nobody."""
 
-    def send(self, *args: Any, **kwargs: Any) -> None:
+    def send(self, *args: Any, **kwargs: Any) -> PendingCall:
         raise AssertionError("a quorum of one calls nobody")
 
     async def close(self) -> None: ...

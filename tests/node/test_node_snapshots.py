@@ -34,7 +34,7 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.rpc import RpcFailure
+from pykraft.runtime.rpc import PendingCall, RpcFailure
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -133,8 +133,8 @@ class Cluster:
         """The node's calls to other nodes fail for a while."""
         transport: Any = self.nodes[id].transport
 
-        def send(to: Any, method: str, payload: bytes, deadline_ms: int, on_reply: Any) -> None:
-            asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
+        def send(to: Any, method: str, payload: bytes, deadline_ms: int, on_reply: Any) -> PendingCall:
+            return asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
 
         transport.send = send
         try:

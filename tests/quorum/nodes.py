@@ -19,7 +19,7 @@ from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
 from pykraft.runtime.address import Address
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.rpc import RpcFailure, RpcHandler
+from pykraft.runtime.rpc import PendingCall, RpcFailure, RpcHandler
 
 DIRECTORY = "/data/__cluster_metadata-0"
 
@@ -83,7 +83,7 @@ class MemoryRpc:
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
         sender: Address | None = None,
-    ) -> None:
+    ) -> PendingCall:
         def check() -> None:
             if to in self.down or sender in self.down or method not in self.handlers.get(to, {}):
                 raise ConnectionRefusedError
@@ -103,6 +103,7 @@ class MemoryRpc:
         task = asyncio.get_running_loop().create_task(call())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     async def close(self) -> None:
         for task in list(self.tasks):
@@ -124,8 +125,8 @@ class MemoryTransport:
         payload: bytes,
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
-    ) -> None:
-        self._rpc.send(to, method, payload, deadline_ms, on_reply, self._sender)
+    ) -> PendingCall:
+        return self._rpc.send(to, method, payload, deadline_ms, on_reply, self._sender)
 
     async def close(self) -> None:
         """The calls belong to :class:`MemoryRpc`."""

@@ -183,6 +183,21 @@ def test_handler_of_a_caller_that_hangs_up_is_cancelled() -> None:
     asyncio.run(_with_held_calls(case, ServerLimits()))
 
 
+def test_handler_of_a_call_that_is_given_up_is_cancelled_and_its_caller_told_nothing() -> None:
+    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+        told: list[bytes | RpcFailure] = []
+        call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, told.append)
+        await _until(lambda: held.waiting == 1)
+        call.cancel()
+        await _until(lambda: held.waiting == 0)
+        held.release.set()
+        assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
+        call.cancel()
+        assert told == []
+
+    asyncio.run(_with_held_calls(case, ServerLimits()))
+
+
 def test_handler_of_a_call_whose_deadline_has_passed_is_cancelled() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
         assert isinstance(await _call(transport, port, "/test.Echo/Hold", b"", 50), RpcFailure)

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from pykraft.jepsen_like.sim.links import Links
+from pykraft.jepsen_like.sim.network import SimCall
 from pykraft.jepsen_like.sim.quorum.cluster import CONFIG, REFUSED_AFTER_MS, ClusterOptions
 from pykraft.jepsen_like.sim.quorum.invariant_history import History, InvariantViolation
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
@@ -54,7 +55,7 @@ class _Transport:
         self._sender = sender
         self._incarnation = sender.incarnation
 
-    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> None:
+    def send(self, to: Address, method: str, payload: bytes, deadline_ms: int, on_reply: OnReply) -> SimCall:
         cluster, sender, loop = self._cluster, self._sender, self._cluster.loop
         receiver = cluster.processes[to.port]
         answered = False
@@ -64,6 +65,10 @@ class _Transport:
             if not answered and sender.incarnation == self._incarnation:
                 answered = True
                 on_reply(outcome)
+
+        def cancel() -> None:
+            nonlocal answered
+            answered = True
 
         def arrive() -> None:
             if receiver.alive:
@@ -75,11 +80,11 @@ class _Transport:
 
         delays = cluster.links.deliveries(sender.id, receiver.id)
         if delays and not receiver.alive:
-            loop.call_later(REFUSED_AFTER_MS / 1000, answer, RpcFailure("refused"))
-            return
+            return SimCall(loop.call_later(REFUSED_AFTER_MS / 1000, answer, RpcFailure("refused")).cancel)
         loop.call_later(deadline_ms / 1000, answer, RpcFailure("deadline"))
         for delay_ms in delays:
             loop.call_later(delay_ms / 1000, arrive)
+        return SimCall(cancel)
 
     async def close(self) -> None:
         """Nothing is open."""
