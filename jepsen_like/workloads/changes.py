@@ -83,8 +83,10 @@ class ChangesWorkload:
     async def _live(self, admin: Admin, name: str, topic: str, rng: random.Random) -> bool:
         """One topic from its creation on; whether it was certainly deleted."""
         partitions = rng.randint(1, 4)
+        if not await self._pause(rng):
+            return False
         self._changed[topic] = None
-        if not await self._pause(rng) or not await self._create(admin, name, topic, partitions):
+        if not await self._create(admin, name, topic, partitions):
             return False
         for _ in range(rng.randrange(MOST_CHANGES)):
             if not await self._pause(rng):

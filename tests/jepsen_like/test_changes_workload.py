@@ -1,0 +1,84 @@
+"""What the changes workload looks at in the end, with an administrator that never fails, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pykraft.jepsen_like.checkers.findings import Findings
+from pykraft.jepsen_like.checkers.registers import check_registers
+from pykraft.jepsen_like.history import Event, MemoryHistory
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.jepsen_like.workloads.changes import APPEND, CONFIG, ChangesConfig, ChangesWorkload
+from pykraft.jepsen_like.workloads.workload import Limits
+
+NOTHING_BESIDE = replace(
+    APPEND, partitions=0, producers=0, consumers=0, weak_sends_per_s=0, look_every_s=1_000.0
+)
+
+
+class Cluster:
+    """The clients and the administrator, and the topics that there are."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.configs: dict[str, str] = {}
+
+    def admin(self, name: str) -> Cluster:
+        return self
+
+    def wall_ms(self) -> int:
+        return 0
+
+    async def create_topic(
+        self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        self.counts[topic], self.configs[topic] = partitions, configs[CONFIG]
+
+    async def delete_topic(self, topic: str) -> None:
+        del self.counts[topic]
+
+    async def create_partitions(self, topic: str, total: int) -> None:
+        self.counts[topic] = total
+
+    async def alter_config(self, topic: str, name: str, value: str) -> None:
+        self.configs[topic] = value
+
+    async def partition_count(self, topic: str) -> int | None:
+        return self.counts.get(topic)
+
+    async def config(self, topic: str, name: str) -> str | None:
+        return self.configs[topic]
+
+    async def close(self) -> None: ...
+
+
+def change_for(duration_s: float) -> list[Event]:
+    loop = VirtualLoop()
+    history = MemoryHistory(lambda: int(loop.time() * 1e6))
+    config = ChangesConfig(append=NOTHING_BESIDE, change_every_s=1.0)
+
+    async def run() -> None:
+        workload = ChangesWorkload(Cluster(), config, 1, history)  # type: ignore[arg-type]
+        workload.start()
+        await asyncio.sleep(duration_s)
+        await workload.finish(Limits())
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+    return history.events
+
+
+def test_a_topic_that_was_never_created_is_not_looked_for() -> None:
+    assert [event for event in change_for(0.4) if event.op == "get"] == []
+
+
+def test_what_was_set_is_found_in_the_end() -> None:
+    for duration_s in range(10, 30):
+        events, findings = change_for(duration_s), Findings()
+        check_registers(events, findings)
+        assert [event for event in events if event.op == "get"]
+        assert findings.result() == ()
