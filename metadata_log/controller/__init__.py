@@ -1,4 +1,4 @@
 """The active controller's decisions: registration, fencing, topics, partitions, configs and the ISR.
 
-A handler returns records and an answer and changes nothing.
+A handler returns records and a response and changes nothing.
 """

@@ -1,8 +1,8 @@
 """AlterPartition: the leader of a partition changes its ISR (KIP-497, KIP-841, KIP-903).
 
-The two epochs in the request say which state the leader saw; only a request about the present state is taken.
-A change of the ISR raises the partition epoch; the leader epoch only where it completes a reassignment.
-A broker asks for many partitions at once; one request makes one batch, decided in one turn of the event loop.
+The two epochs in the request identify the state that the leader saw; only a request about the current state
+is accepted. A change of the ISR raises the partition epoch; it raises the leader epoch only if it completes a
+reassignment. A request may name many partitions; it makes one batch, decided in one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pykraft.metadata_log.records import Record
 from pykraft.metadata_log.replay import apply_change
 
 MAX_PARTITIONS_PER_REQUEST: Final = PART_RECORDS
-"""What brokers put into one request; more is INVALID_REQUEST."""
+"""The most partitions that a broker puts into one request; more is INVALID_REQUEST."""
 
 
 def handle_alter_partition(
     image: MetadataImage, config: ControllerConfig, request: AlterPartitionRequest
 ) -> ControllerResult[AlterPartitionResponse]:
-    """Each partition succeeds or fails alone; STALE_BROKER_EPOCH for all if another process holds the id."""
+    """Each partition succeeds or fails alone; STALE_BROKER_EPOCH for all if another process has the id."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     elections = Elections(image, config)
     records: list[Record] = []
@@ -69,7 +69,7 @@ def handle_alter_partition(
 
 def _result(change: PartitionIsrChange, sender: int, partition: PartitionRegistration) -> PartitionIsrResult:
     if partition.leader != sender:
-        # The change completed a reassignment, and the sender is no replica any more (KIP-455).
+        # The change completed a reassignment, and the sender is no longer a replica (KIP-455).
         return PartitionIsrResult(change.topic_id, change.index, ErrorCode.NEW_LEADER_ELECTED)
     return PartitionIsrResult(
         change.topic_id,
@@ -90,7 +90,7 @@ def _check(
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
-        # The leader has seen what this controller has not: a newer controller must be at work.
+        # The leader has seen a later state than this controller: a newer controller must be active.
         return ErrorCode.NOT_CONTROLLER
     if change.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -107,10 +107,10 @@ def _check(
 
 
 def _is_eligible(image: MetadataImage, partition: PartitionRegistration, member: IsrMember) -> bool:
-    """Registered, active, and still the process the leader counted (KIP-903).
+    """Whether the member is registered, active, and still the process that the leader means (KIP-903).
 
-    The leader may leave open (-1) which process it means only where it takes nobody in: a member that has not
-    fetched from it yet. Had that one restarted, the partition epoch would have moved.
+    The leader may leave the process open (-1) only for a current ISR member, which may not have fetched from
+    it yet. If that member had restarted, the partition epoch would have changed.
     """
     broker = image.brokers.get(member.broker_id)
     if broker is None or not broker.is_active:

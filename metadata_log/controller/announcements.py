@@ -1,8 +1,8 @@
-"""What an operator is told of the records that the active controller appends: lines for its log.
+"""The log lines about the records that the active controller appends.
 
-Told is what somebody asked for, and what somebody may have to act on: topics and configurations, features,
-brokers that come and go, reassignments, unclean elections, partitions without a leader. Who leads what is
-not: that is a number at the end of a sweep. Nothing is decided here.
+They report what a client asked for and what an operator may have to act on: topics and configurations,
+features, registrations of brokers and their ends, reassignments, unclean elections, partitions without a
+leader. Other changes of leaders are not reported one by one, but as a number at the end of a sweep.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from pykraft.metadata_log.records import (
 )
 
 MOST_LINES: Final = 10
-"""Of one batch. A request may name thousands of topics: the others are counted."""
+"""The most lines for one batch. A request may name thousands of topics: the rest is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One line. ``is_warning``: it may need somebody."""
+    """One line. ``is_warning``: an operator may have to act."""
 
     text: str
     is_warning: bool = False
 
 
 def announce(before: MetadataImage, records: Sequence[Record]) -> list[Announcement]:
-    """What one batch does to ``before``, warnings first, in at most ``MOST_LINES`` and one lines."""
+    """The changes of ``before`` by one batch, warnings first, in at most ``MOST_LINES`` + 1 lines."""
     found = sorted(_iter_announcements(before, records), key=lambda it: not it.is_warning)
     if len(found) <= MOST_LINES:
         return found
     left_out = found[MOST_LINES:]
-    rest = Announcement(f"and {len(left_out)} changes more", any(it.is_warning for it in left_out))
+    rest = Announcement(f"and {len(left_out)} more changes", any(it.is_warning for it in left_out))
     return [*found[:MOST_LINES], rest]
 
 
@@ -58,7 +58,7 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
             case RemoveTopicRecord(topic_id=topic_id):
                 yield Announcement(f"topic {before.topics_by_id[topic_id].name} is deleted")
             case ConfigRecord(name=name, value=value):
-                change = f"{name} is back at its default" if value is None else f"{name}={value}"
+                change = f"{name} is reset to its default" if value is None else f"{name}={value}"
                 yield Announcement(f"configuration of {_resource(record)}: {change}")
             case FeatureLevelRecord(name=name, feature_level=level):
                 yield Announcement(f"feature {name} is at {level_name(name, level)}")
@@ -67,9 +67,9 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
             case BrokerRegistrationChangeRecord(broker_id=broker_id, fenced=False):
                 yield Announcement(f"broker {broker_id} is unfenced")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=True):
-                yield Announcement(f"broker {broker_id} is shutting down and hands over")
+                yield Announcement(f"broker {broker_id} starts a controlled shutdown")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=False):
-                yield Announcement(f"broker {broker_id} is not shutting down after all")
+                yield Announcement(f"broker {broker_id} cancels its controlled shutdown")
 
 
 def _resource(record: ConfigRecord) -> str:
@@ -80,13 +80,13 @@ def _resource(record: ConfigRecord) -> str:
 def _partition_change(before: MetadataImage, record: PartitionChangeRecord) -> Iterator[Announcement]:
     old = before.partition(record.topic_id, record.partition_id)
     if old is None:
-        return  # made by the same batch
+        return  # created by the same batch
     name = f"{before.topics_by_id[record.topic_id].name}-{record.partition_id}"
     if record.leader == NO_LEADER and old.has_leader:
         yield Announcement(f"{name} has no leader: it waits for {_awaited(old, record)}", is_warning=True)
     elif record.leader is not None and record.leader >= 0 and record.leader not in {*old.isr, *old.elr}:
         if record.leader in old.last_known_elr:
-            yield Announcement(f"{name} is led again by {record.leader}, the last that held all of it")
+            yield Announcement(f"{name} is led again by {record.leader}, its last eligible leader")
         else:
             yield Announcement(
                 f"{name}: unclean election of {record.leader}, records may be lost", is_warning=True
@@ -105,7 +105,7 @@ def _partition_change(before: MetadataImage, record: PartitionChangeRecord) -> I
 
 
 def _awaited(old: PartitionRegistration, record: PartitionChangeRecord) -> str:
-    """Who could lead it without loss."""
+    """The brokers that could lead it without losing records."""
     isr = old.isr if record.isr is None else record.isr
     elr = old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas
     holders = sorted({*isr, *elr})

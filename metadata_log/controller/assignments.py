@@ -1,4 +1,4 @@
-"""New partitions: checking a given placement or making one."""
+"""The replicas of new partitions: placed automatically, or given by the client and checked."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pykraft.metadata_log.image import MetadataImage
 def place_automatically(
     image: MetadataImage, partition_count: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
-    """Replica lists over the active brokers, and fenced ones if those are too few.
+    """Replica lists over the active brokers, and over fenced ones if there are too few active brokers.
 
-    Nothing is placed on brokers that are shutting down. INVALID_REPLICATION_FACTOR if all are too few.
+    Brokers that are shutting down get no replica. INVALID_REPLICATION_FACTOR if there are too few brokers.
     """
     brokers = [broker for broker in image.brokers.values() if not broker.in_controlled_shutdown]
     active = {broker.id: broker.rack for broker in brokers if not broker.fenced}
@@ -26,7 +26,7 @@ def place_automatically(
 def check_assignments(
     image: MetadataImage, assignments: Sequence[Sequence[int]], replication_factor: int | None = None
 ) -> list[tuple[int, ...]]:
-    """Given replica lists, one per partition, all of one length. INVALID_REPLICA_ASSIGNMENT if unusable."""
+    """The given replica lists, one per partition, of equal length. INVALID_REPLICA_ASSIGNMENT if unusable."""
     placements = [tuple(broker_ids) for broker_ids in assignments]
     expected = len(placements[0]) if replication_factor is None else replication_factor
     for replicas in placements:

@@ -1,12 +1,12 @@
-"""Brokers join, report, and leave: registration and heartbeats (KIP-500, KIP-631, KIP-841).
+"""Registration, heartbeats and controlled shutdown of brokers (KIP-500, KIP-631, KIP-841).
 
-A broker epoch is the offset of the registration record, so it only grows and names one incarnation. A new
-incarnation is fenced. Its predecessor's session must have lapsed, or it must prove that its predecessor is
-dead (:mod:`pykraft.metadata_log.incarnations`). It may have lost what its predecessor had not flushed, or all
-of it; the registration says which, and :mod:`.elections` what follows for partitions. Only brokers are
-changed here. Partitions follow in the sweep behind each change (:mod:`.sweeps`); no broker is unfenced, or
-let go, before the sweep behind its last change is through.
-States: fenced → active → in controlled shutdown → fenced.
+A broker epoch is the offset of the registration record, so it only grows and identifies one incarnation. A
+new incarnation starts fenced. Its predecessor's session must have expired, or it must prove that its
+predecessor is dead (:mod:`pykraft.metadata_log.incarnations`). It may have lost what its predecessor had not
+flushed, or everything; the registration says which, and :mod:`.elections` how partitions change because of
+it. This file changes brokers only. The sweep after each change updates the partitions (:mod:`.sweeps`); no
+broker is unfenced, or may shut down, before the sweep after its last change is complete.
+States of a broker: fenced → active → in controlled shutdown → fenced.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from pykraft.runtime.address import MAX_PORT
 
 MOST_BROKERS = 10_000
 MOST_CONTROLLERS = 1000
-"""Registrations stay: whoever makes them up does not make every node grow for ever."""
+"""Registrations are kept: a client that invents them must not fill the memory of every node."""
 MOST_NAMED = 1000
 MAX_NAME_LENGTH = 255
 _RESERVED_DIRECTORY_IDS = 100
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-    """The registration of exactly that incarnation, else STALE_BROKER_EPOCH."""
+    """The registration of exactly that incarnation, or STALE_BROKER_EPOCH."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
@@ -72,7 +72,7 @@ def handle_register_broker(
     request: RegisterBrokerRequest,
     now_ms: int,
 ) -> ControllerResult[RegisterBrokerResponse]:
-    """Accept a broker process, fenced; or recognise one that registers a second time."""
+    """Register a broker process, fenced; or recognise one that registers a second time."""
     _check_registration(image, cluster_id, request)
     known = image.brokers.get(request.broker_id)
     if known is not None and known.incarnation_id == request.incarnation_id:
@@ -84,7 +84,7 @@ def handle_register_broker(
     ):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"broker {known.id} is registered by another process, whose session has not lapsed yet",
+            f"broker {known.id} is registered by another process, whose session has not expired yet",
         )
     logs_lost = _logs_lost(known, request)
     return ControllerResult(
@@ -95,11 +95,11 @@ def handle_register_broker(
 
 
 def _logs_lost(known: BrokerRegistration | None, request: RegisterBrokerRequest) -> LogsLost:
-    """What the logs of a new incarnation may lack of what its predecessor had.
+    """What a new incarnation may have lost of its predecessor's logs.
 
-    Which partitions stood in which directory is not recorded: one that is missing counts for all. Without a
-    registration to compare with, only a broker that names an epoch had a past that may have kept its logs.
-    What the registration before had lost is not back, and not every partition may know of it yet: it counts
+    The directory of each partition is not recorded, so one missing directory means that all logs may be lost.
+    Without an earlier registration to compare with, only a broker that names an epoch may still have its
+    logs. A loss of the previous registration still applies, and may not be in every partition yet: it applies
     until the broker is unfenced.
     """
     if known is None:
@@ -144,7 +144,7 @@ def _check_registration(image: MetadataImage, cluster_id: str, request: Register
     if request.cluster_id != cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"this is cluster {cluster_id}, broker {request.broker_id} belongs to {request.cluster_id}",
+            f"this is cluster {cluster_id}, broker {request.broker_id} is in {request.cluster_id}",
         )
     if request.broker_id < 0:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker id {request.broker_id} is negative")
@@ -156,7 +156,7 @@ def _check_registration(image: MetadataImage, cluster_id: str, request: Register
     _check_sizes(who, request.endpoints, request.features, request.log_dirs, request.rack)
     if len(request.dead_incarnation_secrets) > MOST_SECRETS:
         count = len(request.dead_incarnation_secrets)
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{count} predecessors are said to be dead")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration names {count} dead predecessors")
     _check_log_dirs(image, request)
     _check_features(image, who, request.features)
 
@@ -180,7 +180,7 @@ def _check_sizes(
     log_dirs: Sequence[Uuid] = (),
     rack: str | None = None,
 ) -> None:
-    """What is registered is kept by every node, and told to every client."""
+    """Registrations are limited because every node keeps them and every client receives them."""
     names = [rack or "", *(feature.name for feature in features)]
     for endpoint in endpoints:
         names += [endpoint.name, endpoint.host, endpoint.security_protocol]
@@ -191,7 +191,7 @@ def _check_sizes(
             )
     longest_list = max(len(endpoints), len(features), len(log_dirs))
     if longest_list > MOST_NAMED or max(map(len, names)) > MAX_NAME_LENGTH:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{who} registers too much")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration of {who} is too large")
 
 
 def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> None:
@@ -214,11 +214,11 @@ def _check_log_dirs(image: MetadataImage, request: RegisterBrokerRequest) -> Non
 def handle_unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest
 ) -> ControllerResult[UnregisterBrokerResponse]:
-    """Forget a broker; partitions keep naming it as a replica until they are reassigned.
+    """Unregister a broker; it remains a replica of its partitions until they are reassigned.
 
-    A live one too, as in Kafka. Its leaderships are moved away from it as they are in a reassignment: it
-    stops serving when its copy of the log or the answer to a heartbeat says so, or with its lease
-    (:mod:`.leadership`). Then it registers anew, if it still runs.
+    A live broker, too, as in Kafka. Its leaderships are moved away as in a reassignment: it stops serving
+    when its copy of the log or the response to a heartbeat says so, or when its lease ends
+    (:mod:`.leadership`). Then it registers again, if it still runs.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -234,16 +234,16 @@ def handle_unregister_broker(
 def handle_register_controller(
     image: MetadataImage, cluster_id: str, request: RegisterControllerRequest
 ) -> ControllerResult[None]:
-    """Note what another controller says of itself. UNSUPPORTED_VERSION if it cannot run the cluster's."""
+    """Register another controller. UNSUPPORTED_VERSION if it cannot run the cluster's feature levels."""
     if request.cluster_id != cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"this is cluster {cluster_id}, controller {request.controller_id} is of {request.cluster_id}",
+            f"this is cluster {cluster_id}, controller {request.controller_id} is in {request.cluster_id}",
         )
     is_new = request.controller_id not in image.controllers
     if request.controller_id < 0 or (is_new and len(image.controllers) >= MOST_CONTROLLERS):
         raise KafkaError(
-            ErrorCode.INVALID_REGISTRATION, f"controller {request.controller_id} is none of this cluster"
+            ErrorCode.INVALID_REGISTRATION, f"controller {request.controller_id} is not in this cluster"
         )
     who = f"controller {request.controller_id}"
     _check_sizes(who, request.endpoints, request.features)
@@ -275,8 +275,8 @@ def handle_broker_heartbeat(
             records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=False)]
             fenced = False
     elif request.want_fence and caught_up:
-        # One that does not know yet that it is unfenced asked before that, and holds a lease by now: its wish
-        # was late on the way.
+        # A broker that does not know yet that it is unfenced sent this request before, and may hold a lease
+        # by now: the request is late.
         records, fenced = build_fence_records(image, [broker.id]), True
         shut_down = request.want_shut_down
     elif request.want_shut_down and not broker.in_controlled_shutdown:
@@ -290,21 +290,21 @@ def handle_broker_heartbeat(
         and caught_up
         and _may_return(heartbeats, sweeps, request, now_ms)
     ):
-        # It has read that it is leaving and has no such wish: somebody else asked in its name. (A heartbeat
-        # that a leaving broker sent earlier knows nothing of the mark.)
+        # The broker has read that it is shutting down and does not want to: another process asked in its
+        # name. (A heartbeat that it sent before its own request cannot have read the mark.)
         heartbeats.cancel_hand_over(broker.id)
         records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, in_controlled_shutdown=False)]
 
     if shut_down:
-        # It said good-bye: the next process under this id need not wait for the session to lapse.
+        # The broker has shut down: the next process with this id need not wait for the session to expire.
         heartbeats.drop(broker.id)
     return ControllerResult(tuple(records), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
 
 
 def _may_return(heartbeats: Heartbeats, sweeps: Sweeps, request: BrokerHeartbeatRequest, now_ms: int) -> bool:
-    """Whether every partition has followed the broker's last change, and the broker knows how.
+    """Whether every partition was updated after the broker's last change, and the broker has applied that.
 
-    And follows the log: else it would get no lease, and soon be fenced again.
+    It must also follow the log: otherwise it would get no lease, and soon be fenced again.
     """
     return (
         sweeps.is_settled(request.broker_id)
@@ -316,14 +316,14 @@ def _may_return(heartbeats: Heartbeats, sweeps: Sweeps, request: BrokerHeartbeat
 def _may_leave(
     image: MetadataImage, heartbeats: Heartbeats, sweeps: Sweeps, broker: BrokerRegistration
 ) -> bool:
-    """Whether others lead what they can lead instead of the broker, and everybody knows."""
+    """Whether the broker's leaderships were moved where possible, and all active brokers know it."""
     return sweeps.is_settled(broker.id) and heartbeats.is_handed_over(
         broker, image.brokers.values(), image.offset
     )
 
 
 def build_fence_records(image: MetadataImage, broker_ids: list[int]) -> list[Record]:
-    """Fence brokers. What they led is moved by the sweep that follows."""
+    """Fence brokers. The sweep that follows moves their leaderships."""
     return [
         BrokerRegistrationChangeRecord(broker_id, image.brokers[broker_id].epoch, fenced=True)
         for broker_id in broker_ids

@@ -1,4 +1,4 @@
-"""What a controller is told at start, and the randomness it is given."""
+"""The settings of a controller, and its source of randomness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykraft.configuration.settings import Settings, from_seconds, setting
 
 
 class Rng(Protocol):
-    """The part of :class:`random.Random` that the controller draws from; seeded, so that runs repeat."""
+    """The part of :class:`random.Random` that the controller uses; seeded, so that runs are repeatable."""
 
     def randrange(self, stop: int, /) -> int: ...
 
@@ -21,11 +21,11 @@ class Rng(Protocol):
 class ControllerConfig(Settings):
     """The controller's settings.
 
-    ``topic_defaults`` are what this node's properties file sets for topics, by topic config name;
-    ``server_properties`` is all that it sets.
-    ``max_idle_interval_ms``: a record that changes nothing is written after so long without any other; 0 for
-    never (Kafka's default is 500): the proofs under leases keep the log alive as much as anybody needs.
-    ``max_records_per_request`` bounds the batch one request may cause.
+    ``topic_defaults`` are the values that this node's properties file sets for topics, by topic config name;
+    ``server_properties`` are all of its values.
+    ``max_idle_interval_ms``: a record that changes nothing is written after this time without another one; 0
+    for never (Kafka's default is 500): the records that prove leadership for leases keep the log moving as
+    far as needed. ``max_records_per_request`` bounds the batch one request may cause.
     """
 
     session_timeout_ms: int = setting("broker.session.timeout.ms")
@@ -43,16 +43,17 @@ class ControllerConfig(Settings):
 
     @property
     def fence_check_interval_ms(self) -> int:
-        """How often lapsed sessions are looked for: eight times per session."""
+        """How often expired sessions are looked for: eight times per session."""
         return max(1, self.session_timeout_ms // 8)
 
     @property
     def late_reading_ms(self) -> int:
-        """What a controller that stood still takes to read what was sent to it, before it judges anybody."""
+        """How long a controller that was stalled reads what was sent to it before it fences a broker."""
         return max(1, self.fence_check_interval_ms // 8)
 
     @property
     def lease_proof_max_age_ms(self) -> int:
-        """How old the proof of leadership under a lease may be (:mod:`.leadership`): a lease is more than
-        half a session."""
+        """How old a lease's proof of leadership may be (:mod:`.leadership`): a lease is longer than half a
+        session.
+        """
         return self.session_timeout_ms // 3

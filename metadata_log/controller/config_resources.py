@@ -1,8 +1,7 @@
-"""What may be configured: topics, brokers (one, or all of them), groups and subscriptions to client metrics.
+"""The resources with configurations: topics, brokers (one, or all), groups, client metrics subscriptions.
 
-Each of them has keys of its own.
-
-Finds a resource or refuses it; what is done to its keys is :mod:`.configs_control`'s business.
+Each kind has keys of its own. This file finds a resource or refuses it; :mod:`.configs_control` changes its
+keys.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def _no_objection(overrides: Mapping[str, str]) -> None:
 class ConfigResource:
     """One resource that may be altered.
 
-    ``overrides`` is what it sets, ``key`` finds the key of a name or refuses the name, ``inherited`` says
-    what holds for a name it does not set (None: the key's default), ``check`` refuses settings that do not
-    go together.
+    ``overrides`` are the values it sets, ``key`` returns the key of a name or refuses the name, ``inherited``
+    returns the effective value of a name it does not set (None: the key's default), ``check`` refuses values
+    that contradict each other.
     """
 
     kind: ConfigResourceType
@@ -59,7 +58,7 @@ class ConfigResource:
 def find_config_resource(
     image: MetadataImage, config: ControllerConfig, kind: int, name: str
 ) -> ConfigResource:
-    """The resource. INVALID_REQUEST if there is no such kind of resource or the name cannot be one."""
+    """The resource. INVALID_REQUEST if there is no such kind of resource, or it cannot have this name."""
     match kind:
         case ConfigResourceType.TOPIC:
             return _topic(image, config, name)
@@ -72,7 +71,7 @@ def find_config_resource(
         case _:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"topics, brokers, groups and client metrics can be configured, resource type {kind} cannot",
+                f"topics, brokers, groups and client metrics can be configured, but not resource type {kind}",
             )
 
 
@@ -107,11 +106,11 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
         if key_name == MIN_INSYNC_REPLICAS and image.elr_enabled:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"with eligible leader replicas {MIN_INSYNC_REPLICAS} holds for topics or for all brokers",
+                f"with eligible leader replicas, {MIN_INSYNC_REPLICAS} is set for topics or for all brokers",
             )
         return dynamic_broker_key(key_name)
 
-    # A broker's own file is not known here; this controller's stands in for it.
+    # The broker's own properties file is not known here; this controller's is used in its place.
     return ConfigResource(
         ConfigResourceType.BROKER,
         str(broker_id),
@@ -131,7 +130,7 @@ def _in_file(config: ControllerConfig, name: str) -> str | None:
 def _check_name(of_what: str, name: str) -> None:
     if not name or len(name) > _MAX_NAME_CHARS:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"the name of a {of_what} has 1 to {_MAX_NAME_CHARS} characters"
+            ErrorCode.INVALID_REQUEST, f"the name of a {of_what} must have 1 to {_MAX_NAME_CHARS} characters"
         )
 
 

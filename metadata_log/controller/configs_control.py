@@ -1,8 +1,8 @@
-"""IncrementalAlterConfigs (KIP-339) and the older AlterConfigs, which replaces all that a resource sets.
+"""IncrementalAlterConfigs (KIP-339) and the older AlterConfigs, which replaces all values of a resource.
 
-Each resource is changed as a whole or refused as a whole, and alone. Only what really changes becomes a
-record. A key that is set may be taken back to its default even if nobody knows it any more; everything else
-is checked.
+Each resource is changed or refused as a whole, independently of the others. Only a real change becomes a
+record. A key that is set may be reset to its default even if the key is no longer known; everything else is
+checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pykraft.metadata_log.records import ConfigRecord
 Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.AlterConfigsResourceResponse)
 
 MAX_VALUE_CHARS: Final = 32_767
-"""The longest value kept, Kafka's longest plain string: every node holds all values in memory."""
+"""The longest value accepted, Kafka's longest plain string: every node keeps all values in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One resource of a request. ``replaces_all``: what is not named goes back to its default."""
+    """One resource of a request. ``replaces_all``: keys that are not named are reset to their defaults."""
 
     resource_type: int
     resource_name: str
@@ -101,7 +101,7 @@ def _answer_each(
 def _alter_each(
     image: MetadataImage, config: ControllerConfig, resources: Sequence[_Wanted]
 ) -> tuple[tuple[ConfigRecord, ...], list[KafkaError | None]]:
-    """The records of all that is accepted, and each resource's refusal."""
+    """The records of the accepted changes, and the error of each refused resource."""
     times_named = Counter((wanted.resource_type, wanted.resource_name) for wanted in resources)
     records: list[ConfigRecord] = []
     errors: list[KafkaError | None] = []
@@ -114,7 +114,7 @@ def _alter_each(
             if len(records) + len(changes) > config.max_records_per_request:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
-                    f"the request asks for more than {config.max_records_per_request} changes at once",
+                    f"the request makes more than {config.max_records_per_request} changes at once",
                 )
             records += changes
             errors.append(None)
@@ -141,7 +141,7 @@ def _alter(resource: ConfigResource, wanted: _Wanted) -> list[ConfigRecord]:
 
 
 def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
-    """The key's value after the operation; None for back to the default."""
+    """The key's value after the operation; None for its default."""
     try:
         operation = ConfigOperation(entry.operation)
     except ValueError:
@@ -161,7 +161,7 @@ def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
     if len(value) > MAX_VALUE_CHARS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"the value of {entry.name} would have {len(value)} characters; allowed are {MAX_VALUE_CHARS}",
+            f"the value of {entry.name} would have {len(value)} characters, more than {MAX_VALUE_CHARS}",
         )
     try:
         key.parse(value)

@@ -1,10 +1,10 @@
-"""The active controller's brain: commands in, records and answers out; replay is the only way to change.
+"""The controller's state: commands in, records and responses out; only replay changes the state.
 
 Commands are decided on the newest image, which may be ahead of what is committed. Their records are replayed
-the moment they are in the log; the timeline keeps the committed image to fall back to when leadership goes.
-A standby is given the image that the node's one fold makes of the committed log, and is ready to take over
-without loading anything.
-This file holds the state and hands it to the deciding functions; it never waits, sends or reads a clock.
+as soon as they are in the log; the timeline keeps the committed image to return to when leadership is lost. A
+standby is given the image that the node's loader folds from the committed log, so it can become active
+without loading anything. This file holds the state and passes it to the functions that decide; it never
+waits, sends or reads a clock.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ControllerCore:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image: what commands are decided on."""
+        """The newest image, on which commands are decided."""
         return self._timeline.current
 
     @property
@@ -110,10 +110,10 @@ class ControllerCore:
                 self._heartbeats.begin(broker_id, new.epoch, now_ms)
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
-        """The image after a committed batch of our own, and what the batch changed.
+        """The image after a committed batch of this controller, and what the batch changed.
 
-        None for a batch that this controller has not replayed: it is folded in once for the whole node, and
-        :meth:`follow` tells the result.
+        None for a batch that this controller has not replayed: the loader folds it once for the whole node,
+        and passes the result to :meth:`follow`.
         """
         if not self._pending_changes or batch.last_offset < self._pending_changes[0][0]:
             return None
@@ -122,13 +122,13 @@ class ControllerCore:
         return self._timeline.commit(offset), changes
 
     def follow(self, image: MetadataImage) -> None:
-        """``image`` is what is committed."""
+        """``image`` is the committed image."""
         self._timeline.rebase(image.offset, image)
 
     def claim(self, now_ms: int) -> ControllerResult[None]:
-        """Become active: sessions start afresh, and a log without features gets its first records.
+        """Become active: all sessions start again, and a log without features gets its first records.
 
-        The log also says how long leases may be, so that a successor with a shorter session knows.
+        The log also holds how long leases may be, for a successor with a shorter session timeout.
         """
         assert not self._timeline.has_pending
         longest_ms, own_ms = self.image.longest_session_ms, self._config.session_timeout_ms
@@ -138,27 +138,27 @@ class ControllerCore:
         if METADATA_VERSION not in self.image.features:
             records += [FeatureLevelRecord(*level) for level in sorted(self._bootstrap_features.items())]
         if own_ms > longest_ms:
-            # Before any lease is: it waits for the commit of what this reign has appended.
+            # Committed before any lease is granted: a lease waits for the commit of a record of this epoch.
             records.append(SessionTimeoutRecord(own_ms))
         return ControllerResult(tuple(records), None)
 
     def resign(self) -> None:
-        """Become a standby: whatever is not committed never happened."""
+        """Become a standby: changes that are not committed are reverted."""
         self._timeline.revert()
         self._pending_changes.clear()
         self._heartbeats.clear()
         self._sweeps.clear()
         self._balance.clear()
 
-    # What follows for partitions
+    # Sweeps and the balance of leaders
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether partitions may be left that do not yet follow from brokers and configurations."""
+        """Whether some partitions may not be updated yet after a change of brokers or configurations."""
         return self._sweeps.is_pending
 
     def begin_balance(self) -> None:
-        """Begin to look whether leaderships should go back to preferred replicas."""
+        """Begin to check whether leaderships should return to preferred replicas."""
         self._balance.begin(self.image)
 
     @property
@@ -167,11 +167,11 @@ class ControllerCore:
         return self._balance.is_running
 
     def next_balance_slice(self) -> ControllerResult[None]:
-        """Preferred elections, a slice of them."""
+        """The next slice of preferred elections."""
         return ControllerResult(tuple(self._balance.next_slice(self.image)), None)
 
     def next_sweep_slice(self) -> ControllerResult[None]:
-        """The next changes of partitions; to be appended before anything else is decided."""
+        """The next changes of partitions; they must be appended before anything else is decided."""
         return ControllerResult(tuple(self._sweeps.next_slice(self.image)), None)
 
     # Commands
@@ -197,13 +197,13 @@ class ControllerCore:
         return self._heartbeats.current_ms(broker_id, broker_epoch)
 
     def excuse(self, duration_ms: int, now_ms: int) -> None:
-        """This controller stood still for so long, until just now: no broker is fenced for that time."""
+        """This controller was stalled for ``duration_ms``, until now: no broker is fenced for that time."""
         self._heartbeats.excuse(duration_ms, now_ms)
 
     def handle_fence_check(self, now_ms: int) -> ControllerResult[frozenset[int]]:
-        """Fence every broker that is silent or stale, all in one batch; the ids of the stale ones.
+        """Fence every broker that is silent or stale, all in one batch; returns the ids of the stale ones.
 
-        And once no lease is left that rests on a longer session than ours, the log says so.
+        Once no lease is left that is based on a longer session than ours, a record notes our session timeout.
         """
         brokers, heartbeats = self.image.brokers, self._heartbeats
         overdue = heartbeats.overdue(brokers.values(), now_ms)
@@ -238,7 +238,7 @@ class ControllerCore:
     ) -> ControllerResult[Any]:
         """Decide on a client's request (:mod:`.forwarding`).
 
-        ``voter_ids`` are those of the quorum's voters and ``kraft_version`` its level.
+        ``voter_ids`` are the ids of the quorum's voters, and ``kraft_version`` is its level.
         """
         row = FORWARDED[request.API_KEY]
         assert isinstance(row, Decided), type(request).__name__

@@ -1,4 +1,4 @@
-"""CreatePartitions: raise a topic's partition count; what is there already stays where it is."""
+"""CreatePartitions: raise a topic's partition count; existing partitions are not moved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pykraft.metadata_log.records import PartitionRecord, Record
 def handle_create_partitions(
     image: MetadataImage, config: ControllerConfig, rng: Rng, request: CreatePartitionsRequest
 ) -> ControllerResult[CreatePartitionsResponse]:
-    """Each topic is grown or refused alone; no records when only validating."""
+    """Each topic is changed or refused alone; no records when only validating."""
     times_named = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results = []
@@ -51,17 +51,17 @@ def _grow(image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: R
     if wanted.count <= present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {wanted.name} has {present} partitions; {wanted.count} is not an increase",
+            f"topic {wanted.name} has {present} partitions; {wanted.count} would not increase them",
         )
     added = wanted.count - present
     if added > room:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "the request asks for too many partitions at once")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "the request creates too many partitions at once")
     if wanted.assignments is None:
         placements = place_automatically(image, added, topic.replication_factor, rng)
     elif len(wanted.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} partitions are to be added, {len(wanted.assignments)} are assigned",
+            f"{added} partitions would be added, but the request assigns {len(wanted.assignments)}",
         )
     else:
         given = [assignment.broker_ids for assignment in wanted.assignments]

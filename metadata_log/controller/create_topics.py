@@ -1,10 +1,10 @@
-"""CreateTopics: each topic is created or refused alone; all that are created enter the log as one batch.
+"""CreateTopics: each topic is created or refused alone; all new topics are appended to the log as one batch.
 
-A broker that passes the request on may have to try more than once: a controller that falls may have created
-the topic and not have said so. The topic's id then tells whose it is. It is made of the name of the request,
-the number of the attempt and the topic's name, so the next attempt, at whatever controller, finds its own
-topic in the log and is answered as the first would have been. No two attempts make the same id: a topic that
-was deleted in between and is created again is another topic.
+A broker that forwards the request may have to try more than once: a controller that fails may have created
+the topic without responding. The topic's id then identifies the request. It is made from the id of the
+request, the number of the attempt and the topic's name, so the next attempt, at any controller, finds its own
+topic in the log and gets the response of the first. No two attempts make the same id: a topic that was
+deleted in between and created again is a different topic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 
 DEFAULT: Final = -1
 MAX_ATTEMPTS: Final = 1000
-"""Of how many earlier attempts a topic is looked for: more than the time of any request allows."""
+"""The number of earlier attempts that are considered: more than the timeout of any request allows."""
 
 
 def handle_create_topics(
@@ -51,7 +51,7 @@ def handle_create_topics(
     context: RequestContext,
     request: CreateTopicsRequest,
 ) -> ControllerResult[CreateTopicsResponse]:
-    """Records and answers for all topics of the request; no records when only validating."""
+    """Records and results for all topics of the request; no records when only validating."""
     times_named = Counter(topic.name for topic in request.topics)
     creation = _Creation(image, config, rng, context)
     results = []
@@ -75,7 +75,7 @@ def handle_create_topics(
 
 
 class _Creation:
-    """One request in progress: what it has decided to create so far."""
+    """One request in progress, with what it has decided to create so far."""
 
     def __init__(
         self, image: MetadataImage, config: ControllerConfig, rng: Rng, context: RequestContext
@@ -122,14 +122,14 @@ class _Creation:
         count = self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
         if count <= 0:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {count}, not positive"
+                ErrorCode.INVALID_PARTITIONS, f"the number of partitions must be positive, not {count}"
             )
         factor = topic.replication_factor
         if factor == DEFAULT:
             factor = self._config.default_replication_factor
         if factor <= 0:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is {factor}, not positive"
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor must be positive, not {factor}"
             )
         self._check_room(topic, count)
         return place_automatically(self._image, count, factor, self._rng)
@@ -151,7 +151,7 @@ class _Creation:
         limit = self._config.max_records_per_request
         if len(self.records) + partition_count + len(topic.configs) + 1 > limit:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"the request asks for more than {limit} metadata records at once"
+                ErrorCode.POLICY_VIOLATION, f"the request needs more than {limit} metadata records at once"
             )
 
     def _choose_topic_id(self, name: str) -> Uuid:
@@ -162,7 +162,7 @@ class _Creation:
         return topic_id
 
     def _is_own(self, topic: TopicImage) -> bool:
-        """Whether an earlier attempt of this very request created the topic."""
+        """Whether an earlier attempt of this request created the topic."""
         context = self._context
         return bool(context.request_id) and any(
             make_topic_id(context.request_id, attempt, topic.name) == topic.id
@@ -182,7 +182,7 @@ class _Creation:
 
 
 def make_topic_id(request_id: bytes, attempt: int, name: str) -> Uuid | None:
-    """The id of a topic that this attempt of a request creates; None for one that is not to be used."""
+    """The id of a topic that this attempt of a request creates; None if the id is reserved."""
     text = b"%d:%b%d:%b" % (len(request_id), request_id, attempt, name.encode())
     return make_uuid(sha256(text).digest()[:16])
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or by id since version 6. Brokers drop the data when they see the record."""
+"""DeleteTopics: by name, or by id since version 6. Brokers delete the data when they apply the record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def handle_delete_topics(
 
 
 def _resolve(image: MetadataImage, state: DeleteTopicState) -> bytes:
-    """The topic id meant; the same for a topic named once by name and once by id."""
+    """The id of the topic; the same for a topic that is named once by name and once by id."""
     return state.topic_id if state.name is None else image.topic_ids.get(state.name, ZERO_UUID)
 
 

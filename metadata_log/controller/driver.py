@@ -1,13 +1,13 @@
-"""Runs a :class:`ControllerCore` on the quorum: proposes records, releases answers at the high watermark.
+"""Runs a :class:`ControllerCore` on the quorum: proposes records, releases responses at the high watermark.
 
-Every node with the controller role runs one. While its own replica leads it is active: a command is decided,
-its records are appended as one batch and replayed at once, and its answer is held until they are committed.
-An answer without records is held until everything it may have been decided on is committed, so nobody ever
-sees what could still be taken back. When leadership goes, the core falls back to the committed image and
-whoever still waits is told NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader`
-stands between the quorum and this driver: it takes from here what our own batches led to, and hands a standby
-what all others did, so that taking over loads nothing. What is decided is none of this file's business.
-It is long because every way in (calls, commits, timers, sweeps) ends in one append, under one epoch.
+Every node with the controller role runs one. It is active while its own replica leads: a command is decided,
+its records are appended as one batch and replayed at once, and its response is held until they are committed.
+A response without records is held until everything it may be based on is committed, so no client ever sees a
+state that could still be reverted. When leadership is lost, the core reverts to the committed image and
+waiting callers get NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader` is between
+the quorum and this driver: it takes the results of the controller's own batches from here, and gives a
+standby those of all others, so that a new active controller loads nothing. The decisions are in other files.
+This file is long because every entry (calls, commits, timers, sweeps) ends in one append, in one epoch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class QuorumPort(DescribedQuorum, Protocol):
     def leader(self) -> LeaderAndEpoch: ...
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
-        """Append one batch; the offset of its last record. NOT_CONTROLLER unless leading in ``epoch``."""
+        """Append one batch; returns its last offset. NOT_CONTROLLER unless leading in ``epoch``."""
         ...
 
 
@@ -108,8 +108,9 @@ class ControllerDriver:
         listener_name: str = "CONTROLLER",
         on_fatal: FatalHandler | None = None,
     ) -> None:
-        """``register`` tells the active controller, wherever it is, which feature levels this one can run and
-        that clients reach it at ``endpoints``."""
+        """``register`` sends this controller's registration to the active one: its feature levels and
+        ``endpoints``.
+        """
         self._node_id = node_id
         self._config = config
         self._clock = clock
@@ -133,7 +134,7 @@ class ControllerDriver:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Who leads the quorum, as a hint for whoever asked the wrong node."""
+        """The leader of the quorum, as a hint for a caller that asked the wrong node."""
         return self._quorum.leader
 
     @property
@@ -146,7 +147,7 @@ class ControllerDriver:
         return self._core.committed_image
 
     async def start(self) -> None:
-        """Begin to look for lapsed sessions, whenever active."""
+        """Start the timers; they act while this controller is active."""
         self._tasks.start(self._watch_sessions(), "controller-sessions")
         if self._register is not None:
             self._tasks.start(self._stay_registered(self._register), "controller-registration")
@@ -156,40 +157,40 @@ class ControllerDriver:
             self._tasks.start(self._watch_idleness(self._config.max_idle_interval_ms), "controller-idleness")
 
     async def stop(self) -> None:
-        """Stop watching; whoever waits for an answer is told NOT_CONTROLLER."""
+        """Stop the timers; waiting callers get NOT_CONTROLLER."""
         await self._tasks.close()
         self._resign()
 
-    # What the quorum tells
+    # Calls of the quorum and the loader
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
-        """What this controller made of a batch when it appended it; None if it did not."""
+        """What this controller computed when it appended the batch; None if it did not append it."""
         if self._epoch is not None and batch.epoch != self._epoch:
-            # Another leader's batch is committed before we were told that we no longer lead.
+            # Another leader's batch was committed before this driver was told that it no longer leads.
             self._resign()
         return self._core.take_committed(batch)
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
-        """The batches are committed, and ``image`` is what they lead to; release answers."""
+        """The batches are committed, and ``image`` includes them; release responses."""
         self._core.follow(image)
         if batches:
             self._proof.handle_commit(batches[-1].last_offset)
             self._release(batches[-1].last_offset)
 
     def handle_snapshot(self, image: MetadataImage) -> None:
-        """A snapshot took the place of the log up to ``image``: this replica began, or was far behind."""
+        """A snapshot replaced the log up to ``image``: this replica has started, or was far behind."""
         self._resign()
         self._core.follow(image)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Take over, or stand down."""
+        """Become active, or resign."""
         if leader.leader_id == self._node_id and leader.epoch == self._epoch:
             return
         self._resign()
         if leader.leader_id == self._node_id:
             self._claim(leader.epoch)
 
-    # What brokers ask
+    # Requests of brokers
 
     async def register_broker(self, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         response = await self._run(lambda now_ms: self._core.handle_register_broker(request, now_ms))
@@ -241,7 +242,7 @@ class ControllerDriver:
     async def forward(
         self, context: RequestContext, api_key: int, api_version: int, body: bytes, timeout_ms: int
     ) -> bytes:
-        """Answer a client's request given and answered in Kafka's encoding."""
+        """Handle a client's request; request and response are in Kafka's encoding."""
         self._check_active()
         row = find_forwarded(api_key)
         request = row.decode(body, api_version)
@@ -268,10 +269,10 @@ class ControllerDriver:
     # Running a command
 
     async def _run(self, decide: Callable[[int], ControllerResult[T]], timeout_ms: int | None = None) -> T:
-        """Decide, append, replay; answer once all that the answer rests on is committed.
+        """Decide, append, replay; return the response once everything it is based on is committed.
 
-        :class:`KafkaError`: what the command was refused with, NOT_CONTROLLER if this controller is or
-        becomes inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still follow).
+        Raises :class:`KafkaError`: the command's error, NOT_CONTROLLER if this controller is or becomes
+        inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still happen later).
         """
         (response,) = await self._run_parts([decide], timeout_ms)
         return response
@@ -279,9 +280,9 @@ class ControllerDriver:
     async def _run_parts(
         self, decisions: Sequence[Callable[[int], ControllerResult[T]]], timeout_ms: int | None
     ) -> list[T]:
-        """As :meth:`_run`, for a command in parts; others get their turn between two of them.
+        """As :meth:`_run`, for a command in parts; other commands may run between two of them.
 
-        All of them are of one reign: what an earlier part has appended may be gone with it.
+        All parts must run in one epoch: after it, the records of an earlier part may be lost.
         """
         epoch = self._epoch
         responses: list[T] = []
@@ -293,7 +294,7 @@ class ControllerDriver:
                 try:
                     result = decide(self._clock.monotonic_ms())
                 except KafkaError:
-                    # A refusal too may rest on what is not committed yet.
+                    # A refusal, too, may be based on records that are not committed yet.
                     await self._until_committed(self._limit(timeout_ms))
                     raise
                 responses.append(result.response_at(self._append(result.records)))
@@ -306,7 +307,7 @@ class ControllerDriver:
         return responses
 
     def _append(self, records: Sequence[Record]) -> int:
-        """Put the records into the log and replay them; the offset of the first, -1 if there are none."""
+        """Append the records and replay them; returns the offset of the first, -1 if there are none."""
         if not records:
             return -1
         assert self._epoch is not None
@@ -331,7 +332,8 @@ class ControllerDriver:
                 await waiter.released
         except TimeoutError:
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms; it may be later"
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"not committed within {timeout_ms} ms; it may still be later",
             ) from None
 
     def _limit(self, timeout_ms: int | None) -> int:
@@ -355,7 +357,7 @@ class ControllerDriver:
             if not released.done():
                 released.set_result(None)
 
-    # Coming and going
+    # Becoming active, and resigning
 
     def _claim(self, epoch: int) -> None:
         unsupported = find_unsupported(self._core.image.features)
@@ -380,7 +382,7 @@ class ControllerDriver:
         return [] if known == self._registration else [self._registration]
 
     def _append_own(self, records: Sequence[Record]) -> None:
-        """Append what nobody waits for. A leadership that is gone already ends the controller's as well."""
+        """Append records for which no caller waits. If leadership is lost already, resign."""
         try:
             self._append(records)
         except KafkaError as error:
@@ -403,9 +405,9 @@ class ControllerDriver:
                 )
 
     async def _stay_registered(self, register: Registrar) -> None:
-        """Until the log says what this controller is; while it is active, it says so itself.
+        """Register until the log holds this registration; an active controller appends its own.
 
-        Once in any case: the active controller compares what is not in the log.
+        At least once in any case: the active controller also compares settings that are not in the log.
         """
         told = False
         while not told or self._core.committed_image.controllers.get(self._node_id) != self._registration:
@@ -417,7 +419,7 @@ class ControllerDriver:
                     told = True
                 except KafkaError as error:
                     if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                        self._on_fatal(error)  # what this cluster's records mean is beyond this software
+                        self._on_fatal(error)  # this software cannot interpret the cluster's records
                         return
                     logger.warning("controller %d is not registered yet: %s", self._node_id, error)
             await asyncio.sleep(REGISTRATION_CHECK_MS / 1000)
@@ -428,14 +430,15 @@ class ControllerDriver:
         interval_ms = self._config.fence_check_interval_ms
         while True:
             if await self._slept_too_long(interval_ms):
-                # Heartbeats lie unread in the sockets: they are read before anybody is judged.
+                # Heartbeats are unread in the sockets: they are read before any broker is fenced.
                 await self._slept_too_long(self._config.late_reading_ms)
             self._fence_lapsed(self._clock.monotonic_ms())
 
     async def _slept_too_long(self, for_ms: int) -> bool:
-        """Sleep; whether this process stood still meanwhile. Brokers are excused for that, within bounds.
+        """Sleep; returns whether this process was stalled meanwhile. Brokers are excused for that, within
+        limits.
 
-        If the whole machine was suspended, their next heartbeats are as far off as before.
+        If the whole machine was suspended, their next heartbeats are still as far away as before.
         """
         began_ms = self._clock.monotonic_ms()
         await asyncio.sleep(for_ms / 1000)
@@ -461,11 +464,11 @@ class ControllerDriver:
         for record in result.records:
             if isinstance(record, BrokerRegistrationChangeRecord):
                 stale = record.broker_id in result.response
-                why = "does not follow the metadata log" if stale else "has fallen silent"
+                why = "does not follow the metadata log" if stale else "has sent no heartbeat"
                 logger.warning("broker %d %s and is fenced", record.broker_id, why)
         self._append_own(result.records)
 
-    # Leaderships go back to preferred replicas
+    # Preferred leaders
 
     async def _watch_balance(self) -> None:
         while True:
@@ -476,14 +479,14 @@ class ControllerDriver:
                 self._append_own(self._core.next_balance_slice().records)
                 await asyncio.sleep(0)
 
-    # What follows for partitions when brokers come and go
+    # Sweeps
 
     def _maybe_sweep(self) -> None:
         if self._core.is_sweeping and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = self._tasks.start(self._sweep(), "controller-sweep")
 
     async def _sweep(self) -> None:
-        """Work off one slice a turn of the loop, so that many partitions do not keep everybody waiting."""
+        """Run one slice in each turn of the loop, so that many partitions do not delay other work."""
         moved = 0
         while self._epoch is not None and self._core.is_sweeping:
             changes = self._core.next_sweep_slice().records
@@ -491,4 +494,4 @@ class ControllerDriver:
             self._append_own(changes)
             await asyncio.sleep(0)
         if moved:
-            logger.info("%d leaderships followed their brokers", moved)
+            logger.info("%d partitions changed their leader after changes of brokers", moved)

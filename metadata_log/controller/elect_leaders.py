@@ -1,6 +1,7 @@
-"""ElectLeaders: somebody asks for a preferred or an unclean election (KIP-460).
+"""ElectLeaders: a client asks for preferred or unclean elections (KIP-460).
 
-Each partition is answered for itself. Asked for all partitions, those that need no election are left out.
+Each partition has its own result. If the request is for all partitions, those that need no election are left
+out.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from pykraft.metadata_log.records import PartitionChangeRecord
 def handle_elect_leaders(
     image: MetadataImage, config: ControllerConfig, request: ElectLeadersRequest
 ) -> ControllerResult[ElectLeadersResponse]:
-    """Records for the partitions that get another leader, and an answer for each that was asked for.
+    """Records for the partitions that get another leader, and a result for each partition of the request.
 
-    One request moves at most ``max_records_per_request`` leaders; the rest is answered
+    One request changes at most ``max_records_per_request`` leaders; the other partitions get
     OPERATION_NOT_ATTEMPTED.
     """
     try:

@@ -1,7 +1,8 @@
-"""By what rules leaders are chosen: who may lead, how many must be in sync, whether records may be lost.
+"""The rules for choosing leaders: which brokers may lead, how many replicas must be in sync, whether records
+may be lost.
 
-Reads brokers, features and configurations out of an image; chooses nothing itself
-(:mod:`pykraft.metadata_log.controller.elections` does).
+Reads brokers, features and configurations out of an image; the choice itself is made in
+:mod:`pykraft.metadata_log.controller.elections`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pykraft.metadata_log.records import LogsLost
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
 ELECTION_CONFIGS: Final = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE)
-"""Configurations whose change may change partitions."""
+"""A change of these configurations may change partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """What the brokers mean for elections.
+    """The brokers by their state, as far as elections depend on it.
 
-    ``active`` may lead and stand in an ISR. ``tail_lost`` came back after a stop that did not flush their
-    logs, ``all_lost`` came back without a log directory; both until they are unfenced.
+    ``active`` brokers may lead and be in an ISR. ``tail_lost`` brokers registered after a stop that did not
+    flush their logs, ``all_lost`` ones without a log directory; both until they are unfenced.
     """
 
     active: frozenset[int]
@@ -50,8 +51,8 @@ def view_brokers(image: MetadataImage) -> BrokerView:
 class ElectionRules:
     """The rules for one topic.
 
-    ``unclean_allowed``: a replica that may lack committed records may lead when no other can.
-    ``elr_enabled``: replicas that left an ISR smaller than ``min_isr`` stay eligible (KIP-966).
+    ``unclean_allowed``: a replica that may lack committed records may lead if no other can. ``elr_enabled``:
+    replicas that left an ISR smaller than ``min_isr`` stay eligible (KIP-966).
     """
 
     min_isr: int = 1
@@ -60,7 +61,7 @@ class ElectionRules:
 
 
 def find_rules(image: MetadataImage, config: ControllerConfig, topic: str) -> ElectionRules:
-    """What holds for a topic: its own configuration, else the cluster's, else the controller's properties."""
+    """The rules for a topic: from its own configuration, the cluster's, or the controller's properties."""
     given, wide = image.topic_config(topic), broker_wide_topic_configs(image, config.topic_defaults)
 
     def effective(name: str) -> ConfigValue:

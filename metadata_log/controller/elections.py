@@ -1,32 +1,33 @@
-"""Who leads a partition, who is in its ISR, who is eligible: the one place where leaders are chosen.
+"""The leader of a partition, its ISR, its eligible replicas: the one place where leaders are chosen.
 
-:class:`PartitionChangeBuilder` takes a partition as it is and what somebody wishes of it, and builds the
-record that brings it to what the rules want, or nothing. With no wish it repairs: a partition that it leaves
-alone is settled. Repair reads nothing but image and configuration, so it may be done in slices, twice, or by
-the next controller. The rules:
+:class:`PartitionChangeBuilder` takes the current state of a partition and, if there is one, a requested
+change, and builds the record that brings the partition to the state that the rules require, or None. Without
+a requested change it repairs: a partition that it does not change is settled. Repair depends on image and
+configuration only, so it may be done in slices, twice, or by the next controller. The rules:
 
-- a leader is an active member of the ISR, in replica order; the present one stays while it may;
-- a broker that is not active stands in an ISR only while the partition has no leader;
-- without eligible leader replicas an ISR is never emptied because brokers leave: where every member leaves,
+- a leader is an active member of the ISR, the first in replica order; the current leader stays while it may;
+- a broker that is not active is in an ISR only while the partition has no leader;
+- without eligible leader replicas an ISR never becomes empty because brokers leave: if every member leaves,
   they stay members and the partition has no leader, since each of them holds every committed record;
 - with them (KIP-966) the ISR may be empty. While it is smaller than ``min.insync.replicas`` its leader
-  commits nothing, so whoever leaves it still holds every committed record and stays eligible (ELR): it leads
-  if the ISR is empty. A broker that stopped without flushing its logs is no longer eligible. When nobody is,
-  the last known leader may lead once it is back: the one that most likely lost least;
-- a broker that came back without a log directory is nowhere counted on: a partition that only it held stays
-  without a leader until somebody allows an unclean election;
-- a replica whose log is lost is counted on nowhere before it is in sync again: it leaves ISR and ELR, whoever
-  else stands there leads, and the leader epoch is raised, so that nothing it fetched before counts any more;
-- an unclean election takes any active replica and forgets all others; it must be configured or asked for. One
-  whose log is lost it takes only if it was asked for, and there is no other;
-- a reassignment is complete when every replica that it adds is in the ISR (KIP-455). Where eligible leader
-  replicas are kept it does not take away who holds what is committed while fewer than ``min.insync.replicas``
-  of those who stay are in sync.
+  commits nothing, so a replica that leaves it still holds every committed record and stays eligible (ELR): it
+  leads if the ISR is empty. A broker that stopped without flushing its logs is no longer eligible. If no
+  replica is eligible, the last known leader may lead once it is active again: it probably lost least;
+- a broker that registered without a log directory is removed from every ISR and ELR: a partition that only it
+  held stays without a leader until an operator allows an unclean election;
+- a replica whose log is lost does not count before it is in sync again: it leaves ISR and ELR, another member
+  leads, and the leader epoch is raised, which invalidates everything it fetched before;
+- an unclean election chooses any active replica and removes all others from ISR and ELR; it must be
+  configured or requested. It chooses a replica with a lost log only if the election was requested, and there
+  is no other;
+- a reassignment is complete when every replica that it adds is in the ISR (KIP-455). With eligible leader
+  replicas, it does not remove a replica that holds the committed records while fewer than
+  ``min.insync.replicas`` of the remaining replicas are in sync.
 
 ``min.insync.replicas`` never asks for more than a partition has replicas.
 
-There is no recovery state after an unclean election: followers cut their logs by leader epoch, and nothing
-else needs to be recovered.
+There is no recovery state after an unclean election: followers truncate their logs by leader epoch, and
+nothing else needs to be recovered.
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ from pykraft.metadata_log.records import NO_LEADER, PartitionChangeRecord, Parti
 
 
 class Election(Enum):
-    """Which leader is wished for."""
+    """Which leader is requested."""
 
     ONLINE = auto()
-    """The present one while it may lead, else another."""
+    """The current leader while it may lead, otherwise another."""
     PREFERRED = auto()
     """The first replica, if it may lead."""
     UNCLEAN = auto()
-    """As ONLINE; if nobody may lead, any active replica."""
+    """As ONLINE; if no replica may lead, any active one."""
 
 
 class Assignment(NamedTuple):
-    """The replicas of a partition, with those that come and those that go."""
+    """The replicas of a partition, with those that are being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -75,7 +76,7 @@ class Assignment(NamedTuple):
 
 
 class PartitionChangeBuilder:
-    """Builds changes of partitions that are under the same rules, with the same brokers in view."""
+    """Builds changes of partitions with the same rules and the same brokers."""
 
     __slots__ = ("_active", "_brokers", "_rules")
 
@@ -95,10 +96,10 @@ class PartitionChangeBuilder:
         election: Election = Election.ONLINE,
         lost: int | None = None,
     ) -> PartitionChangeRecord | None:
-        """The change that brings the partition to what is wished and what the rules want; None for no change.
+        """The change that the request and the rules require; None for no change.
 
-        ``isr``: the ISR that its leader asks for, members checked; default: the active ones of the present.
-        ``lost``: a replica that has just lost its log.
+        ``isr``: the ISR that its leader proposes, members checked; default: the active members of the current
+        ISR. ``lost``: a replica that has just lost its log.
         """
         wished = isr is not None or assignment is not None or lost is not None
         if not wished and election is Election.ONLINE and self._is_settled(partition):
@@ -120,11 +121,11 @@ class PartitionChangeBuilder:
         leader, unclean = self._elect(partition, replicas, adding, in_sync, holders, election)
         if leader == NO_LEADER:
             if not in_sync and not self._rules.elr_enabled:
-                # Whoever stopped without flushing goes only if somebody better stays.
+                # A replica that stopped without flushing leaves only if one that flushed stays.
                 in_sync = _drop(holders, self._brokers.tail_lost) or holders
         elif unclean or leader not in in_sync:
             in_sync = (leader,)
-            # It may be all that a reassignment waited for. An unclean election has forgotten the others.
+            # This may complete a reassignment. An unclean election has removed the other holders.
             held = replace(partition, isr=in_sync, elr=()) if unclean else partition
             remaining = _drop(replicas, removing)
             if (adding or removing) and self._may_complete(held, in_sync, adding, removing, remaining):
@@ -132,8 +133,8 @@ class PartitionChangeBuilder:
                 holders = _keep(holders, replicas)
         elr, last_known = self._eligible(partition, replicas, in_sync, holders, leader, unclean)
         still_lost = _drop(_keep(partition.lost, replicas), in_sync)
-        # A replica that is removed, or lost its log, must not be taken for one in the old epoch (it may still
-        # fetch, or have fetched).
+        # The epoch is raised, so that a fetch of a replica that is removed, or lost its log, no longer
+        # counts.
         removed = not frozenset(replicas).issuperset(before.replicas)
         named = leader != before.leader or removed or lost is not None
         new = (in_sync, replicas, adding, removing, elr, last_known, still_lost)
@@ -153,15 +154,16 @@ class PartitionChangeBuilder:
         )
 
     def find_holders(self, partition: PartitionRegistration) -> tuple[int, ...]:
-        """Who has the best copies there are, active or not; nobody only if the partition names nobody.
+        """The replicas with the best copies, active or not; empty only if ISR and ELR of the partition are
+        empty.
 
-        The brokers may have lost some since, and the sweep may still have to say so in the partition.
+        Brokers may have lost some of them since, and the sweep may not have updated the partition yet.
         """
         holders = self._holders(partition, partition.replicas)
         return _drop(holders, self._brokers.tail_lost) or holders or (*partition.isr, *partition.elr)
 
     def _is_settled(self, partition: PartitionRegistration) -> bool:
-        """Whether it is as almost all partitions are, and therefore needs no change."""
+        """Whether it is in the state of almost all partitions, and therefore needs no change."""
         return (
             partition.leader in self._active
             and self._active.issuperset(partition.isr)
@@ -180,7 +182,7 @@ class PartitionChangeBuilder:
         removing: tuple[int, ...],
         remaining: tuple[int, ...],
     ) -> bool:
-        """Whether a reassignment has come to its end and ``removing`` can go."""
+        """Whether a reassignment is complete and ``removing`` can be removed."""
         staying = _drop(in_sync, removing)
         if not staying or not frozenset(staying).issuperset(adding):
             return False
@@ -189,7 +191,7 @@ class PartitionChangeBuilder:
         return len(staying) == len(in_sync) and not self._holders(partition, removing)
 
     def _holders(self, partition: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        """Whoever is known to hold every committed record, active or not."""
+        """The replicas that are known to hold every committed record, active or not."""
         kept = _drop(_keep(partition.isr, replicas), self._brokers.all_lost)
         if partition.elr and (self._rules.elr_enabled or not kept):
             kept += _drop(_keep(partition.elr, replicas), {*kept, *self._brokers.all_lost})
@@ -215,8 +217,8 @@ class PartitionChangeBuilder:
             if last_leader in self._active and last_leader in replicas:
                 return last_leader, True
         if self._rules.unclean_allowed or election is Election.UNCLEAN:
-            # Replicas that a reassignment adds come last: they may be empty still. One that is known to be
-            # empty leads only if somebody asks for that.
+            # Replicas that a reassignment adds come last: they may still be empty. One that is known to be
+            # empty leads only if the election was requested.
             hoped = _drop(replicas, partition.lost)
             empty = _keep(replicas, partition.lost) if election is Election.UNCLEAN else ()
             for candidate in (*_drop(hoped, adding), *_keep(adding, hoped), *empty):
@@ -233,7 +235,7 @@ class PartitionChangeBuilder:
         leader: int,
         unclean: bool,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The eligible leader replicas, and the last known leader while there is none."""
+        """The eligible leader replicas, and the last known leader while there is no leader."""
         required = required_in_sync(self._rules.min_isr, replicas)
         if not self._rules.elr_enabled or unclean or len(in_sync) >= required:
             return (), ()
@@ -257,7 +259,7 @@ class Elections:
         self._builders: dict[tuple[str | None, ...], PartitionChangeBuilder] = {}
 
     def builder(self, topic: str) -> PartitionChangeBuilder:
-        """The builder for a topic; to be asked for once per topic, not per partition."""
+        """The builder for a topic; call it once per topic, not per partition."""
         given = self._image.topic_config(topic)
         key = tuple(given.get(name) for name in ELECTION_CONFIGS)
         builder = self._builders.get(key)
@@ -271,7 +273,7 @@ class Elections:
     ) -> tuple[list[PartitionChangeRecord], int]:
         """Changes for partitions of one topic that are not settled, and how many were looked at.
 
-        From index ``start`` on, until so many have been looked at or are to be changed.
+        Starts at index ``start`` and ends when the limit of visited or of changed partitions is reached.
         """
         build = self.builder(topic.name).build
         changes: list[PartitionChangeRecord] = []
@@ -289,13 +291,13 @@ class Elections:
 def build_new_partition(
     image: MetadataImage, topic_id: Uuid, index: int, replicas: tuple[int, ...]
 ) -> PartitionRecord:
-    """A new partition: empty, so every active replica (at least one) is in sync; the first of them leads."""
+    """A new partition, empty: every active replica (at least one) is in sync; the first of them leads."""
     isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
     return PartitionRecord(index, topic_id, replicas, isr, leader=isr[0])
 
 
 def iter_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-    """Every partition, by topic id and index: an order that does not differ between processes."""
+    """Every partition, by topic id and index: the order is the same in all processes."""
     topics = image.topics_by_id
     for topic_id in sorted(topics):
         topic = topics[topic_id]
@@ -312,7 +314,7 @@ def _drop(ids: Iterable[int], unwanted: Container[int]) -> tuple[int, ...]:
 
 
 def _without(partition: PartitionRegistration, lost: int) -> PartitionRegistration:
-    """The partition as if this replica, which has lost its log, had been counted on nowhere."""
+    """The partition without this replica, which has lost its log, in its ISR and ELR."""
     return replace(
         partition,
         isr=_drop(partition.isr, (lost,)),

@@ -1,12 +1,11 @@
-"""UpdateFeatures: which level the whole cluster runs a feature at (KIP-584).
+"""UpdateFeatures: the level at which the whole cluster runs a feature (KIP-584).
 
-A level is finalized only when this controller, every other voter and every registered broker has said that it
-can run it, and when the levels go together. A level that a feature has already is no change and asks for
-nothing, whatever the feature: tools name every level of a release. The updates of a request are made all or
-not at all. Our metadata
-records are the same at every ``metadata.version``, so lowering it loses none of them: what a downgrade may
-lose is what the lowered feature itself kept. What follows for partitions is done by the sweep behind the
-change (:mod:`.sweeps`).
+A level is finalized only if this controller, every other voter and every registered broker have registered
+that they can run it, and if the levels are compatible with each other. The current level of a feature is no
+change and is always accepted, whatever the feature: tools name every level of a release. Either all updates
+of a request are made or none. Our metadata records are the same at every ``metadata.version``, so lowering it
+loses none of them: a downgrade may lose only what the lowered feature itself kept. The sweep after the change
+updates the partitions (:mod:`.sweeps`).
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from pykraft.metadata_log.records import NO_LEADER, FeatureLevelRecord, FeatureR
 def handle_update_features(
     image: MetadataImage, voters: Iterable[int], kraft_version: int, request: UpdateFeaturesRequest
 ) -> ControllerResult[UpdateFeaturesResponse]:
-    """Finalize the levels asked for, or say for each of them why not.
+    """Finalize the requested levels, or return an error for each of them.
 
-    ``voters`` are the quorum's ids and ``kraft_version`` its level, neither of which the image knows.
+    ``voters`` are the ids of the quorum's voters and ``kraft_version`` is its level; neither is in the image.
     """
     present = {**image.features, KRAFT_VERSION: kraft_version}
     times_named = Counter(update.feature for update in request.feature_updates)
@@ -79,10 +78,10 @@ def _build_records(levels: Mapping[str, int]) -> tuple[Record, ...]:
 
 
 def _changes_level(present: Mapping[str, int], update: FeatureUpdateKey) -> bool:
-    """Whether another level than the present one is asked for, in the right direction."""
+    """Whether the update changes the level; refused if not in the requested direction."""
     name, level = update.feature, update.max_version_level
     if known_range(name) is None:
-        raise _refuse(f"feature {name[:100]} is not known here")
+        raise _refuse(f"feature {name[:100]} is unknown")
     current, upgrade_type = present.get(name, 0), _upgrade_type(update)
     _check_direction(name, current, level, upgrade_type)
     return level != current
@@ -93,14 +92,14 @@ def _check(image: MetadataImage, voters: Iterable[int], update: FeatureUpdateKey
     if name == KRAFT_VERSION:
         raise _refuse("kraft.version is chosen when the first controllers are formatted")
     if name in UNSERVED_FEATURES:
-        raise _refuse(f"{name} can only be 0, not {level}: what it switches on is not built here")
+        raise _refuse(f"{name} can only be 0, not {level}: its functions are not implemented")
     _check_supported(image, voters, name, level)
     if level < image.features.get(name, 0) and _upgrade_type(update) is UpgradeType.SAFE_DOWNGRADE:
         _check_nothing_lost(image, name)
 
 
 def _upgrade_type(update: FeatureUpdateKey) -> UpgradeType:
-    if update.allow_downgrade:  # version 0 knew one kind of downgrade
+    if update.allow_downgrade:  # version 0 had one kind of downgrade
         return UpgradeType.SAFE_DOWNGRADE
     try:
         return UpgradeType(update.upgrade_type)
@@ -126,7 +125,7 @@ def _check_supported(image: MetadataImage, voters: Iterable[int], name: str, lev
     for voter in sorted(voters):
         known = image.controllers.get(voter)
         if known is None:
-            raise _refuse(f"controller {voter} has not said yet which levels it can run")
+            raise _refuse(f"controller {voter} has not registered its feature levels yet")
         _check_range(f"controller {voter}", _range(known.features, name), level)
     for broker_id in sorted(image.brokers):
         _check_range(f"broker {broker_id}", _range(image.brokers[broker_id].features, name), level)
@@ -145,14 +144,14 @@ def _check_range(who: str, can: FeatureRange, level: int) -> None:
 
 
 def _check_nothing_lost(image: MetadataImage, name: str) -> None:
-    """A safe downgrade leaves every partition a way to get a leader without losing records."""
+    """A safe downgrade is refused if a partition could then get a leader only by losing records."""
     if name != ELIGIBLE_LEADER_REPLICAS_VERSION:
         return
     for topic, index, partition in iter_partitions(image):
         if partition.leader == NO_LEADER and not partition.isr:
             raise _refuse(
-                f"{topic.name}-{index} has nobody in sync and waits for an eligible leader replica;"
-                " an unsafe downgrade makes it forget them"
+                f"{topic.name}-{index} has no replica in sync and waits for an eligible leader replica;"
+                " an unsafe downgrade would drop these"
             )
 
 

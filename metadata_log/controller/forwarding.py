@@ -1,7 +1,7 @@
-"""Clients' requests that brokers pass on: one row for each, with its messages and what answers it.
+"""Clients' requests that brokers forward: one row for each, with its messages and its handler.
 
-A row is all that brokers and the controllers' own listeners need to serve an API, beside its message table.
-What a row decides is in the module of its handler; nothing here decides anything.
+A row is all that brokers and the controllers' own listeners need to serve an API, besides its message table.
+The decisions are in the module of the handler.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ R = TypeVar("R", bound=Message)
 
 LONGEST_WAIT_MS: Final = 30_000
 _SHORTEST_WAIT_MS: Final = 1000
-"""A client that gives no time means "do not wait for me": the controller is asked all the same."""
+"""A client with a timeout of 0 does not want to wait; the request is sent to the controller all the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a request is decided on."""
+    """The state that a request is decided on."""
 
     image: MetadataImage
     config: ControllerConfig
@@ -88,7 +88,7 @@ class Situation:
 
 
 class DescribedQuorum(VoterQuorum, Protocol):
-    """The quorum, as far as clients may look at it and change its voters."""
+    """The quorum, as far as clients may describe it and change its voters."""
 
     def describe(self, now_ms: int) -> QuorumDescription: ...
 
@@ -98,7 +98,7 @@ class DescribedQuorum(VoterQuorum, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QuorumSituation:
-    """What a request that the quorum answers is answered from; ``wait_ms`` is how long the caller waits."""
+    """The state for a request that the quorum answers; ``wait_ms`` is how long the caller waits."""
 
     quorum: DescribedQuorum
     cluster_id: str
@@ -121,14 +121,14 @@ class Forwarded(Generic[Q, R]):
 
 @dataclass(frozen=True, slots=True)
 class Decided(Forwarded[Q, R]):
-    """Decided on the metadata."""
+    """An API that is decided on the metadata."""
 
     decide: Callable[[Situation, Q], ControllerResult[R]]
 
 
 @dataclass(frozen=True, slots=True)
 class AskedOfQuorum(Forwarded[Q, R]):
-    """Answered by the quorum, not by the metadata."""
+    """An API that the quorum answers."""
 
     ask: Callable[[QuorumSituation, Q], Awaitable[R]]
 
@@ -209,7 +209,7 @@ FORWARDED: Final[dict[int, Forwarded[Any, Any]]] = {row.request.API_KEY: row for
 
 
 def find_forwarded(api_key: int) -> Forwarded[Any, Any]:
-    """UNSUPPORTED_VERSION if the API is not served here."""
+    """The row of an API; UNSUPPORTED_VERSION if it is not served here."""
     row = FORWARDED.get(api_key)
     if row is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve API {api_key}")
@@ -217,6 +217,6 @@ def find_forwarded(api_key: int) -> Forwarded[Any, Any]:
 
 
 def wait_ms(request: Message) -> int:
-    """How long the client wants to wait for its answer, within bounds."""
+    """How long the client wants to wait for its response, within limits."""
     timeout_ms: int = getattr(request, "timeout_ms", LONGEST_WAIT_MS)
     return min(max(timeout_ms, _SHORTEST_WAIT_MS), LONGEST_WAIT_MS)

@@ -1,21 +1,22 @@
-"""Who has been heard from lately: the one part of the controller's state that is not in the log.
+"""The brokers' sessions: the one part of the controller's state that is not in the log.
 
-Heartbeats are liveness, not truth; logging them would cost a write per broker every two seconds. The price:
-a new active controller knows no past heartbeats, so it gives every unfenced broker a full session timeout
-from the moment it takes over. Fencing itself is a record, like everything that matters.
+Logging heartbeats would cost a write per broker every two seconds. Because they are not logged, a new active
+controller knows no past heartbeats, so it gives every unfenced broker a full session timeout from the moment
+it becomes active. Fencing itself is a record.
 
-A heartbeat also says how far the broker has applied the log, and so up to what *time* it knows it: who has
-applied all that was committed when its heartbeat arrived is current as of then. One that is behind at that
-moment, as somebody always is where the log never rests, is asked for what was committed then (awaited); once
-it reports that, it was current as of the time when the asking began. Leases end by that time
-(:mod:`.leadership`), and who gets no further for a whole session is fenced like one that is silent: it may
-lead, as far as it knows, what others have led for long.
+A heartbeat also says how far the broker has applied the log, and so up to which *time* it knows the log: a
+broker that has applied everything that was committed when its heartbeat arrived is current as of that time.
+If a broker is behind at that moment, as some broker always is while the log grows, the offset that was
+committed then is awaited; once the broker reports it, the broker was current as of the time when the wait
+began. Leases are counted from that time (:mod:`.leadership`), and a broker that makes no progress for a whole
+session is fenced like a silent one: it may still believe that it leads partitions that others have led for
+long.
 
-Nobody is blamed for the time in which the controller itself stood still: heartbeats lay unread, and if the
-whole machine was suspended none were sent. But a controller that stalls again and again, each time for less
-than it takes to depose it, must fence the dead all the same. So of the stalls since a broker was last heard
-from the first is excused whole, however long it was, and those that recur by a session timeout in all: who is
-silent is fenced within two session timeouts and one stall. No lease rests on an excuse.
+A broker is excused for time in which the controller itself was stalled: its heartbeats were not read, and if
+the whole machine was suspended none were sent. But a controller that stalls again and again, each time too
+briefly to be deposed, must still fence dead brokers. So of the stalls since a broker was last heard from, the
+first is excused whole, however long it was, and the later ones up to one session timeout in total: a silent
+broker is fenced within two session timeouts and one stall. No lease is based on an excuse.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from pykraft.metadata_log.image import BrokerRegistration
 
 
 class _Since:
-    """A moment from which a broker's time runs, later by what is excused (see the top of this file)."""
+    """The start of a session timeout, moved later by excused stalls (see the top of this file)."""
 
     __slots__ = ("ms", "recurring_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.ms = now_ms
         self.recurring_ms: int | None = None
-        """What stalls after the first one were excused for; None before the first."""
+        """How long stalls after the first one were excused; None before the first."""
 
     def excuse(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
-        """The controller stood still for so long, until just now. ``most_ms``: for all stalls but one."""
+        """The controller was stalled for ``duration_ms``. ``most_ms``: the limit for all stalls but the
+        first.
+        """
         if self.recurring_ms is None:
             self.recurring_ms = 0
         else:
@@ -46,12 +49,13 @@ class _Since:
 
 
 class _Session:
-    """``contact``: when the broker was last heard from. ``progress``: when it last got further in the log, or
-    was not behind.
-    ``awaited``: an offset, and a time at which nothing behind it was committed; not yet reported applied.
-    ``current_ms``: a time such that the broker has applied all that was committed then; None for unknown.
-    ``metadata_offset``: up to where the broker has applied the log, as it last said; -1 for unknown.
-    ``handed_over_at``: the offset at which nothing was left that a leaving broker leads."""
+    """``contact``: when the broker was last heard from. ``progress``: when it last advanced in the log, or
+    was not behind. ``awaited``: an offset that the broker has not yet reported as applied, and a time at
+    which nothing after it was committed. ``current_ms``: a time such that the broker has applied all that was
+    committed then; None for unknown. ``metadata_offset``: the last offset that the broker has reported as
+    applied; -1 for unknown. ``handed_over_at``: the offset at which a broker in controlled shutdown no longer
+    led any partition.
+    """
 
     __slots__ = (
         "awaited",
@@ -66,7 +70,7 @@ class _Session:
     def __init__(
         self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int, owed_ms: int = 0
     ) -> None:
-        """``owed_ms``: by how much the session is longer than those of this reign."""
+        """``owed_ms``: by how much this session is longer than the sessions of the current epoch."""
         self.broker_epoch = broker_epoch
         self.contact = _Since(now_ms + owed_ms)
         self.progress = _Since(now_ms + owed_ms)
@@ -76,7 +80,7 @@ class _Session:
         self.handed_over_at: int | None = None
 
     def hear(self, metadata_offset: int, committed_offset: int, now_ms: int) -> None:
-        # What is left of an earlier reign's longer session is not cut short.
+        # The rest of a longer session of an earlier epoch is not cut short.
         self.contact = _Since(max(now_ms, self.contact.ms))
         if metadata_offset > self.metadata_offset:
             self.metadata_offset, self.progress = metadata_offset, self._got_further(now_ms)
@@ -84,7 +88,7 @@ class _Session:
             self.current_ms, self.progress = now_ms, self._got_further(now_ms)
             self.awaited = None
         elif self.awaited is None:
-            # Until now it was not behind, or not heard of: its time begins here.
+            # Until now it was not behind, or not heard from: its time begins here.
             self.awaited, self.progress = (committed_offset, now_ms), self._got_further(now_ms)
         elif self.metadata_offset >= self.awaited[0]:
             self.current_ms = self.awaited[1]
@@ -95,7 +99,7 @@ class _Session:
 
 
 class Heartbeats:
-    """Sessions of registered brokers, on the monotonic clock of the active controller."""
+    """The sessions of registered brokers, on the monotonic clock of the active controller."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
@@ -109,10 +113,10 @@ class Heartbeats:
         longest_session_ms: int,
         now_ms: int,
     ) -> None:
-        """Begin afresh on becoming active: every unfenced broker has just been heard from.
+        """This controller becomes active: every unfenced broker counts as heard from now.
 
-        ``longest_session_ms``: the longest session timeout under which a lease may have been granted. Brokers
-        are given that long, once.
+        ``longest_session_ms``: the longest session timeout on which a lease may have been based. Brokers get
+        a session of this length, once.
         """
         owed_ms = max(0, longest_session_ms - self._session_timeout_ms)
         self._inherited_until_ms = now_ms + owed_ms + self._session_timeout_ms
@@ -123,15 +127,15 @@ class Heartbeats:
         }
 
     def has_outlasted_earlier_leases(self, now_ms: int) -> bool:
-        """Whether every lease has ended that was granted before this reign."""
+        """Whether every lease that was granted before this epoch has ended."""
         return now_ms >= self._inherited_until_ms
 
     def clear(self) -> None:
-        """Forget everything: another controller keeps the sessions now."""
+        """Drop all sessions: another controller keeps them now."""
         self._sessions.clear()
 
     def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A broker has registered: its epoch is the offset of that, which was not committed at ``now_ms``."""
+        """A broker has registered; the record, whose offset is its epoch, was not committed at ``now_ms``."""
         self._sessions[broker_id] = _Session(broker_epoch, (broker_epoch, now_ms), now_ms)
 
     def hear(
@@ -144,9 +148,10 @@ class Heartbeats:
         session.hear(metadata_offset, committed_offset, now_ms)
 
     def excuse(self, duration_ms: int, now_ms: int) -> None:
-        """The controller itself stood still for so long, until just now: nobody was silent or stale in it.
+        """The controller was stalled for ``duration_ms``, until now: no broker was silent or stale in that
+        time.
 
-        Fences come later by that. Leases do not: what a broker is known to have had at what time stays.
+        Brokers are fenced later by that time. Leases do not become longer: their times are not changed.
         """
         for session in self._sessions.values():
             session.contact.excuse(duration_ms, self._session_timeout_ms, now_ms)
@@ -158,16 +163,16 @@ class Heartbeats:
         return session.current_ms if session is not None and session.broker_epoch == broker_epoch else None
 
     def is_current(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether the broker has applied all that was committed a session ago."""
+        """Whether the broker has applied everything that was committed one session timeout ago."""
         current_ms = self.current_ms(broker_id, broker_epoch)
         return current_ms is not None and now_ms - current_ms < self._session_timeout_ms
 
     def is_handed_over(
         self, leaving: BrokerRegistration, brokers: Iterable[BrokerRegistration], offset: int
     ) -> bool:
-        """Whether all active brokers know that ``leaving`` leads nothing any more.
+        """Whether all active brokers know that ``leaving`` no longer leads any partition.
 
-        It led nothing at ``offset``, the newest one. Until then somebody might still send clients to it, or
+        It led none at ``offset``, the newest one. Until all know, a broker may still send clients to it, or
         fetch from it.
         """
         session = self._sessions[leaving.id]
@@ -178,7 +183,7 @@ class Heartbeats:
         )
 
     def cancel_hand_over(self, broker_id: int) -> None:
-        """A broker stays: what it leads from now on has not been handed over."""
+        """A broker does not shut down: partitions that it leads from now on have not been handed over."""
         self._sessions[broker_id].handed_over_at = None
 
     def _acknowledged(self, broker: BrokerRegistration) -> int:
@@ -186,7 +191,7 @@ class Heartbeats:
         return session.metadata_offset if session is not None and session.broker_epoch == broker.epoch else -1
 
     def drop(self, broker_id: int) -> None:
-        """A broker is known to be gone: its id may be registered anew at once."""
+        """A broker has shut down: its id may be registered again at once."""
         self._sessions.pop(broker_id, None)
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
@@ -208,6 +213,6 @@ class Heartbeats:
         )
 
     def _is_stale(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker is behind, and has got no further for a whole session."""
+        """Whether the broker is behind, and has not advanced for a whole session."""
         session = self._sessions[broker_id]
         return session.awaited is not None and now_ms - session.progress.ms >= self._session_timeout_ms

@@ -1,9 +1,10 @@
-"""Leaders go back to the preferred replicas by themselves (``auto.leader.rebalance.enable``).
+"""Returns leaderships to the preferred replicas automatically (``auto.leader.rebalance.enable``).
 
-After a broker was away others lead what it used to. From time to time a round counts, for every broker, how
-many of the partitions that prefer it are led elsewhere; where that is more than
-``leader.imbalance.per.broker.percentage`` of them, a second pass holds preferred elections. Both go in slices
-of bounded length, each decided on the newest image. A round is the active controller's own and may be lost.
+After a broker was inactive, other brokers lead its partitions. A periodic round counts, for every broker, how
+many of the partitions that prefer it are led by others; for a broker with more than
+``leader.imbalance.per.broker.percentage`` of them, a second pass makes preferred elections. Both passes run
+in slices of bounded length, each decided on the newest image. A round is not in the log and ends with the
+active controller.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SLICE_CHANGES: Final = 500
 
 
 class LeaderBalance:
-    """The present round, if there is one."""
+    """The current round, if there is one."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config
@@ -37,7 +38,7 @@ class LeaderBalance:
         self._imbalanced: frozenset[int] = frozenset()
 
     def begin(self, image: MetadataImage) -> None:
-        """Begin a round; one that is under way is given up."""
+        """Begin a round; one that is under way is abandoned."""
         self.clear()
         self._counting = TopicWalk(image)
 
@@ -47,7 +48,7 @@ class LeaderBalance:
         return self._counting is not None or self._electing is not None
 
     def next_slice(self, image: MetadataImage) -> list[PartitionChangeRecord]:
-        """The elections of the next slice; may be none: call again while the round is running."""
+        """The elections of the next slice; may be empty: call again while the round is running."""
         if self._counting is not None:
             self._counting.next_slice(image, self._count)
             if self._counting.is_complete:
@@ -82,7 +83,7 @@ class LeaderBalance:
 
 
 class _Slice:
-    """Elections for brokers that lead too little of what prefers them."""
+    """Elections for brokers that lead too few of the partitions that prefer them."""
 
     def __init__(self, image: MetadataImage, config: ControllerConfig, brokers: frozenset[int]) -> None:
         self._elections = Elections(image, config)
@@ -103,7 +104,7 @@ class _Slice:
         return seen
 
     def _may_move(self, partition: PartitionRegistration) -> bool:
-        """Whether its leader is another than the preferred one, which could lead. Moves are left alone."""
+        """Whether the preferred replica could lead but does not. Reassigned partitions are skipped."""
         preferred = partition.replicas[0]
         return (
             preferred in self._brokers

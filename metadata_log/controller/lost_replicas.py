@@ -1,14 +1,14 @@
-"""ReportLostReplicas: a broker says that logs of its own are damaged.
+"""ReportLostReplicas: a broker reports that logs of its own are damaged.
 
-A replica without its log must not lead, and nothing may count as stored by it, before it has copied
-everything anew: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader
-epoch makes void what it fetched with the old log: fetches on their way, and proposals of the leader that
-rest on them. Only when the broker has applied that record it begins anew.
+A replica without its log must not lead, and no record counts as stored by it, before it has copied everything
+again: it leaves ISR and ELR (:mod:`.elections`), whether it leads or follows. The new leader epoch
+invalidates what it fetched with the old log: fetches under way, and proposals of the leader that are based on
+them. The broker starts over only when it has applied that record.
 
-A report may come twice, the second time when the replica has long been copied anew and perhaps leads: it is
-void then as those fetches are, for its leader epoch is that from before the loss. Only the leader epoch
-tells: whatever makes a replica begin anew raises it, and an ISR change, which says nothing of that, raises
-the partition epoch alone. A report that is refused because of an election in between is sent again.
+A report may arrive twice, the second time when the replica has long been copied again and perhaps leads. It
+is then invalid like those fetches, because its leader epoch is the one before the loss. The leader epoch is
+the right test: every change that makes a replica start over raises it, while an ISR change, which does not,
+raises the partition epoch alone. A report that is refused because of an election in between is sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pykraft.metadata_log.records import Record
 def handle_report_lost_replicas(
     image: MetadataImage, config: ControllerConfig, request: ReportLostReplicasRequest
 ) -> ControllerResult[ReportLostReplicasResponse]:
-    """Each partition for itself; STALE_BROKER_EPOCH for all if another process holds the broker id."""
+    """Each partition succeeds or fails alone; STALE_BROKER_EPOCH for all if another process has the id."""
     broker_id = check_broker_epoch(image, request.broker_id, request.broker_epoch).id
     elections = Elections(image, config)
     records: list[Record] = []
@@ -64,9 +64,9 @@ def _check(image: MetadataImage, broker_id: int, lost: LostReplica) -> ErrorCode
     if broker_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if lost.leader_epoch is None:
-        # Better a late copy than that what an earlier version has lost goes on leading until its upgrade.
+        # A needless copy is better than a lost replica of an earlier version that leads until its upgrade.
         return ErrorCode.NONE
     if lost.leader_epoch > partition.leader_epoch:
-        # The broker has seen what this controller has not: a newer controller must be at work.
+        # The broker has seen a later state than this controller: a newer controller must be active.
         return ErrorCode.NOT_CONTROLLER
     return ErrorCode.NONE if lost.leader_epoch == partition.leader_epoch else ErrorCode.FENCED_LEADER_EPOCH

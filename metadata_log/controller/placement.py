@@ -1,10 +1,10 @@
-"""Which brokers hold the replicas of new partitions: spread over brokers and racks, leaders evenly.
+"""Chooses the brokers for the replicas of new partitions: spread over brokers and racks, leaders evenly.
 
 Brokers form one ring in which racks alternate. The leader of each next partition is the next broker of the
-ring, starting at a random one, so leaderships differ by at most one. Followers are picked walking the ring
-from the leader, a fresh rack before a used one; the walk's start shifts each time round, so that the
-partitions of one leader do not all share their followers. Only where the active brokers are too few do fenced
-ones come in, behind them: such a replica is created when its broker is back.
+ring, starting at a random one, so leaderships differ by at most one. Followers are chosen by walking the ring
+from the leader, an unused rack before a used one; the start of the walk shifts each time round, so that the
+partitions of one leader do not all share their followers. Fenced brokers are used only if there are too few
+active ones, and after them: such a replica is created when its broker is unfenced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Racks = Mapping[int, str | None]
 def place_replicas(
     active: Racks, partition_count: int, replication_factor: int, rng: Rng, fenced: Racks | None = None
 ) -> list[tuple[int, ...]]:
-    """Replica lists of ``partition_count`` partitions, leader first, over brokers given with their racks.
+    """Replica lists of ``partition_count`` partitions, leader first; brokers are given with their racks.
 
     INVALID_REPLICATION_FACTOR if there are fewer brokers than replicas, or none that is active.
     """
@@ -30,7 +30,7 @@ def place_replicas(
     if replication_factor > len(active) + len(spare):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs more than the {len(active) + len(spare)} brokers",
+            f"replication factor {replication_factor} is larger than the {len(active) + len(spare)} brokers",
         )
     racks = {**spare, **active}
     ring, spare_ring = _build_ring(active), _build_ring(spare)
@@ -63,7 +63,7 @@ def _rotate(brokers: Sequence[int], steps: int) -> list[int]:
 
 
 def _extend(replicas: list[int], walk: list[int], racks: Racks, count: int) -> None:
-    """Add brokers of the walk until there are ``count`` or it is over; the least used rack comes first."""
+    """Add brokers of the walk until there are ``count`` or the walk ends; the least used rack comes first."""
     used: dict[str | None, int] = {}
     _count_racks(used, (racks[broker_id] for broker_id in replicas))
     while len(replicas) < count and walk:

@@ -1,4 +1,4 @@
-"""Producer ids are handed to brokers in blocks; a block is never given out twice (KIP-730)."""
+"""Producer ids are allocated to brokers in blocks; a block is never allocated twice (KIP-730)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK_LENGTH: Final = 1000
 def handle_allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest
 ) -> ControllerResult[AllocateProducerIdsResponse]:
-    """The next block; the answer waits for the commit, so no other broker can ever hold it."""
+    """The next block; the response waits for the commit, so no other broker can ever get it."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     start = image.next_producer_id
     assert start + BLOCK_LENGTH < 1 << 63, "out of producer ids"

@@ -1,6 +1,6 @@
 """AddRaftVoter and RemoveRaftVoter: clients' requests to change the metadata quorum itself (KIP-853).
 
-What is asked is checked for sense here; whether the change can be made is the quorum's decision.
+The request is validated here; whether the change can be made is the quorum's decision.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class VoterQuorum(Protocol):
 async def handle_add_raft_voter(
     quorum: VoterQuorum, cluster_id: str, listener_name: str, request: AddRaftVoterRequest, timeout_ms: int
 ) -> AddRaftVoterResponse:
-    """``timeout_ms``: how long whoever passed the request on waits for the answer.
+    """``timeout_ms``: how long the node that forwarded the request waits for the response.
 
-    :class:`KafkaError`: INVALID_REQUEST unless the voter is named in full, or what the quorum says.
+    :class:`KafkaError`: INVALID_REQUEST unless the voter is named in full, or the quorum's error.
     """
     _check_cluster(cluster_id, request.cluster_id)
     key = _key(request.voter_id, request.voter_directory_id)
@@ -54,7 +54,7 @@ async def handle_remove_raft_voter(
 
 
 def _ahead_of(timeout_ms: int) -> int:
-    """So that the quorum's reason arrives before whoever waits gives up without one."""
+    """A shorter time, so that the quorum's error arrives before the waiting node times out."""
     return timeout_ms * 9 // 10
 
 
@@ -65,5 +65,5 @@ def _check_cluster(expected: str, given: str | None) -> None:
 
 def _key(node_id: int, directory_id: Uuid) -> ReplicaKey:
     if node_id < 0 or directory_id == ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a voter is a node id and a directory id")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a voter needs a node id and a directory id")
     return ReplicaKey(node_id, directory_id)

@@ -1,9 +1,9 @@
 """AlterPartitionReassignments and ListPartitionReassignments: partitions move to other brokers (KIP-455).
 
-A reassignment is state of the partition: its replicas are the union of old and new, with who is being added
-and who removed. It ends with the AlterPartition that brings the last added replica into the ISR (see
-:mod:`pykraft.metadata_log.controller.elections`), or when it is cancelled. A new target replaces the old one:
-replicas that the old one added and the new one does not want go at once.
+A reassignment is state of the partition: its replicas are the union of old and new ones, with lists of those
+that are being added and removed. It ends with the AlterPartition that brings the last added replica into the
+ISR (see :mod:`pykraft.metadata_log.controller.elections`), or when it is cancelled. A new target replaces the
+old one: replicas that are only in the old one are removed at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def handle_alter_partition_reassignments(
 def handle_list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ControllerResult[ListPartitionReassignmentsResponse]:
-    """The reassignments under way among the partitions asked for; what does not exist is left out."""
+    """The reassignments under way among the requested partitions; unknown partitions are left out."""
     asked: dict[str, list[int] | None] = dict.fromkeys(sorted(image.topic_ids))
     if request.topics is not None:
         asked = {topic.name: topic.partition_indexes for topic in request.topics}
@@ -103,7 +103,7 @@ class _Reassignment:
         self._allow_factor_change = allow_factor_change
 
     def build(self, name: str, wanted: ReassignablePartition) -> PartitionChangeRecord | None:
-        """The change asked for; None if the partition is as it should be."""
+        """The requested change; None if the partition is already in that state."""
         topic = self._image.topic(name)
         partition = None if topic is None else self._image.partition(topic.id, wanted.partition_index)
         if topic is None or partition is None:
@@ -125,10 +125,10 @@ class _Reassignment:
         builder = self._elections.builder(name)
         holders = builder.find_holders(partition)
         if holders and set(holders).isdisjoint(assignment.replicas):
-            # Whoever holds the data must not go before somebody who stays has it.
+            # A replica that holds the records must not be removed before a remaining one holds them.
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"only {sorted(holders)} hold all records; without them it would take an unclean election",
+                f"only {sorted(holders)} hold all records; without them an unclean election would be needed",
             )
         return builder.build(topic.id, wanted.partition_index, partition, assignment=assignment)
 
@@ -137,6 +137,6 @@ class _Reassignment:
         if not self._allow_factor_change and len(target) != factor:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"the partition has {factor} replicas, not {len(target)}, and that must not change",
+                f"the partition has {factor} replicas, not {len(target)}, and the number must not change",
             )
         return target

@@ -1,15 +1,15 @@
-"""Cuts clients' requests that ask for much into parts, each decided and appended on its own.
+"""Splits large requests of clients into parts, each decided and appended on its own.
 
-Every topic (or resource) of these requests succeeds or fails alone, so that the only thing a request keeps
-together is its answer. A part makes one batch of bounded length; the event loop gets its turn between parts.
-What cannot be cut is one topic: a client may create, or add, ``max_records_per_request`` partitions at once
-(Kafka's 10,000; POLICY_VIOLATION beyond), which holds the loop for about a tenth of a second.
+Every topic (or resource) of these requests succeeds or fails alone; only the response belongs together. A
+part makes one batch of bounded length; other work may run between parts. A single topic cannot be split: a
+client may create, or add, ``max_records_per_request`` partitions at once (Kafka's 10,000; POLICY_VIOLATION
+beyond), which holds the event loop for about a tenth of a second.
 
-An election for all partitions becomes one for those that need it: a look at each, and no more, in one turn.
+An election for all partitions becomes one for those that need it: all are only looked at, in one turn.
 
-What is named twice is kept in one part, where it is refused as ever; but not a topic to be deleted that is
-named once by name and once by id, hundreds of others in between: it is deleted. Validation is not cut: what
-it looks at would have to be there.
+Topics that are named twice are kept in one part, which refuses them as usual. The exception is a topic to be
+deleted that is named once by name and once by id, with hundreds of others in between: it is deleted. Requests
+that only validate are not split: a later part would need the result of an earlier one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.image import MetadataImage
 
 PART_RECORDS: Final = 500
-"""A part ends before it makes more records than this, or with the one topic that makes more alone."""
+"""A part makes at most this many records, unless a single topic makes more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """How a request is cut: the lists it is cut at, the answers' list, what is one, and what it costs."""
+    """How a request is split: its lists, the list of results, the identity of an item, and its cost."""
 
     lists: tuple[str, ...]
     answers: str
@@ -78,7 +78,7 @@ _CUTS: Final[dict[type[Message], _Cut]] = {
 
 
 def cut_request(request: Message, image: MetadataImage) -> list[Message]:
-    """The parts, in order; the request itself if it is short enough, or cannot be cut."""
+    """The parts, in order; the request itself if it is short enough, or cannot be split."""
     cut = _CUTS.get(type(request))
     if cut is None or getattr(request, "validate_only", False):
         return [request]
@@ -125,13 +125,13 @@ def _part(request: Message, cut: _Cut, pack: Sequence[tuple[str, Any]]) -> Messa
 
 
 def join_answers(request: Message, answers: Sequence[Any]) -> Any:
-    """The answer to the whole request, from those to its parts."""
+    """The response to the whole request, joined from those to its parts."""
     whole = answers[0]
     if len(answers) > 1:
         attribute = _CUTS[type(request)].answers
         setattr(whole, attribute, [item for answer in answers for item in getattr(answer, attribute)])
         if isinstance(request, ElectLeadersRequest) and request.topic_partitions is None:
-            # What got its leader between two parts was not asked for by name.
+            # Partitions that got their leader between two parts were not named by the client.
             for topic in whole.replica_election_results:
                 topic.partition_result = [
                     item

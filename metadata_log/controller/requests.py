@@ -1,4 +1,4 @@
-"""What brokers ask the controller and what it answers. Clients' requests come as Kafka's own messages."""
+"""Requests of brokers to the controller, with their responses. Clients' requests are Kafka's own messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pykraft.metadata_log.records import Endpoint, FeatureRange
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRequest:
-    """A broker process announces itself; ``incarnation_id`` is new with every start of the process.
+    """A broker process registers; ``incarnation_id`` is new with every start of the process.
 
-    ``dead_incarnation_secrets``: of earlier processes of the broker that have ended
+    ``dead_incarnation_secrets``: the secrets of earlier processes of the broker that have ended
     (:mod:`pykraft.metadata_log.incarnations`).
     """
 
@@ -35,10 +35,9 @@ class RegisterBrokerResponse:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRequest:
-    """A controller says which feature levels it can run, for how long its brokers' sessions would last, and
-    where clients reach it.
+    """A controller registers its feature levels, its session timeout, and its endpoints for clients.
 
-    ``session_timeout_ms`` 0: it does not say.
+    ``session_timeout_ms`` 0: not given.
     """
 
     cluster_id: str
@@ -50,7 +49,7 @@ class RegisterControllerRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatRequest:
-    """A sign of life; ``current_metadata_offset`` is the last offset in the broker's image."""
+    """A broker's heartbeat; ``current_metadata_offset`` is the last offset in the broker's image."""
 
     broker_id: int
     broker_epoch: int
@@ -61,8 +60,9 @@ class BrokerHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatResponse:
-    """``lease_ms``: how long after it sent the heartbeat the broker can be sure not to have been fenced, and
-    (:mod:`.leadership`) to lead what it leads, or to have led it until less than a session before."""
+    """``lease_ms``: for this time after it sent the heartbeat the broker is sure not to be fenced, and
+    (:mod:`.leadership`) to lead its partitions, or to have led them until less than a session before.
+    """
 
     is_caught_up: bool
     is_fenced: bool
@@ -80,7 +80,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionIsrChange:
-    """A leader proposes a new ISR, having seen the partition at these two epochs."""
+    """A leader proposes a new ISR; it has seen the partition at these two epochs."""
 
     topic_id: Uuid
     index: int
@@ -98,7 +98,7 @@ class AlterPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionIsrResult:
-    """The partition's state after the request, or why nothing was changed."""
+    """The partition's state after the request, or an error."""
 
     topic_id: Uuid
     index: int
@@ -117,8 +117,8 @@ class AlterPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class LostReplica:
-    """A replica without its log. ``leader_epoch``: of the partition when the broker sent this report;
-    None from one of an earlier version, which does not say.
+    """A replica without its log. ``leader_epoch``: that of the partition when the broker sent this report;
+    None from a broker of an earlier version, which does not send it.
     """
 
     topic_id: Uuid
@@ -128,7 +128,7 @@ class LostReplica:
 
 @dataclass(frozen=True, slots=True)
 class ReportLostReplicasRequest:
-    """A broker found the logs of these replicas of its own damaged and serves them no more."""
+    """A broker found the logs of these replicas of its own damaged and no longer serves them."""
 
     broker_id: int
     broker_epoch: int
@@ -137,7 +137,7 @@ class ReportLostReplicasRequest:
 
 @dataclass(frozen=True, slots=True)
 class LostReplicaResult:
-    """From this partition epoch on the replica is counted on nowhere; or why there is nothing to do."""
+    """The partition epoch from which on the replica is out of ISR and ELR, or an error."""
 
     topic_id: Uuid
     index: int
@@ -158,7 +158,7 @@ class AllocateProducerIdsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIdsResponse:
-    """Ids ``[start, start + length)`` are the broker's alone, for ever."""
+    """Ids ``[start, start + length)`` belong to this broker alone, for ever."""
 
     start: int
     length: int

@@ -1,4 +1,4 @@
-"""What a command comes to: records for the log, and an answer for whoever asked."""
+"""The result of a command: records for the log, and a response for the caller."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 class ControllerResult(Generic[T]):
     """The outcome of one ``handle_*``. Nothing has changed yet.
 
-    ``records`` enter the log as one atomic batch or not at all, and only their replay changes anything. The
-    answer may leave once they are committed; with no records, once everything before is.
-    ``with_base_offset`` completes an answer that must name the offset its records got.
+    ``records`` are appended as one atomic batch or not at all, and only their replay changes the state. The
+    response may be sent once they are committed; without records, once everything before is committed.
+    ``with_base_offset`` completes a response that must name the offset of its records.
     """
 
     records: tuple[Record, ...]
@@ -25,7 +25,7 @@ class ControllerResult(Generic[T]):
     with_base_offset: Callable[[T, int], T] | None = None
 
     def response_at(self, base_offset: int) -> T:
-        """The answer, given the offset of the first record."""
+        """The response, given the offset of the first record."""
         if self.with_base_offset is None:
             return self.response
         return self.with_base_offset(self.response, base_offset)

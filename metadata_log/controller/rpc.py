@@ -1,7 +1,7 @@
-"""The controller's calls on the wire: protobuf in, a command, protobuf out.
+"""The controller's calls on the wire: decodes protobuf, runs a command, encodes its response.
 
-A :class:`KafkaError` that escapes a command becomes the answer's error code here. Every answer names the
-leader as this node knows it.
+A :class:`KafkaError` of a command becomes the response's error code here. Every response names the leader
+that this node knows.
 """
 
 from __future__ import annotations

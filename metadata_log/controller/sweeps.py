@@ -1,31 +1,32 @@
-"""What follows for partitions when brokers come and go, or the rules change: worked off in slices.
+"""Updates partitions, in slices, after brokers or election rules have changed.
 
 Fencing a broker that leads a third of a large cluster changes tens of thousands of partitions. The record
-that fences it is committed alone; a sweep then goes through all partitions, topic by topic, and repairs those
-that are not as the rules want them (:mod:`.elections`), a slice of bounded length at a time, each decided on
-the newest image. Registration, unfencing, controlled shutdown and changed election rules are followed by the
-same sweep: repair asks for nothing but the image, so one pass serves whatever has happened before it began.
+that fences it is committed alone; a sweep then visits all partitions, topic by topic, and repairs those that
+do not match the rules (:mod:`.elections`), a slice of bounded length at a time, each decided on the newest
+image. The same sweep follows registration, unfencing, controlled shutdown and changed election rules: repair
+depends on the image only, so one pass covers everything that happened before it began.
 
-**What is kept here can be lost.** The position of a pass is the active controller's own; its successor begins
-with a pass over everything, which finds whatever was left undone.
+**The state here may be lost.** Only the active controller knows the position of a pass; its successor begins
+with a pass over everything, which finds all partitions that still need a change.
 
-**Why nothing is lost meanwhile.** Until its partitions have been gone through, a broker that is not active
+**Why no record is lost meanwhile.** Until the pass has visited its partitions, a broker that is not active
 may still be named as leader or ISR member:
 
 - As leader it commits nothing that the ISR does not hold, and it cannot change the ISR: its proposals name
-  itself, which is not eligible. So whoever of the ISR leads next holds every committed record. Clients are
-  told that there is no leader, since they are shown leaders only while their brokers are not fenced; the
-  broker itself serves nobody once it knows, and its lease ran out before the fence (:mod:`.leadership`):
-  leaderships move later than that argument asks for, never earlier.
-- As an ISR member it holds up the high watermark for the length of a pass. Safety asks for no more.
+  itself, which is not eligible. So every ISR member that may lead next holds every committed record. Clients
+  see no leader, since a leader is shown only while its broker is not fenced; the broker itself serves no
+  client once it knows, and its lease ended before it was fenced (:mod:`.leadership`): leaderships move later
+  than that argument requires, never earlier.
+- As an ISR member it delays the high watermark for the length of a pass, which is safe.
 - **It does not become active before** a pass that began after its last change has been completed
-  (:meth:`Sweeps.is_settled`). Otherwise a new incarnation that lost records would stand in the ISRs of its
-  predecessor. In the log the record that unfences a broker therefore stands behind every change that the
-  pass made, on whichever controller: one that takes over has to complete a pass of its own first.
-  And the broker must have applied those changes (:meth:`Sweeps.settled_offset`): a broker that is told by
-  the answer to its heartbeat that it may serve, and still takes itself for the leader it was before it lost
-  records, would make a follower that knows no better cut its log. Later passes it need not know: they have
-  other causes and give nothing to who is not active, and somebody may cause them without end.
+  (:meth:`Sweeps.is_settled`). Otherwise a new incarnation that lost records would be in the ISRs of its
+  predecessor. In the log, the record that unfences a broker is therefore after every change that the pass
+  made, whichever controller made it: a new active controller has to complete a pass of its own first. And the
+  broker must have applied those changes (:meth:`Sweeps.settled_offset`): otherwise a broker that learns from
+  the response to its heartbeat that it may serve would still believe that it leads partitions as before it
+  lost records, and a follower that does not know better would truncate its log. The broker need not have
+  applied later passes: they have other causes and give nothing to a broker that is not active, and clients
+  may cause them without end.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Sweeps:
         self.clear()
 
     def clear(self) -> None:
-        """Another controller sweeps now."""
+        """This controller is no longer active: drop the state."""
         self._completed = self._wanted = self._least = 0
         self._least_offset = -1
         self._unsettled: dict[int, int] = {}
@@ -62,32 +63,32 @@ class Sweeps:
         self._pass: TopicWalk | None = None
 
     def begin(self) -> None:
-        """This controller becomes active: it does not know what its predecessor has left undone."""
+        """This controller becomes active: it does not know which changes its predecessor had left to make."""
         self.clear()
         self.request()
         self._least = self._wanted
 
     def request(self, broker_ids: Iterable[int] = ()) -> None:
-        """Something has changed that partitions follow from; these brokers are settled only afterwards."""
+        """Start a pass after a change; ``broker_ids`` are settled only when it is complete."""
         self._wanted = self._completed + (1 if self._pass is None else 2)
         for broker_id in broker_ids:
             self._unsettled[broker_id] = self._wanted
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is a slice to be worked off."""
+        """Whether there is a slice to run."""
         return self._completed < self._wanted
 
     def is_settled(self, broker_id: int) -> bool:
-        """Whether every partition has been gone through since the broker last changed."""
+        """Whether every partition has been visited since the broker last changed."""
         return self._completed >= self._least and broker_id not in self._unsettled
 
     def settled_offset(self, broker_id: int) -> int:
-        """The last offset of the pass with which the broker, which is settled, became so."""
+        """The last offset of the pass that settled the broker. It must be settled."""
         return self._settled_offsets.get(broker_id, self._least_offset)
 
     def next_slice(self, image: MetadataImage) -> list[PartitionChangeRecord]:
-        """The next changes, to be appended before anything else is decided. May be none: call again."""
+        """The next changes; they must be appended before anything else is decided. If empty: call again."""
         assert self.is_pending, "nothing is to be swept"
         if self._pass is None:
             self._pass = TopicWalk(image)
@@ -100,7 +101,7 @@ class Sweeps:
         return slice_.changes
 
     def _settle(self, offset: int) -> None:
-        """A pass has been completed; ``offset`` is its last."""
+        """A pass is complete; ``offset`` is its last."""
         if self._completed == self._least:
             self._least_offset = offset
         for broker_id in [id for id, number in self._unsettled.items() if number <= self._completed]:
@@ -125,7 +126,7 @@ class _Slice:
 
 
 def find_moved_brokers(old: MetadataImage, new: MetadataImage, changes: Changes) -> list[int]:
-    """The brokers that partitions have to follow: active now or no longer, another incarnation, or gone."""
+    """Brokers whose change affects partitions: active or inactive now, a new incarnation, unregistered."""
     return [
         broker_id
         for broker_id in sorted(changes.brokers)

@@ -23,7 +23,7 @@ class NamesInUse(Protocol):
 
 
 def check_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION unless the name is legal: it becomes part of a directory's name."""
+    """INVALID_TOPIC_EXCEPTION unless the name is legal: it becomes part of a directory name."""
     if not name:
         raise _refuse("the topic name is empty")
     if name in (".", ".."):
@@ -32,18 +32,18 @@ def check_topic_name(name: str) -> None:
         raise _refuse(f"the topic name is longer than {MAX_NAME_LENGTH} characters")
     if _LEGAL.fullmatch(name) is None:
         raise _refuse(
-            f"topic name {name!r} holds other characters than ASCII letters, digits, '.', '_' and '-'"
+            f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
         )
     if name == METADATA_TOPIC_NAME:
-        raise _refuse(f"{name} is the metadata log's own name")
+        raise _refuse(f"{name} is the name of the metadata log")
 
 
 def check_collision(name: str, existing: NamesInUse) -> None:
-    """INVALID_TOPIC_EXCEPTION if another name differs only in ``.`` for ``_``: metrics confuse the two."""
+    """INVALID_TOPIC_EXCEPTION if another name differs only in ``.`` and ``_``, which are equal in metrics."""
     parts = re.split(r"[._]", name)
     if len(parts) == 1:
         return
-    # Asking for every spelling is cheaper than looking at every topic, unless there are very many spellings.
+    # Looking up every spelling is cheaper than visiting every topic, unless there are very many spellings.
     if 2 ** (len(parts) - 1) <= len(existing):
         other = next((text for text in _iter_spellings(parts) if text != name and text in existing), None)
     else:

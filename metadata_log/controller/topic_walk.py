@@ -1,7 +1,7 @@
-"""Once through all partitions, a slice at a time, while the image goes on changing.
+"""Visits all partitions once, a slice at a time, while the image keeps changing.
 
-Decides the order (topic id, then index: the same in every process) and where a slice ends; what is done with
-the partitions is the caller's. Topics that are deleted meanwhile are left out, and so are those created after
+Decides the order (topic id, then index: the same in every process) and where a slice ends; the caller decides
+what to do with the partitions. Topics that are deleted meanwhile are left out, and so are those created after
 the walk began.
 """
 
@@ -15,10 +15,10 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import MetadataImage, TopicImage
 
 SLICE_COST: Final = 8_000
-"""A slice ends when this many partitions have been looked at; finding a topic costs as much as two."""
+"""A slice ends when this many partitions have been visited; finding a topic counts as two."""
 
 Visit = Callable[[TopicImage, int, int], int]
-"""(topic, first index, most partitions to look at) → how many were; 0: enough for this slice."""
+"""(topic, first index, most partitions to visit) → how many were visited; 0 ends this slice."""
 
 
 class TopicWalk:
@@ -26,7 +26,7 @@ class TopicWalk:
 
     def __init__(self, image: MetadataImage) -> None:
         # Bytes are hashed differently in every process, so the ids must be sorted: in buckets by their first
-        # byte, because sorting a hundred thousand at once would take long.
+        # byte, because sorting a hundred thousand at once would take too long.
         self._unread: Iterator[Uuid] | None = iter(image.topics_by_id)
         self._buckets: list[list[Uuid]] = [[] for _ in range(256)]
         self._ids: Iterator[Uuid] = iter(())

@@ -47,7 +47,7 @@ def test_what_somebody_asked_for_is_told_in_their_words(cluster: Any, told: list
     assert told == [
         "topic t is created",
         "configuration of topic t: retention.ms=60000",
-        "configuration of topic t: retention.ms is back at its default",
+        "configuration of topic t: retention.ms is reset to its default",
     ]
 
 
@@ -93,7 +93,7 @@ def test_last_holder_that_comes_back_after_a_crash_is_no_unclean_election(
 
     monkeypatch.setattr(controller, "append", announce_and_append)
     controller.heartbeat(2)
-    assert told == ["broker 2 is unfenced", "lonely-0 is led again by 2, the last that held all of it"]
+    assert told == ["broker 2 is unfenced", "lonely-0 is led again by 2, its last eligible leader"]
 
 
 def test_unclean_election_is_a_warning(cluster: Any, told: list[str]) -> None:
@@ -113,5 +113,5 @@ def test_many_changes_of_one_batch_are_counted_warnings_first(cluster: Any, told
     told.clear()
     cluster.silence(2)
     assert len(told) == MOST_LINES + 1
-    assert told[-1] == f"WARNING and {30 - MOST_LINES} changes more"
+    assert told[-1] == f"WARNING and {30 - MOST_LINES} more changes"
     assert all("has no leader" in line for line in told[:-1])

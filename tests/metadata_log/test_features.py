@@ -174,9 +174,9 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
         (("streams.version", 1, UP), "can only be 0"),
         (("share.version", -1, SAFE), "can only be 0"),
         (("share.version", 0, 9), "unknown upgrade type 9"),
-        (("tests.version", 0, SAFE), "not known"),
-        (("", 1, UP), "not known"),
-        (("x" * 30_000, 32_767, UP), "not known"),
+        (("tests.version", 0, SAFE), "is unknown"),
+        (("", 1, UP), "is unknown"),
+        (("x" * 30_000, 32_767, UP), "is unknown"),
     ],
 )
 def test_level_that_cannot_be_is_refused_with_the_reason(
@@ -230,7 +230,7 @@ def test_level_that_another_controller_cannot_run_or_may_not_run_is_refused(old:
     answer = update(old, ("metadata.version", 30, UP))
     assert answer.error_code == REFUSED and "controller 101" in answer.error_message
     unknown = update(old, ("metadata.version", 29, UP), voters=(*VOTERS, 102))
-    assert unknown.error_code == REFUSED and "controller 102 has not said" in unknown.error_message
+    assert unknown.error_code == REFUSED and "controller 102 has not registered" in unknown.error_message
     assert update(old, ("metadata.version", 30, UP), voters=(100,)).error_code == 0, (
         "101 is no voter any more"
     )
