@@ -1,9 +1,10 @@
-"""Every test has two limits, and one that passes either fails with what was running; the process lives on.
+"""Every test has two limits. A test that exceeds one fails and shows what was running; the process continues.
 
-``cpu_limit_s`` is processor time of the test's own process: a machine that is busy with something else breaks
-no test. ``wall_limit_s`` is real time and ends what hangs; it is so long that a test which does its work
-comes nowhere near it, however many others want the processor. Both hold for setup, call and teardown apart.
-What never comes back to Python is ended by pytest's own ``faulthandler_timeout``, which prints the stacks.
+``cpu_limit_s`` is processor time of the test's own process, so that a machine that is busy with something
+else fails no test. ``wall_limit_s`` is real time and ends a test that hangs; it is so long that a test that
+makes progress never reaches it, however many other processes want the processor. Both apply to setup, call
+and teardown separately. A test that never returns to Python is ended by pytest's own
+``faulthandler_timeout``, which prints the stacks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from types import FrameType
 import pytest
 
 _AGAIN_S = 30.0
-"""A failure raised inside a callback is swallowed by its event loop, which may then sleep: so it is raised
-again, by the clock of the wall."""
+"""An event loop swallows a failure raised in a callback and may then sleep, so it is raised again,
+this long after the first in wall time.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,6 +94,6 @@ def _children() -> list[str]:
                     Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             found.append(f"--- child {pid}: {command}")
     return found

@@ -1,4 +1,4 @@
-"""librdkafka's own mock cluster, in this process, on real sockets."""
+"""librdkafka's mock cluster, in this process, on real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test knows of a value and its type does not say: checked, and told to the type checker."""
+"""Checks that a value has the type that a test expects, and narrows it for the type checker."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def present(value: T | None) -> T:
 
 def as_type(value: object, kind: type[T]) -> T:
     """The value, which is of this type."""
-    assert isinstance(value, kind), f"{value!r} is no {kind.__name__}"
+    assert isinstance(value, kind), f"{value!r} is not a {kind.__name__}"
     return value

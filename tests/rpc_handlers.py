@@ -1,4 +1,4 @@
-"""A server's side of the RPC port without a network: a test calls the handlers by their methods' names."""
+"""The server side of the RPC port without a network: a test calls handlers by their methods' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test that passes a limit fails, says what was running, and leaves the worker alive."""
+"""A test that exceeds a limit fails, shows what was running, and leaves the worker alive."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_passes():
 
 @pytest.fixture
 def run_limited(tmp_path: Path) -> Callable[..., str]:
-    """Runs those of the tests above that a ``-k`` expression chooses, under these limits; what it printed."""
+    """Runs the tests above that a ``-k`` expression selects, under these limits; returns the output."""
     conftest = (Path(__file__).parent / "conftest.py").read_text("utf-8")
     (tmp_path / "conftest.py").write_text(conftest.replace("_AGAIN_S = 30.0", "_AGAIN_S = 0.5"), "utf-8")
     (tmp_path / "test_limited.py").write_text(LIMITED, "utf-8")
@@ -73,7 +73,7 @@ def run_limited(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-def test_limit_of_processor_time_fails_one_test_and_the_others_go_on(run_limited: Callable[..., str]) -> None:
+def test_limit_of_processor_time_fails_one_test_and_the_others_run(run_limited: Callable[..., str]) -> None:
     said = run_limited("not hangs", "cpu_limit_s=0.3")
     assert "2 failed, 2 passed" in said, said
     assert "test_busy: more than 0.3 s of processor time" in said

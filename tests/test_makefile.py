@@ -1,4 +1,4 @@
-"""The set-up of a clone, as far as it can be tried without installing anything."""
+"""The set-up of a clone, as far as it can be tested without installing anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The files that set-up looks at, in a clone whose packages have been installed."""
+    """The files that the set-up checks, in a clone whose packages are installed."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     os.utime(tmp_path / "pyproject.toml", (0, 0))
@@ -29,7 +29,7 @@ def make(clone: Path, *targets: str) -> None:
     subprocess.run(["make", "--silent", *targets], cwd=clone, check=True, timeout=60)
 
 
-def test_set_up_after_clean_has_what_mypy_looks_for(clone: Path) -> None:
+def test_set_up_after_clean_creates_what_mypy_looks_for(clone: Path) -> None:
     package = clone / "build" / "path" / "pykraft"
     make(clone, "setup")
     assert package.resolve() == clone

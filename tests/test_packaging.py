@@ -1,4 +1,4 @@
-"""What is installed from a wheel is what runs from a clone."""
+"""A wheel installs the same packages that run from a clone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pure by default: only the adapters named here may touch clocks, sockets, threads, files or chance.
+"""Pure by default: only the adapters named here may use clocks, sockets, threads, files or randomness.
 
-A file that is not on the list runs unmodified in simulation. Adding a file here is a design decision.
+A file that is not listed runs unmodified in simulation. Adding a file to the list is a design decision.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ADAPTERS = {
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,
     "runtime/tcp.py": {"asyncio", "os", "socket"},
-    # The world of a process, and of processes that run others.
+    # The environment of a process, and processes that start others.
     "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
     "node/dev_cluster.py": {"socket"},
     "node/stop_signals.py": {"asyncio", "signal"},
@@ -76,7 +76,7 @@ def _source_files() -> list[str]:
 
 
 def _imports(tree: ast.Module) -> set[str]:
-    """Top-level modules imported at run time; what only a type checker sees does not count."""
+    """Top-level modules imported at run time; imports for the type checker only do not count."""
     found: set[str] = set()
     pending: list[ast.AST] = [tree]
     while pending:
@@ -93,12 +93,12 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("name", _source_files())
-def test_a_file_imports_no_more_of_the_world_than_it_is_allowed(name: str) -> None:
+def test_a_file_imports_only_the_effects_it_is_allowed(name: str) -> None:
     tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
     assert _imports(tree) & IMPURE_MODULES <= ADAPTERS.get(name, frozenset())
 
 
-def test_every_adapter_on_the_list_exists_and_needs_its_place() -> None:
+def test_every_listed_adapter_exists_and_needs_to_be_listed() -> None:
     for name, modules in ADAPTERS.items():
         tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
         assert modules & _imports(tree), f"{name} no longer needs to be on the list"

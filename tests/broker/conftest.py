@@ -1,4 +1,4 @@
-"""Brokers reduced to their data plane, on real sockets and a model of the controller."""
+"""Brokers reduced to their data plane, on real sockets, with a model of the controller."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Lease:
 
 
 class Controller:
-    """Holds the image, applies ISR proposals and tells every broker, at once or when it is let."""
+    """Holds the image, applies ISR proposals and informs every broker, at once or when a test allows it."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -107,7 +107,7 @@ class Controller:
     def set_partition(
         self, registration: PartitionRegistration, *, topic: str = "t", configs: dict[str, str] | None = None
     ) -> None:
-        """Create topic ``topic`` with one partition, or change it; everyone is told."""
+        """Create topic ``topic`` with one partition, or change it, and inform every broker."""
         known = self.image.topic(topic)
         image = TopicImage(topic, known.id if known else id_of(topic), (registration,))
         fields: dict[str, Any] = {
@@ -131,7 +131,7 @@ class Controller:
             broker.data.publisher.publish(delta, self.image)
 
     def delete_topic(self, topic: str) -> None:
-        """Everyone is told."""
+        """Inform every broker of the image."""
         image = self.image.topic(topic)
         assert image is not None
         old = self._change(
@@ -143,7 +143,7 @@ class Controller:
             broker.data.publisher.publish(delta, self.image)
 
     def set_configs(self, resource_type: int, name: str, configs: dict[str, str]) -> None:
-        """Replace what a resource sets; everyone is told."""
+        """Replace the configuration of a resource, and inform every broker."""
         from pykraft.metadata_log.persistent import Map
 
         key = (resource_type, name)
@@ -205,7 +205,7 @@ def _members(change: PartitionIsrChange) -> tuple[int, ...]:
 
 
 class LostReplicasOf:
-    """What one broker reports as lost leaves the ISR, as the real controller has it."""
+    """Replicas that a broker reports as lost leave the ISR, as with the real controller."""
 
     def __init__(self, node_id: int, controller: Controller) -> None:
         self._node_id = node_id
@@ -314,7 +314,7 @@ class DataBroker:
             connection.close(str(error))
 
     def coordinator_log(self, topic: str = "t") -> OffsetsTopicWriter:
-        """What a coordinator would have that keeps its state in ``topic``."""
+        """The log of a coordinator that keeps its state in ``topic``."""
         table: Any = SimpleNamespace(find=lambda _, index: self.table.find(topic, index))
         return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
 
@@ -338,7 +338,7 @@ class DataBroker:
 
 
 class DataClient:
-    """Speaks to one broker with table-driven messages."""
+    """Sends table-driven messages to one broker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -1,4 +1,4 @@
-"""What tests do to the files of a replica, and how they look at the outcome."""
+"""Damages the files of a replica, and reads the outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def values(count: int, start: int = 0) -> list[bytes]:
 
 
 async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: str = "t") -> None:
-    """One batch a value, three batches a segment on every replica."""
+    """One batch for each value, three batches in each segment on every replica."""
     client = await cluster.client(leader)
     for number, value in enumerate(values(count)):
         if number % 3 == 0:
@@ -74,7 +74,7 @@ def unreadable(disk: MemoryDisk, path: str) -> None:
 
 
 def content(disk: MemoryDisk, path: str) -> bytes | None:
-    """None if it is not there, or cannot be read."""
+    """None if it does not exist or cannot be read."""
     try:
         return disk.read(path)
     except (FileNotFoundError, UnreadableError):

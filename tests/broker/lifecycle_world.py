@@ -24,7 +24,7 @@ SESSION_MS = 9000
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop on which nothing takes time but waiting, and waiting takes none of ours."""
+    """A loop with virtual time: only waiting takes time, and it takes no real time."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -40,7 +40,7 @@ class _Jump(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "everybody waits for something that nobody will do"
+        assert timeout is not None, "every task waits and no timer is set"
         self._loop.now_s += max(timeout, 0)
         return super().select(0)
 
@@ -134,7 +134,7 @@ class World:
         }
 
     async def start(self) -> asyncio.Task[None]:
-        """Register and get unfenced; the task that goes on heartbeating."""
+        """Register and become unfenced; returns the task that continues to send heartbeats."""
         await self.driver.register(self._stopped_in_order_at_epoch)
         self.metadata_offset = 10
         self.lifecycle.handle_registration_change(self.unfenced)

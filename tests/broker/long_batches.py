@@ -14,7 +14,7 @@ BATCH_US = 20
 PIECE_US = BATCH_US + PIECE_WORK // WORK_PER_US
 
 LONG = 3 * TURN_US * WORK_PER_US
-"""Records of a batch that takes several turns, if no two neighbours are alike."""
+"""Records of a batch whose validation takes several turns, if no two neighbours are alike."""
 
 
 def long_batch(data_plane: Any, **fields: Any) -> bytes:
@@ -23,7 +23,7 @@ def long_batch(data_plane: Any, **fields: Any) -> bytes:
 
 
 class Gate:
-    """Lets long batches be walked when a test says so, and counts them."""
+    """Walks long batches only when a test allows it, and counts them."""
 
     def __init__(self, cluster: Any) -> None:
         self.turns: ValidationTurns = cluster.brokers[1]._hot[0].validation

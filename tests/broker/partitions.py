@@ -1,4 +1,4 @@
-"""One replica over a log in memory, and what tests do to it."""
+"""One replica over a log in memory, and functions that act on it."""
 
 from __future__ import annotations
 

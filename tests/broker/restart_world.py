@@ -1,9 +1,9 @@
 """Three brokers and one partition: every kind of restart, idempotent producers, retention, recreation.
 
-What :mod:`test_partition_simulation` does not see: the checkpoint files (these are real log managers),
-orderly stops, kills, power losses and wiped disks, retention, a topic deleted and created anew under its
-name, retries of idempotent batches at whoever leads, answers read from a leader's files only after it was
-deposed.
+Covers what :mod:`test_partition_simulation` does not: the checkpoint files (these are real log managers),
+orderly stops, kills, power losses and wiped disks, retention, a topic deleted and created again under its
+name, retries of idempotent batches at the current leader, answers read from a leader's files only after it
+was deposed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CONFIG = LogConfig(segment_bytes=700, min_insync_replicas=2, retention_bytes=160
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
-    """Run what only looks asynchronous."""
+    """Run a coroutine that never really waits."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("it waits for something")
+    raise AssertionError("the coroutine waits")
 
 
 class AtOnce(Workers):
@@ -100,7 +100,7 @@ class Batch:
 
 @dataclass(eq=False)
 class LateAnswer:
-    """A leader's answer still in its output queue: the bytes are read when they leave."""
+    """A leader's answer still in its output queue: the bytes are read when they are sent."""
 
     follower: Partition
     epoch: int
@@ -117,7 +117,7 @@ class Node:
     partition: Partition | None = None
     topic_id: bytes = b""
     epoch: int = 0
-    #: After a power loss a tail may be back whose truncation was lost: nothing is known until it has fetched.
+    #: After a power loss a truncated tail may be back: nothing is known until the replica has fetched.
     is_synced: bool = True
     lost_power: bool = False
     inbox: list[tuple[bytes, PartitionRegistration]] = field(default_factory=list)
@@ -149,7 +149,7 @@ class World:
     # -- the controller --------------------------------------------------------------------------------
 
     def start_topic(self) -> None:
-        """Create the topic, or delete it and create it anew."""
+        """Create the topic, or delete it and create it again."""
         self.generation += 1
         self.topic_id = b"%016d" % self.generation
         active = [n for n in NODES if n not in self.fenced]
@@ -210,7 +210,7 @@ class World:
     # -- nodes -----------------------------------------------------------------------------------------
 
     def start(self, node: Node) -> None:
-        """A new incarnation: it registers (and so leaves the ISR if others are there), then opens its log."""
+        """A new incarnation: it registers (and leaves the ISR unless alone there), then opens its log."""
         self.fence(node.node_id)
         node.epoch = self.epochs[node.node_id] = self.next_epoch
         self.next_epoch += 1
@@ -224,7 +224,7 @@ class World:
         node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), fault, damage)
         now(node.logs.start())
         if node.logs.offline:
-            # A power loss may zero too little of a rolled segment to be told from damage: start it empty.
+            # A power loss may zero so little of a rolled segment that it looks like damage: start it empty.
             assert node.lost_power, node.logs.offline[KEY].reason
             self.count("refused")
             node.disk = MemoryDisk()
@@ -251,7 +251,7 @@ class World:
         )
 
     def end(self, node: Node, how: str) -> None:
-        """Orderly stop, kill, loss of power or of the whole disk; the last two only beside a full copy."""
+        """Orderly stop, kill, loss of power or of the whole disk; the last two only next to a full copy."""
         others = [n for n in self.state.isr if n != node.node_id and self.nodes[n].partition is not None]
         others = [n for n in others if self.nodes[n].topic_id == self.topic_id and self.nodes[n].is_synced]
         if how in ("power", "wipe") and not others:
@@ -291,10 +291,11 @@ class World:
     def eligible(self, replica: int, epoch: int) -> bool:
         return replica not in self.fenced and epoch in (-1, self.epochs[replica])
 
-    # -- what goes on ----------------------------------------------------------------------------------
+    # -- clients and maintenance
+    # ----------------------------------------------------------------------------------
 
     def produce(self, node: Node) -> None:
-        """Each producer sends what is not acknowledged, oldest first, three at most; then something new."""
+        """Each producer sends its unacknowledged batches, oldest first, three at most; then a new one."""
         if node.topic_id != self.topic_id:
             return
         for producer in self.producers:
@@ -439,7 +440,8 @@ class World:
         elif job == 2:
             now(logs.write_high_watermarks({KEY: partition.high_watermark}))
         else:
-            # No broker keeps what a producer may still repeat, once it is deleted and the broker restarted.
+            # No broker remembers the batches that a producer may still retry once they are deleted and it is
+            # restarted.
             limit = min([partition.high_watermark, *(b.offset for b in self.batches if not b.acknowledged)])
             if node.topic_id == self.topic_id and partition.log.retire_old_segments(1, limit_offset=limit):
                 now(logs.store_log_starts([KEY]))
@@ -458,7 +460,7 @@ class World:
         at = self.rng.randrange(len(self.proposals))
         leader, incarnation, partition, proposal = self.proposals[at]
         fate = self.rng.random()
-        if fate < 0.15:  # no answer, and the request still on its way
+        if fate < 0.15:  # no answer, and the request still in flight
             partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
             return
         self.proposals.pop(at)

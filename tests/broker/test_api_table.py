@@ -50,7 +50,7 @@ KAFKA_4_3 = """
     80 AddRaftVoter 0-1
     81 RemoveRaftVoter 0-0
 """
-"""As observed from brokers of that release, for the APIs that this project serves."""
+"""As observed from brokers of Kafka 4.3, for the APIs that this project serves."""
 
 APIS: dict[ApiKey, Api[Any, Any, Any]] = {api.key: api for api in make_apis()}
 

@@ -1,4 +1,4 @@
-"""Without an authorizer everybody may do everything: the numbers are Apache Kafka 4.3's."""
+"""Without an authorizer every client may do everything: the numbers are Apache Kafka 4.3's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("messages", [describe_groups, consumer_group_describe])
-def test_described_groups_tell_operations_if_asked_and_without_an_error(messages: Any, wanted: bool) -> None:
+def test_described_groups_include_operations_if_asked_and_without_an_error(
+    messages: Any, wanted: bool
+) -> None:
     described = [messages.DescribedGroup(group_id=name, error_code=code) for name, code in GROUPS]
     if messages is describe_groups:
         request: describe_groups.DescribeGroupsRequest | consumer_group_describe.ConsumerGroupDescribeRequest

@@ -1,4 +1,4 @@
-"""Batches of clients: what is stored, what is refused and by which error."""
+"""Batches of clients: what is stored, what is refused and with which error."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_malformed_batch_is_refused_as_an_invalid_record(data: bytes) -> None:
 
 @pytest.mark.parametrize("deltas", [(0, 2), (0, 0), (1, 2), (-1, 0), (1, 0), (0, 8193)])
 @pytest.mark.parametrize("codec", Compression)
-def test_offset_deltas_other_than_from_0_on_are_refused(deltas: tuple[int, int], codec: Compression) -> None:
+def test_offset_deltas_that_do_not_count_up_from_0_are_refused(
+    deltas: tuple[int, int], codec: Compression
+) -> None:
     one = BODY[: len(BODY) // 2]
     assert one == bytes([16, 0, 0, 0, 2]) + b"k" + bytes([2]) + b"v" + bytes([0])
     wrong = bytearray()
@@ -117,7 +119,7 @@ def test_offset_deltas_other_than_from_0_on_are_refused(deltas: tuple[int, int],
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_compressed_batch_is_looked_into_and_stored_as_it_came(codec: Compression) -> None:
+def test_compressed_batch_is_checked_inside_and_stored_unchanged(codec: Compression) -> None:
     data = encode_batch([KEYED] * 300, compression=codec)
     assert bytes(validate(data).records) == data
     short = compress(codec, encode_batch([KEYED] * 299)[records.HEADER_BYTES :])
@@ -125,27 +127,27 @@ def test_compressed_batch_is_looked_into_and_stored_as_it_came(codec: Compressio
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_that_do_not_unfold_are_an_invalid_record(codec: Compression) -> None:
+def test_bytes_that_cannot_be_decompressed_are_an_invalid_record(codec: Compression) -> None:
     packed = compress(codec, BODY)
     for payload in (b"no such format at all", packed[:-4], packed + b"\0"):
         assert refused(around(payload, 2, codec)).code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codec_that_nobody_knows_is_refused(codec: int) -> None:
+def test_unknown_codec_is_refused(codec: int) -> None:
     data = bytearray(GOOD)
     data[records.ATTRIBUTES_OFFSET + 1] = codec
     records.write_crc(data, 0, len(data))
     assert refused(bytes(data)).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_batch_that_unfolds_to_more_than_the_limit_is_too_large() -> None:
+def test_batch_that_decompresses_to_more_than_the_limit_is_too_large() -> None:
     config = replace(DEFAULT, max_message_bytes=1 << 30)
     bomb = compress(Compression.ZSTD, bytes(MAX_DECOMPRESSED_BYTES + 1))
     assert refused(around(bomb, 2, Compression.ZSTD), config).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_batch_that_unfolds_far_is_left_alone_until_it_is_unfolded_elsewhere() -> None:
+def test_batch_that_grows_much_waits_until_it_is_decompressed_elsewhere() -> None:
     data = encode_batch([RecordInput(None, bytes(1 << 20), (), NOW_MS)], compression=Compression.ZSTD)
     batch = ClientBatch(memoryview(bytearray(data)), DEFAULT, NOW_MS, 9)
     assert batch.advance(1) > 500
@@ -169,12 +171,12 @@ def test_maximum_timestamp_is_that_of_the_records_whatever_the_header_says(
 
 
 @pytest.mark.parametrize("stamps", [(-1, -1), (-5, -7), (-(1 << 62), -2)])
-def test_maximum_timestamp_of_records_without_one_is_none(stamps: tuple[int, ...]) -> None:
+def test_maximum_timestamp_of_records_without_timestamps_is_none(stamps: tuple[int, ...]) -> None:
     data = encode_batch([RecordInput(None, b"v", (), stamp) for stamp in stamps])
     assert validate(patched(data, max_timestamp=5)).header.max_timestamp == records.NO_TIMESTAMP
 
 
-def test_every_record_must_be_in_time_and_the_answer_says_which_is_not() -> None:
+def test_every_timestamp_must_be_in_range_and_the_answer_names_the_records_that_are_not() -> None:
     stamps = [NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, -1, NOW_MS - 1000, NOW_MS - 1001]
     config = replace(DEFAULT, message_timestamp_before_max_ms=1000)
     data = encode_batch([RecordInput(None, b"v", (), stamp) for stamp in stamps])
@@ -227,7 +229,7 @@ def test_answer_lists_no_more_records_than_it_can_hold() -> None:
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
 @pytest.mark.parametrize("sent", Compression)
-def test_topic_chooses_the_codec_in_which_batches_are_stored(wanted: str, sent: Compression) -> None:
+def test_topic_determines_the_codec_in_which_batches_are_stored(wanted: str, sent: Compression) -> None:
     inputs = [RecordInput(b"k%d" % n, b"v" * n, (("h", b"x"),), NOW_MS + n) for n in range(50)]
     data = encode_batch(inputs, compression=sent, producer_id=7, producer_epoch=1, base_sequence=3)
     batch = validate(data, build_log_config({"compression.type": wanted}, {}))
@@ -264,5 +266,5 @@ def test_batch_that_is_too_large_once_it_is_not_compressed_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [GOOD[:-1], GOOD[:20], GOOD[:30] + bytes([GOOD[30] ^ 1]) + GOOD[31:]])
-def test_damage_on_the_way_is_a_corrupt_message(data: bytes) -> None:
+def test_damage_in_transit_is_a_corrupt_message(data: bytes) -> None:
     assert refused(data).code is ErrorCode.CORRUPT_MESSAGE

@@ -45,7 +45,7 @@ def test_listeners_of_one_loop_do_not_shorten_each_others_patience() -> None:
             assert await read_frame(reader) == b"hello"
             heard_s = loop.time()
             assert await reader.read() == b""
-            assert loop.time() - heard_s >= 0.35, "a machine under load only makes it longer"
+            assert loop.time() - heard_s >= 0.35, "load on the machine can only make it longer"
             silent.close()
 
     run(asyncio.new_event_loop, body)
@@ -91,7 +91,7 @@ def test_connections_over_the_limit_are_refused() -> None:
 
 
 @LOOPS
-def test_connections_are_refused_before_files_run_out_and_taken_again_when_there_is_room(
+def test_connections_are_refused_before_files_run_out_and_accepted_again_when_there_is_room(
     new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
@@ -122,10 +122,10 @@ def test_connections_are_refused_before_files_run_out_and_taken_again_when_there
 
 
 @LOOPS
-def test_connection_that_cannot_be_answered_for_want_of_files_costs_itself_only(
+def test_connection_that_cannot_be_answered_for_lack_of_files_fails_alone(
     new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever answers it, perhaps on behalf of many, must not be hit."""
+    """The code that answers it, which may serve many connections, must not fail."""
 
     async def body() -> None:
         echo = Echo()

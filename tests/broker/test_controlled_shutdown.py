@@ -1,4 +1,4 @@
-"""A broker that leaves: what it asks for before it goes, and how long it waits."""
+"""A controlled shutdown: what the broker asks for before it stops, and how long it waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.broker.lifecycle_world import World, in_virtual_time
 
 
-def test_controlled_shutdown_ends_when_the_controller_lets_the_broker_go() -> None:
+def test_controlled_shutdown_ends_when_the_controller_allows_it() -> None:
     async def scenario(world: World) -> None:
         running = await world.start()
         leads_until_ms = world.clock.monotonic_ms() + 300
@@ -32,7 +32,7 @@ def test_controlled_shutdown_ends_when_the_controller_lets_the_broker_go() -> No
     in_virtual_time(scenario)
 
 
-def test_broker_that_never_served_says_good_bye_too() -> None:
+def test_broker_that_never_served_also_leaves_in_order() -> None:
     async def scenario(world: World) -> None:
         await world.driver.register()
         running = asyncio.ensure_future(world.driver.run())
@@ -74,7 +74,7 @@ def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed()
     in_virtual_time(scenario)
 
 
-def test_last_broker_of_a_quorum_that_is_gone_does_not_wait_for_all_of_its_time() -> None:
+def test_last_broker_without_a_quorum_does_not_wait_for_the_whole_timeout() -> None:
     async def scenario(world: World) -> None:
         await world.start()
         world.controllers.leader = None
@@ -117,6 +117,6 @@ def test_while_another_broker_leaves_reports_come_often() -> None:
         await asyncio.sleep(0.2)
         assert await beats_in(4000) <= 3
         world.driver.handle_brokers({7: registered(7, in_controlled_shutdown=True)})
-        assert await beats_in(4000) <= 3, "its own leave is another matter"
+        assert await beats_in(4000) <= 3, "its own shutdown does not count"
 
     in_virtual_time(scenario)

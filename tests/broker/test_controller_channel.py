@@ -1,4 +1,4 @@
-"""Calls to the active controller: which node is asked, how often, and what comes back."""
+"""Calls to the active controller: which node is asked, how often, and what the caller gets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_call_follows_the_controller_through_an_election() -> None:
     in_virtual_time(scenario)
 
 
-def test_refusal_is_raised_with_the_controllers_code_and_words() -> None:
+def test_refusal_is_raised_with_the_controllers_code_and_message() -> None:
     async def scenario(world: World) -> None:
         world.controllers.scripts[ONE]["AllocateProducerIds"] = lambda request: (
             pb.AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, error_message="old")
@@ -55,7 +55,7 @@ def test_refusal_is_raised_with_the_controllers_code_and_words() -> None:
     in_virtual_time(scenario)
 
 
-def test_call_that_nobody_answers_times_out_and_says_why() -> None:
+def test_unanswered_call_times_out_and_gives_the_reason() -> None:
     async def scenario(world: World) -> None:
         began_ms = world.clock.monotonic_ms()
         with pytest.raises(KafkaError, match="DEADLINE_EXCEEDED") as refusal:
@@ -160,7 +160,7 @@ def test_forwarded_request_is_given_up_with_its_caller() -> None:
     in_virtual_time(scenario)
 
 
-def test_forwarded_request_that_is_answered_at_once_is_not_looked_into() -> None:
+def test_forwarded_request_that_is_answered_at_once_is_not_parsed() -> None:
     def own_timeout_ms() -> int:
         raise AssertionError("decoded")
 
@@ -218,7 +218,7 @@ def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer
     in_virtual_time(scenario)
 
 
-def test_report_of_lost_replicas_says_as_of_which_leader_epochs() -> None:
+def test_report_of_lost_replicas_carries_their_leader_epochs() -> None:
     one = Uuid(b"1" * 16)
 
     async def scenario(world: World) -> None:
@@ -241,7 +241,7 @@ def test_report_of_lost_replicas_says_as_of_which_leader_epochs() -> None:
     in_virtual_time(scenario)
 
 
-def test_calls_that_are_refused_come_back_ever_more_seldom_until_another_node_leads() -> None:
+def test_refused_calls_are_retried_ever_more_rarely_until_another_node_leads() -> None:
     async def scenario(world: World) -> None:
         def refuse(request: Any) -> Any:
             return pb.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)

@@ -1,4 +1,4 @@
-"""Who finds damage of a log while the broker runs: readers, followers, the scrub, flushes and the stop."""
+"""Damage of a log is found while the broker runs: by readers, followers, the scrub, flushes and the stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.broker.damage import (
 )
 
 
-def test_damage_met_while_reading_is_a_storage_error_and_takes_the_replica_offline(data_plane: Any) -> None:
+def test_damage_found_while_reading_is_a_storage_error_and_takes_the_replica_offline(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -53,7 +53,7 @@ def test_damage_met_while_reading_is_a_storage_error_and_takes_the_replica_offli
     data_plane.run(body)
 
 
-def test_damage_met_by_a_look_up_takes_the_replica_offline_too(data_plane: Any) -> None:
+def test_damage_found_by_a_look_up_also_takes_the_replica_offline(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -78,7 +78,7 @@ def test_damage_met_by_a_look_up_takes_the_replica_offline_too(data_plane: Any) 
     [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing, unreadable],
     ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing", "unreadable"],
 )
-def test_scrub_finds_what_nobody_has_read(data_plane: Any, rot: Any) -> None:
+def test_scrub_finds_damage_that_no_reader_has_met(data_plane: Any, rot: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
@@ -119,8 +119,8 @@ def test_scrub_does_not_take_a_truncation_or_a_deletion_for_damage(data_plane: A
     data_plane.run(body)
 
 
-def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None:
-    """Within a large batch: its header is read when it is looked up, its records when they are sent."""
+def test_bad_sector_that_only_a_consumer_reads_is_found(data_plane: Any) -> None:
+    """Within a large batch: its header is read for the look-up, its records only when they are sent."""
 
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
@@ -133,7 +133,9 @@ def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None
             cluster.disks[1].make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
             with pytest.raises(asyncio.IncompleteReadError):
                 await client.fetch(0)
-            await data_plane.until(lambda: cluster.controller.lost)  # what was not sent is read again first
+            await data_plane.until(
+                lambda: cluster.controller.lost
+            )  # data that could not be sent is read again first
             await data_plane.until(lambda: in_sync(cluster, 1, 2))
             assert cluster.controller.lost == [(1, "t")] and cluster.controller.partition().leader == 2
             assert await read_all(cluster, data_plane, 2) == [large, b"w"]
@@ -141,7 +143,7 @@ def test_bad_sector_that_only_a_consumer_meets_is_found(data_plane: Any) -> None
     data_plane.run(body)
 
 
-def test_late_word_of_a_bad_sector_does_not_cost_the_log_that_was_copied_anew(data_plane: Any) -> None:
+def test_late_report_of_a_bad_sector_does_not_cost_the_new_copy_of_the_log(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -159,7 +161,7 @@ def test_late_word_of_a_bad_sector_does_not_cost_the_log_that_was_copied_anew(da
     data_plane.run(body)
 
 
-def test_follower_that_cannot_read_where_it_has_to_cut_begins_anew(data_plane: Any) -> None:
+def test_follower_that_cannot_read_where_it_must_truncate_starts_over(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
@@ -212,7 +214,7 @@ def test_file_that_vanishes_before_a_flush_costs_its_replica_only(data_plane: An
     data_plane.run(body)
 
 
-def test_file_that_is_missed_at_the_stop_is_told_at_the_next_start(data_plane: Any) -> None:
+def test_file_found_missing_at_the_stop_is_reported_at_the_next_start(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
@@ -267,7 +269,7 @@ def test_write_that_failed_halts_the_node_and_sets_nothing_aside(data_plane: Any
     data_plane.run(body)
 
 
-def test_index_entry_that_is_wrong_leads_nobody_astray(data_plane: Any) -> None:
+def test_wrong_index_entry_misleads_no_reader(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         async with data_plane.cluster(1, disks={1: disk}) as cluster:

@@ -1,4 +1,4 @@
-"""A damaged log costs one replica: it leaves the ISR, is set aside, and is copied anew from the leader."""
+"""A damaged log costs one replica: it leaves the ISR, is set aside, and is copied again from the leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.broker.damage import (
     values,
 )
 
-# What is damaged, how, and whether the replica has to be copied anew (or can be put right, or needs not be).
+# What is damaged, how, and whether the replica must be copied again (or can be repaired, or needs no repair).
 DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
     "closed segment removed": (f"t-0/{CLOSED}.log", missing, True),
     "closed segment cut at a batch": (f"t-0/{CLOSED}.log", first_batch_only, True),
@@ -114,7 +114,9 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(data_p
     [flip(8), flip(100), half, missing, unreadable],
     ids=["length", "crc", "cut", "missing", "unreadable"],
 )
-def test_leader_whose_closed_segment_rots_while_it_runs_is_replaced(data_plane: Any, damage: Any) -> None:
+def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
+    data_plane: Any, damage: Any
+) -> None:
     """Found by a follower that has to copy it."""
 
     async def body() -> None:
@@ -123,7 +125,7 @@ def test_leader_whose_closed_segment_rots_while_it_runs_is_replaced(data_plane: 
             await fill(cluster, data_plane, 1, 12)
             damage(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
             for segment in cluster.partition(1).log._segments[:-1]:
-                segment.close()  # as if it had not been read for long
+                segment.close()  # as if it had not been read for a long time
             await cluster.start(3)
             old = cluster.controller.partition()
             cluster.controller.set_partition(
@@ -139,7 +141,7 @@ def test_leader_whose_closed_segment_rots_while_it_runs_is_replaced(data_plane: 
     data_plane.run(body)
 
 
-def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_plane: Any) -> None:
+def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -161,7 +163,7 @@ def test_replica_begins_anew_only_when_the_controller_counts_on_it_no_more(data_
     data_plane.run(body)
 
 
-def test_report_is_repeated_as_of_the_newest_leader_epoch(data_plane: Any) -> None:
+def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -181,7 +183,7 @@ def test_report_is_repeated_as_of_the_newest_leader_epoch(data_plane: Any) -> No
 
 
 def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_plane: Any) -> None:
-    """On a device that is gone it never is: the node ends, and its logs count as they did."""
+    """On a device that is gone this never succeeds: the node stops, and its logs count as before."""
 
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
@@ -191,7 +193,7 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
             controller.silent = True
             cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: controller.reports)
-            broker.logs._flushing.add(("u", 0))  # it takes long
+            broker.logs._flushing.add(("u", 0))  # it takes a long time
             broker.table.find("u", 0).storage_failed(FileNotFoundError("planted"))
             controller.silent = False
             await data_plane.until(lambda: (2, "t") in controller.lost)
@@ -210,7 +212,7 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
     ids=["missing", "unreadable", "unreadable topic id"],
 )
-def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any, case: Any) -> None:
+def test_last_replica_stays_offline_until_an_unclean_election(data_plane: Any, case: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -236,7 +238,7 @@ def test_last_replica_stays_offline_until_somebody_elects_it(data_plane: Any, ca
             await broker.stop()
             broker = await cluster.start(1)
             await data_plane.until(lambda: broker.replicas.is_settled)
-            assert broker.table.find("t", 0) is None, "a restart is no operator"
+            assert broker.table.find("t", 0) is None, "a restart must not elect it"
             cluster.controller.elect(1, (1,))
             await data_plane.until(lambda: broker.table.find("t", 0) is not None)
             client = await cluster.client(1)
@@ -264,14 +266,14 @@ def test_many_damaged_replicas_are_reported_together(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_long_names_are_cut_where_a_directory_gets_another_ending() -> None:
+def test_long_names_are_shortened_when_a_directory_gets_another_suffix() -> None:
     for suffix in ("." + "0" * 32 + "-delete", ".00000000-damaged", "." + "f" * 32 + "-stray"):
         path = renamed_directory("/d/" + "n" * 249 + "-12", suffix)
         assert path.endswith("n-12" + suffix) and len(path.rpartition("/")[2]) == 255
         assert renamed_directory("/d/t-0", suffix) == "/d/t-0" + suffix
 
 
-def test_retention_under_way_leaves_the_log_alone_that_came_in_place_of_a_damaged_one(
+def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_one(
     data_plane: Any,
 ) -> None:
     async def body() -> None:
@@ -286,7 +288,7 @@ def test_retention_under_way_leaves_the_log_alone_that_came_in_place_of_a_damage
             broker = cluster.brokers[1]
 
             async def copied_anew(_duration_ms: int) -> None:
-                """What may happen while the retention check has given up its turn."""
+                """What may happen while the retention check waits for its next turn."""
                 if broker.table.find("t", 0) is damaged:
                     damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
                     await data_plane.until(

@@ -1,4 +1,4 @@
-"""DescribeConfigs and log levels, as a broker and a controller answer them, without a cluster around."""
+"""DescribeConfigs and log levels, as a broker and a controller answer them, without a cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class View:
 
 @dataclass
 class ActiveController:
-    """Answers every alteration with success, or is not to be reached."""
+    """Answers every alteration with success, or cannot be reached."""
 
     reachable: bool = True
     asked: list[Any] = field(default_factory=list)
@@ -72,7 +72,7 @@ class ActiveController:
 
 
 class Node:
-    """What a controller's listener is served from; a broker is no different here."""
+    """The parts that serve a controller's listener; those of a broker are the same here."""
 
     def __init__(self, *records: Record) -> None:
         self.active = ActiveController()
@@ -116,9 +116,11 @@ def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
     return [(one.name, one.value, one.source) for one in config.synonyms]
 
 
-def test_broker_is_described_with_all_that_kafka_lists() -> None:
+def test_broker_is_described_with_every_property_that_kafka_lists() -> None:
     shown = Node().describe(BROKER, "7")
-    assert len(shown) > 330 and shown.keys() == SERVER_KEYS.keys(), "throttles are shown where they are set"
+    assert len(shown) > 330 and shown.keys() == SERVER_KEYS.keys(), (
+        "throttles are shown only where they are set"
+    )
     assert all(config.documentation for config in shown.values())
     assert all(config.read_only == (name not in DYNAMIC_KEYS) for name, config in shown.items())
     for name, config in shown.items():
@@ -128,7 +130,7 @@ def test_broker_is_described_with_all_that_kafka_lists() -> None:
     assert synonyms(shown["broker.rack"]) == [] and shown["broker.rack"].value is None
 
 
-def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
+def test_values_of_the_file_are_shown_even_if_nothing_reads_them() -> None:
     shown = Node().describe(BROKER, "7")
     static, default = ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG
     assert synonyms(shown["num.io.threads"]) == [
@@ -143,7 +145,7 @@ def test_values_of_the_file_are_shown_though_nothing_reads_them() -> None:
     ]
 
 
-def test_property_and_topic_are_described_with_all_names_they_can_be_given_by() -> None:
+def test_property_and_topic_are_described_with_all_their_synonyms() -> None:
     node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(TOPIC, "t", "retention.ms", "5"))
     dynamic, static, default = (
         ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -172,7 +174,7 @@ def test_value_that_a_file_sets_to_the_default_comes_from_the_file() -> None:
     ]
 
 
-def test_what_was_set_while_running_wins_and_throttles_appear() -> None:
+def test_values_set_while_running_take_precedence_and_throttles_appear() -> None:
     rate = "leader.replication.throttled.rate"
     node = Node(
         ConfigRecord(BROKER, "7", "num.io.threads", "30"),
@@ -210,7 +212,7 @@ def logger() -> Iterator[logging.Logger]:
     logging.getLogger().setLevel(root_level)
 
 
-def test_log_levels_are_shown_set_and_taken_back(logger: logging.Logger) -> None:
+def test_log_levels_are_shown_set_and_reset(logger: logging.Logger) -> None:
     node = Node()
     (done,) = node.alter(resource(LOGGER, "7", (logger.name, SET, "TRACE"), ("root", SET, "ERROR")))
     assert done.error_code == 0
@@ -219,8 +221,8 @@ def test_log_levels_are_shown_set_and_taken_back(logger: logging.Logger) -> None
     assert logger.isEnabledFor(5) and not shown["root"].read_only
     assert shown["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     node.alter(resource(LOGGER, "7", (logger.name, DELETE, None)))
-    assert node.describe(LOGGER, "7")[logger.name].value == "ERROR", "that of the logger above"
-    assert node.active.asked == [], "levels are a node's own"
+    assert node.describe(LOGGER, "7")[logger.name].value == "ERROR", "the level of the parent logger"
+    assert node.active.asked == [], "each node has its own levels"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ def test_log_levels_are_shown_set_and_taken_back(logger: logging.Logger) -> None
         ("7", ("root", 99, "DEBUG"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_log_level_changes_no_other_of_its_request(
+def test_bad_log_level_prevents_every_change_of_its_request(
     logger: logging.Logger, node_id: str, entry: tuple[str, int, str | None], expected: ErrorCode
 ) -> None:
     node = Node()
@@ -255,7 +257,7 @@ def test_validating_log_levels_changes_none(logger: logging.Logger) -> None:
     assert done.error_code == 0 and node.describe(LOGGER, "7")[logger.name].value == before
 
 
-def test_log_levels_and_configurations_of_one_request_each_go_their_way(logger: logging.Logger) -> None:
+def test_log_levels_and_configurations_of_one_request_are_handled_separately(logger: logging.Logger) -> None:
     node = Node()
     level = resource(LOGGER, "7", (logger.name, SET, "FATAL"))
     answers = node.alter(level, resource(BROKER, "7", ("num.io.threads", SET, "9")))

@@ -1,4 +1,4 @@
-"""One connection that fails, in its turn or for good, next to others that must not notice."""
+"""One connection that fails, in its turn or for good, must not affect the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failing:
         slot.complete([bytes(data)])
 
 
-def test_resumption_that_fails_leaves_the_others_their_turns() -> None:
+def test_failed_resumption_leaves_the_others_their_turns() -> None:
     soon: list[Callable[[], None]] = []
     budget = TurnBudget(soon.append, lambda: 0)
     resumed: list[int] = []
@@ -49,7 +49,7 @@ def test_resumption_that_fails_leaves_the_others_their_turns() -> None:
 
 
 @LOOPS
-def test_bug_met_in_a_later_turn_closes_its_connection_alone(new_loop: Any) -> None:
+def test_bug_in_a_later_turn_closes_only_its_own_connection(new_loop: Any) -> None:
     async def body() -> None:
         seen: list[object] = []
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ def test_request_that_timed_out_or_lost_its_client_is_not_kept_until_the_commit(
                 assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
             assert pending() == 0
             assert cluster.partition(1).high_watermark == 0
-            cluster.partition(1).handle_follower_fetch(2, 1, 100, 0)  # the commit comes after all
+            cluster.partition(1).handle_follower_fetch(2, 1, 100, 0)  # the commit succeeds after all
             assert cluster.partition(1).high_watermark == 1
 
     data_plane.run(body)

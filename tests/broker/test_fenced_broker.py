@@ -1,7 +1,7 @@
-"""A broker that knows it is fenced serves no client; past its lease it gives only answers that stay safe.
+"""A broker that knows it is fenced serves no client; past its lease it gives only answers that are safe.
 
-Every served API stands in one of two lists here: a new one has to be thought about. Produce and Fetch are
-answered by hand; what they do is tested on a real listener at the end.
+Every served API is in one of two lists here, so that the behaviour of a new one must be decided. Produce and
+Fetch have hand-written codecs and are tested on a real listener at the end.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pykraft.runtime.turns import EndlessTurn
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
 
 TELLS_OF_THE_CLUSTER = {
-    # From the metadata image, whoever asks: so that clients find a broker that does serve.
+    # Answered from the metadata image, so that clients find a broker that serves them.
     ApiKey.METADATA,
     ApiKey.FIND_COORDINATOR,
     ApiKey.API_VERSIONS,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     ApiKey.LIST_CONFIG_RESOURCES,
-    # Of itself: settings and directories.
+    # About the broker itself: settings and directories.
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS,
-    # The active controller answers; the broker passes request and answer on.
+    # The active controller answers; the broker forwards the request and the answer.
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
     ApiKey.CREATE_PARTITIONS,
@@ -79,7 +79,7 @@ APIS = {api.key: api for api in make_apis()}
 
 
 def fenced_broker() -> Any:
-    """Nothing but its standing: whoever reaches for more before asking for it fails."""
+    """A broker that only knows whether it is fenced: a handler that uses anything else first fails."""
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(10)
     replicas = SimpleNamespace(lease=lifecycle)
@@ -88,7 +88,7 @@ def fenced_broker() -> Any:
 
 
 async def serve(api: Api[Any, Any, Any], request: Any, version: int) -> Any:
-    """As its listeners' server has the broker serve it."""
+    """Serve a request as the server of the broker's listeners does."""
     server = RequestServer(fenced_broker(), [api], EndlessTurn(), is_fenced=lambda: True)
     received = ReceivedRequest(api.request, version, request.encode(version))
     return await server._serve(api, RequestContext(), received)
@@ -100,7 +100,7 @@ def test_what_every_api_does_on_a_fenced_broker_has_been_decided() -> None:
 
 
 @pytest.mark.parametrize("api", [APIS[key] for key in sorted(REFUSES)], ids=lambda api: api.key.name)
-def test_api_that_serves_clients_refuses_before_it_looks_at_anything(api: Api[Any, Any, Any]) -> None:
+def test_api_that_serves_clients_refuses_before_it_reads_anything(api: Api[Any, Any, Any]) -> None:
     for version in range(api.min_version, api.max_version + 1):
         request = request_class(api.key)()
         if isinstance(request, ListOffsetsRequest):
@@ -119,7 +119,7 @@ def test_only_replicas_may_ask_a_fenced_broker_for_offsets(replica_id: int) -> N
         asyncio.run(serve(APIS[ApiKey.LIST_OFFSETS], request, 5))
 
 
-def test_fenced_broker_takes_and_gives_no_records(data_plane: Any) -> None:
+def test_fenced_broker_accepts_and_returns_no_records(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -142,7 +142,7 @@ def test_fenced_broker_takes_and_gives_no_records(data_plane: Any) -> None:
 def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appended(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process stood still, or its disk: by now others may lead, who know nothing of the record."""
+    """The process or its disk stalled: by now another broker may lead that does not have the record."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -162,7 +162,7 @@ def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appended(
     data_plane.run(body)
 
 
-def test_past_its_lease_a_broker_takes_only_what_the_whole_isr_confirms(data_plane: Any) -> None:
+def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)

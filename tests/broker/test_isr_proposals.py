@@ -38,7 +38,7 @@ class Events:
 
 
 class Controller:
-    """Takes every proposal unless ``answer`` says otherwise: an error, or None for no answer."""
+    """Accepts every proposal unless ``answer`` returns something else: an error, or None for no answer."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -71,14 +71,14 @@ class Controller:
         )
 
     def asked(self, index: int) -> list[int]:
-        """When partition ``index`` was asked for, in milliseconds."""
+        """When the ISR of partition ``index`` was proposed, in milliseconds."""
         return [at_ms for at_ms, indexes in self.requests if index in indexes]
 
 
 class World:
-    """Broker 1 with partitions that it leads: it is alone in sync, and broker 2 has caught up.
+    """Broker 1 with partitions that it leads: it alone is in sync, and broker 2 has caught up.
 
-    It is the clock of its own :class:`IsrProposals`, too.
+    It is also the clock of its own :class:`IsrProposals`.
     """
 
     def __init__(self, partitions: int, seed: int = 1) -> None:
@@ -125,7 +125,7 @@ class World:
             self.proposals.maybe_propose(self.partitions[index])
 
     async def keep_fetching(self, duration_s: float) -> None:
-        """As followers do: every partition, all the time."""
+        """Fetch as followers do: every partition, all the time."""
         for _ in range(int(duration_s / 0.1)):
             self.fetch()
             await asyncio.sleep(0.1)
@@ -148,7 +148,7 @@ def in_virtual_time(partitions: int, scenario: Callable[[World], Coroutine[Any, 
         runner.run(body())
 
 
-def test_what_is_due_of_all_partitions_goes_into_one_request() -> None:
+def test_due_proposals_of_all_partitions_share_one_request() -> None:
     async def scenario(world: World) -> None:
         world.fetch()
         await asyncio.sleep(1)
@@ -158,7 +158,7 @@ def test_what_is_due_of_all_partitions_goes_into_one_request() -> None:
     in_virtual_time(40, scenario)
 
 
-def test_one_request_is_in_flight_and_what_becomes_due_meanwhile_goes_into_the_next() -> None:
+def test_one_request_is_in_flight_and_proposals_due_meanwhile_are_in_the_next() -> None:
     async def scenario(world: World) -> None:
         for index in range(20):
             world.fetch(index)
@@ -185,19 +185,19 @@ def test_request_is_bounded_and_the_rest_follows() -> None:
     in_virtual_time(count, scenario)
 
 
-def test_proposal_is_of_the_moment_when_it_is_sent() -> None:
+def test_proposal_is_computed_when_it_is_sent() -> None:
     async def scenario(world: World) -> None:
         world.fetch(0)
         await asyncio.sleep(ROUND_TRIP_S / 2)
         world.fetch(1)
         world.partitions[1].apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 1), world.now_ms)
         await asyncio.sleep(1)
-        assert world.controller.asked(1) == [], "the metadata log was faster"
+        assert world.controller.asked(1) == [], "the metadata log was read first"
 
     in_virtual_time(2, scenario)
 
 
-def test_refused_partition_takes_nothing_from_the_others() -> None:
+def test_refused_partition_does_not_affect_the_others() -> None:
     async def scenario(world: World) -> None:
         world.controller.answer = lambda change: (
             ErrorCode.INELIGIBLE_REPLICA if change.index == 1 else ErrorCode.NONE
@@ -205,7 +205,7 @@ def test_refused_partition_takes_nothing_from_the_others() -> None:
         world.fetch()
         await asyncio.sleep(0.2)
         assert [world.isr(index) for index in range(3)] == [(1, 2), (1,), (1, 2)]
-        assert not world.partitions[1].isr.maybe_added, "it is known not to have been applied"
+        assert not world.partitions[1].isr.maybe_added, "the proposal is known not to have been applied"
         world.controller.answer = lambda change: ErrorCode.NONE
         await asyncio.sleep(1)
         assert world.isr(1) == (1, 2)
@@ -217,7 +217,7 @@ def test_refused_partition_takes_nothing_from_the_others() -> None:
 @pytest.mark.parametrize(
     "error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_ID]
 )
-def test_refused_partition_is_asked_for_ever_more_seldom(error: ErrorCode) -> None:
+def test_refused_partition_is_proposed_ever_more_rarely(error: ErrorCode) -> None:
     async def scenario(world: World) -> None:
         world.controller.answer = lambda change: error
         await world.keep_fetching(2 * MINUTE_S)
@@ -239,12 +239,12 @@ def test_refused_partition_is_asked_for_ever_more_seldom(error: ErrorCode) -> No
     "error",
     [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NEW_LEADER_ELECTED],
 )
-def test_who_is_behind_asks_again_only_when_the_metadata_log_has_told_it_more(error: ErrorCode) -> None:
+def test_leader_with_old_metadata_proposes_again_only_after_it_has_read_more(error: ErrorCode) -> None:
     async def scenario(world: World) -> None:
         world.controller.answer = lambda change: error
         await world.keep_fetching(MINUTE_S)
         assert len(world.controller.requests) == 1
-        assert 2 in world.partitions[0].isr.maximal, "it may stand in the ISR by now"
+        assert 2 in world.partitions[0].isr.maximal, "it may be in the ISR by now"
         world.controller.answer = lambda change: ErrorCode.NONE
         world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), world.now_ms)
         await world.keep_fetching(1)
@@ -254,7 +254,7 @@ def test_who_is_behind_asks_again_only_when_the_metadata_log_has_told_it_more(er
     in_virtual_time(2, scenario)
 
 
-def test_controller_that_does_not_answer_is_asked_ever_more_seldom_whatever_becomes_due() -> None:
+def test_silent_controller_is_asked_ever_more_rarely_whatever_becomes_due() -> None:
     async def scenario(world: World) -> None:
         world.controller.answer = lambda change: None
         await world.keep_fetching(MINUTE_S)
@@ -277,7 +277,7 @@ def test_controller_that_does_not_answer_is_asked_ever_more_seldom_whatever_beco
     in_virtual_time(100, scenario)
 
 
-def test_brokers_that_failed_together_do_not_come_back_together() -> None:
+def test_brokers_that_failed_together_do_not_retry_together() -> None:
     def times(seed: int) -> list[int]:
         async def body() -> list[int]:
             world = World(1, seed)
@@ -293,7 +293,7 @@ def test_brokers_that_failed_together_do_not_come_back_together() -> None:
     assert not set(first[4:]) & set(second[4:])
 
 
-def test_partition_that_is_no_longer_led_is_not_asked_for() -> None:
+def test_partition_that_is_no_longer_led_is_not_proposed() -> None:
     async def scenario(world: World) -> None:
         world.controller.answer = lambda change: ErrorCode.INELIGIBLE_REPLICA
         world.fetch()

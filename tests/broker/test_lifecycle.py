@@ -1,4 +1,4 @@
-"""What a broker may do by what it has been told: registration, heartbeats, the lease, the metadata log."""
+"""What a broker may do, given its registration, its heartbeats, its lease and the metadata log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running() -> BrokerLifecycle:
     return lifecycle
 
 
-def test_broker_is_fenced_and_without_lease_until_told_otherwise() -> None:
+def test_broker_is_fenced_and_without_a_lease_at_first() -> None:
     lifecycle = BrokerLifecycle()
     assert lifecycle.is_fenced and not lifecycle.lease_valid(0)
     lifecycle.handle_registered(10)
@@ -45,11 +45,11 @@ def test_broker_is_fenced_and_without_lease_until_told_otherwise() -> None:
 
 
 def state_of(lifecycle: BrokerLifecycle) -> BrokerState:
-    """As it is now: every call may change it."""
+    """The current state: every call may change it."""
     return lifecycle.state
 
 
-def test_states_are_passed_in_kafkas_order() -> None:
+def test_states_follow_kafkas_order() -> None:
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(10)
     acknowledge(lifecycle, 1, is_caught_up=False, is_fenced=True)
@@ -112,7 +112,7 @@ def test_own_unfencing_in_the_metadata_log_changes_nothing(running: BrokerLifecy
 def test_answer_does_not_unfence_a_broker_whose_own_image_is_behind_it(
     known: BrokerRegistration | None,
 ) -> None:
-    """What it leads by that image may be led by others since: their records come before the unfencing one."""
+    """Others may lead its partitions by now: the records that say so precede the unfencing one."""
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(10)
     lifecycle.set_ready()
@@ -156,7 +156,7 @@ def test_cache_names_only_brokers_that_are_not_fenced() -> None:
     assert cache.offline_replicas(partition) == [3, 4]
 
 
-def test_wait_ends_with_the_image_that_fits_and_others_go_on_waiting() -> None:
+def test_wait_ends_with_the_matching_image_and_others_continue() -> None:
     async def scenario() -> None:
         cache = MetadataCache(1, "c", EMPTY_IMAGE)
         first = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 1, 10_000))
@@ -178,7 +178,7 @@ def test_wait_ends_with_the_image_that_fits_and_others_go_on_waiting() -> None:
 # --- producer ids ----------------------------------------------------------------------------------------
 
 
-def test_producer_ids_are_never_given_twice_however_many_ask_at_once() -> None:
+def test_producer_ids_are_unique_however_many_ask_at_once() -> None:
     async def scenario() -> None:
         blocks = iter([(0, 3), (5000, 3), (9000, 3)])
 
@@ -193,7 +193,7 @@ def test_producer_ids_are_never_given_twice_however_many_ask_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_failed_allocation_fails_all_who_waited_for_it_and_the_next_one_tries_anew() -> None:
+def test_failed_allocation_fails_all_its_waiters_and_the_next_caller_tries_again() -> None:
     async def scenario() -> None:
         calls = 0
         outage_over = asyncio.Event()
@@ -218,7 +218,7 @@ def test_failed_allocation_fails_all_who_waited_for_it_and_the_next_one_tries_an
     asyncio.run(scenario())
 
 
-def test_caller_that_goes_away_leaves_the_others_unharmed() -> None:
+def test_cancelled_caller_does_not_affect_the_others() -> None:
     async def scenario() -> None:
         arrives = asyncio.Event()
 

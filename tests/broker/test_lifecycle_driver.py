@@ -1,4 +1,4 @@
-"""Registration and heartbeats of a broker, on wires that lose and delay, in virtual time."""
+"""Registration and heartbeats of a broker, on a network that loses and delays, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.lifecycle_world import ONE, SESSION_MS, TWO, World, in_virtual
 # --- registration ----------------------------------------------------------------------------------------
 
 
-def test_broker_registers_with_all_it_is_and_has() -> None:
+def test_broker_registers_with_all_its_properties() -> None:
     async def scenario(world: World) -> None:
         await world.driver.register()
         (request,) = world.controllers.of("RegisterBroker")
@@ -29,7 +29,7 @@ def test_broker_registers_with_all_it_is_and_has() -> None:
 
 
 @pytest.mark.parametrize(("stopped", "told"), [(None, -1), (6, 6)])
-def test_broker_tells_at_which_epoch_its_logs_were_closed(stopped: int | None, told: int) -> None:
+def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | None, told: int) -> None:
     async def scenario(world: World) -> None:
         await world.start()
         beat = world.beat
@@ -44,7 +44,7 @@ def test_broker_tells_at_which_epoch_its_logs_were_closed(stopped: int | None, t
         await asyncio.sleep(5)
         first, again = world.controllers.of("RegisterBroker")
         assert first.previous_broker_epoch == told
-        assert again.previous_broker_epoch == 10, "the same process: nothing of its logs is gone"
+        assert again.previous_broker_epoch == 10, "the same process: its logs are complete"
 
     in_virtual_time(scenario, stopped_in_order_at_epoch=stopped)
 
@@ -81,7 +81,7 @@ def test_refused_registration_is_not_tried_again(code: ErrorCode) -> None:
     in_virtual_time(scenario)
 
 
-def test_registration_gives_up_when_its_time_is_over() -> None:
+def test_registration_gives_up_at_its_timeout() -> None:
     async def scenario(world: World) -> None:
         world.controllers.leader = None
         began_ms = world.clock.monotonic_ms()
@@ -128,11 +128,11 @@ def test_lease_is_counted_from_when_the_heartbeat_was_sent() -> None:
     in_virtual_time(scenario)
 
 
-def test_unanswered_heartbeat_is_soon_sent_again() -> None:
+def test_unanswered_heartbeat_is_sent_again_soon() -> None:
     async def scenario(world: World) -> None:
         await world.start()
         beat, world.beat = world.beat, lambda request: None
-        await asyncio.sleep(4.2)  # one heartbeat interval, and one attempt that nobody answers
+        await asyncio.sleep(4.2)  # one heartbeat interval, and one attempt without an answer
         world.beat = beat
         sent_ms = world.clock.monotonic_ms()
         await asyncio.sleep(2.3)
@@ -142,13 +142,15 @@ def test_unanswered_heartbeat_is_soon_sent_again() -> None:
 
 
 async def keeps_its_lease(world: World, duration_ms: int) -> None:
-    """Wait so long, and see that the lease holds all the time."""
+    """Wait this long, and check that the lease is valid all the time."""
     for _ in range(duration_ms // 10):
-        assert world.lifecycle.lease_valid(world.clock.monotonic_ms()), "it lapsed before the next heartbeat"
+        assert world.lifecycle.lease_valid(world.clock.monotonic_ms()), (
+            "the lease ended before the next heartbeat"
+        )
         await asyncio.sleep(0.01)
 
 
-def test_lease_that_an_answer_did_not_renew_is_asked_for_again_before_it_ends() -> None:
+def test_lease_that_an_answer_did_not_renew_is_requested_again_before_it_ends() -> None:
     """A new controller grants nothing before it knows that the broker follows."""
 
     async def scenario(world: World) -> None:
@@ -170,7 +172,7 @@ def test_lease_that_an_answer_did_not_renew_is_asked_for_again_before_it_ends() 
 
 
 def test_leases_of_a_broker_that_is_always_a_little_behind_do_not_lapse_between_rare_heartbeats() -> None:
-    """They are counted from when it was last asked how far it is: from the heartbeat before."""
+    """A lease is counted from the previous heartbeat, which reported how far the broker had come."""
 
     async def scenario(world: World) -> None:
         asked_ms = world.clock.monotonic_ms()
@@ -189,7 +191,7 @@ def test_leases_of_a_broker_that_is_always_a_little_behind_do_not_lapse_between_
     in_virtual_time(scenario, heartbeat_interval_ms=5000)
 
 
-def test_broker_without_a_lease_asks_for_one_without_haste() -> None:
+def test_broker_without_a_lease_does_not_hurry_to_get_one() -> None:
     async def scenario(world: World) -> None:
         await world.start()
         world.beat = lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True)
@@ -213,7 +215,7 @@ def test_paused_controller_is_left_as_soon_as_another_one_leads() -> None:
     in_virtual_time(scenario)
 
 
-def test_fenced_broker_serves_nobody_until_it_is_unfenced_again() -> None:
+def test_fenced_broker_serves_no_client_until_it_is_unfenced_again() -> None:
     async def scenario(world: World) -> None:
         await world.start()
         beat, world.beat = (
@@ -232,7 +234,7 @@ def test_fenced_broker_serves_nobody_until_it_is_unfenced_again() -> None:
     in_virtual_time(scenario)
 
 
-def test_stale_epoch_fences_at_once_and_registers_anew() -> None:
+def test_stale_epoch_fences_at_once_and_registers_again() -> None:
     async def scenario(world: World) -> None:
         await world.start()
         beat = world.beat

@@ -1,4 +1,4 @@
-"""Three real controllers on a bad network, in virtual time: a lease ends before its broker is fenced."""
+"""Three real controllers on a faulty network, in virtual time: a lease ends before its broker is fenced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.rpc_handlers import RpcHandlers
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
 SESSION_MS = 2400
-"""Short against the time in which a leader notices that it is alone: that is where leases are at risk."""
+"""Short compared with the time in which a leader notices that it is alone: this endangers leases."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -56,7 +56,7 @@ class _Jump(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "everybody waits for something that nobody will do"
+            assert timeout is not None, "every task waits and no timer is set"
             self._loop.now_s += max(timeout, 0)
         return ready
 
@@ -77,7 +77,7 @@ class AtOnce(Executor):
 
 
 class Network:
-    """Messages take a while, now and then a long one; links may be cut either way."""
+    """Messages take some time, occasionally a long time; links may be cut in either direction."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -201,7 +201,7 @@ class Cluster:
         )
 
     def catch_up(self) -> int:
-        """Let the broker know all that any controller knows as committed."""
+        """Give the broker everything that any controller knows to be committed."""
         image = max((d.committed_image for d in self.drivers.values()), key=lambda image: image.offset)
         self.lifecycle.handle_registration_change(image.brokers.get(BROKER))
         return image.offset
@@ -236,7 +236,7 @@ class Cluster:
         self.believed_leader = None if leader is None else Address("c", leader)
 
     def is_fenced_somewhere(self) -> bool:
-        """Whether some controller knows as committed that the broker is fenced."""
+        """Whether any controller knows that the fencing of the broker is committed."""
         images = [driver.committed_image for driver in self.drivers.values()]
         return any(BROKER in image.brokers and image.brokers[BROKER].fenced for image in images)
 
@@ -250,7 +250,7 @@ class Cluster:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_lease_of_a_broker_that_stays_with_a_deposed_controller_ends_before_it_is_fenced(seed: int) -> None:
-    """The leader loses touch with the other voters, not with the broker, which believes in it for a while."""
+    """The leader loses contact with the other voters, but not with the broker, which keeps following it."""
 
     async def scenario() -> None:
         cluster = Cluster(seed)
@@ -278,7 +278,7 @@ def test_lease_of_a_broker_that_stays_with_a_deposed_controller_ends_before_it_i
             for _ in range(250):
                 await asyncio.sleep(0.02)
                 cluster.look_for_the_leader()
-        assert fenced, "nobody was fenced: the scenario tests nothing"
+        assert fenced, "no broker was fenced: the scenario tests nothing"
         assert cluster.active() is not None and not cluster.lifecycle.is_fenced
         assert cluster.fatal == []
         await cluster.stop()

@@ -1,4 +1,4 @@
-"""Checkpoints are kept by topic name: what they say of a deleted topic must not count for its successor."""
+"""Checkpoints use topic names: those of a deleted topic must not apply to its successor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fill(log: Log, count: int) -> None:
 
 
 async def with_old_topic(disk: MemoryDisk) -> LogManager:
-    """A topic of 100 records, all of it flushed, committed and half of it deleted, and all that on record."""
+    """A topic of 100 records: all flushed and committed, half of them deleted; checkpoints are written."""
     logs = manager(disk)
     await logs.start()
     (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
@@ -84,7 +84,7 @@ def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane
     data_plane.run(body)
 
 
-def test_namesake_deleted_before_a_restart_is_forgotten_too(data_plane: Any) -> None:
+def test_namesake_deleted_before_a_restart_leaves_no_checkpoint(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
@@ -119,7 +119,7 @@ def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_pla
     data_plane.run(body)
 
 
-def test_high_watermarks_on_their_way_to_disk_do_not_reach_a_new_namesake(data_plane: Any) -> None:
+def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         with ThreadPoolExecutor(1) as executor:
@@ -138,7 +138,7 @@ def test_high_watermarks_on_their_way_to_disk_do_not_reach_a_new_namesake(data_p
     data_plane.run(body)
 
 
-def test_recovery_point_beyond_what_recovery_kept_is_lowered_before_anything_is_appended(
+def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_appended(
     data_plane: Any,
 ) -> None:
     async def body() -> None:
@@ -150,7 +150,7 @@ def test_recovery_point_beyond_what_recovery_kept_is_lowered_before_anything_is_
         await logs.flush(KEY)
         await logs.write_checkpoints({KEY: 90})
         opened.log.truncate_to(60)
-        logs.abandon()  # kill -9 between the truncation and the word of it
+        logs.abandon()  # kill -9 between the truncation and its checkpoint
         again = manager(disk)
         await again.start()
         fill(again.logs[KEY].log, 60)
@@ -187,7 +187,7 @@ def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: 
     data_plane.run(body)
 
 
-def test_log_starts_on_their_way_to_disk_do_not_outlive_a_truncation(data_plane: Any) -> None:
+def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         gate = threading.Event()
@@ -213,7 +213,7 @@ def test_log_starts_on_their_way_to_disk_do_not_outlive_a_truncation(data_plane:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_log_that_was_found_damaged_right_before_the_end_is_damaged_at_the_next_start(
+def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(
     data_plane: Any, is_clean: bool
 ) -> None:
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""Fetches of several partitions: what ends a long poll, and which limits hold for an answer."""
+"""Fetches of several partitions: what ends a long poll, and which limits apply to an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykraft.kafka_protocol.messages import fetch
 
 
 def fetch_both(offset: int, **options: Any) -> fetch.FetchRequest:
-    """Of the only partitions of ``t`` and ``u``, from the same offset on."""
+    """A Fetch of the only partitions of ``t`` and ``u``, from the same offset on."""
     partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [fetch.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]
     return fetch.FetchRequest(topics=topics, **options)
@@ -55,8 +55,8 @@ def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: Any) -> No
     data_plane.run(body)
 
 
-def test_limit_of_an_answer_holds_for_all_partitions_together(data_plane: Any) -> None:
-    """The first has a whole batch however little that is; the others have what room is left."""
+def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: Any) -> None:
+    """The first partition gets a whole batch however small the limit is; the others share the rest."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

@@ -1,4 +1,4 @@
-"""A broker is told of many changed partitions at once: applied in turns, to the newest state."""
+"""A broker learns of many changed partitions at once and applies them in turns, in their newest state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topic_id(number: int) -> Uuid:
 
 
 def apply(controller: Any, *records: Record) -> None:
-    """A batch of the metadata log; every broker is told."""
+    """Append a batch to the metadata log and inform every broker."""
     image, changes = replay(controller.image, records, controller.image.offset + 1, 1)
     delta = build_delta(controller.image, image, changes)
     controller.image = image
@@ -81,7 +81,8 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
 
             apply(controller, *(replace(move, leader=2) for move in moves))
             assert led(broker) == TOPICS * PARTITIONS - 5
-            # News overtakes what is still to be applied: one moves back, one topic goes.
+            # Newer changes overtake those still to be applied: one partition moves back, one topic is
+            # deleted.
             apply(controller, PartitionChangeRecord(PARTITIONS - 1, topic_id(1), leader=1))
             apply(controller, RemoveTopicRecord(topic_id(3)))
             await settled(broker)
@@ -93,10 +94,10 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
     data_plane.run(body)
 
 
-def test_broker_that_never_comes_to_the_end_of_changes_still_tells_how_far_it_is(
+def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the controller would take it for one that does not follow."""
+    """Otherwise the controller would conclude that it does not follow the metadata log."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
 
     async def body() -> None:
@@ -145,7 +146,7 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
     data_plane.run(body)
 
 
-def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
+def test_logs_that_are_open_at_a_start_are_applied_in_turns(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reconciler, "OPENED_PER_STEP", 3)
@@ -157,7 +158,7 @@ def test_logs_that_are_open_at_a_start_are_taken_over_in_turns(
                 apply(cluster.controller, *creation(number, leader=1))
             await settled(cluster.brokers[1])
             await cluster.brokers[1].stop()
-            broker = await cluster.start(1)  # is told of the first partition of each topic
+            broker = await cluster.start(1)  # the broker learns of the first partition of each topic
             await settled(broker)
             broker.data.publisher.publish(
                 build_full_delta(cluster.controller.image), cluster.controller.image

@@ -66,7 +66,7 @@ def broker(broker_id: int, *listeners: str, fenced: bool = False) -> RegisterBro
 
 
 class Cluster:
-    """A metadata cache that is fed records."""
+    """A metadata cache that replays records."""
 
     def __init__(self) -> None:
         self.cache = MetadataCache(1, "cluster", EMPTY_IMAGE)
@@ -112,7 +112,7 @@ def cluster() -> Cluster:
 
 
 def by_the_general_codec(image: MetadataImage, name: str, version: int) -> bytes:
-    """The topic as the answer's objects say it, from first principles."""
+    """The expected topic of an answer, computed from the image alone."""
     topic = image.topic(name)
     assert topic is not None
 
@@ -184,7 +184,7 @@ def test_answer_follows_a_changed_partition(cluster: Cluster) -> None:
     assert (partition.leader_id, partition.isr_nodes, partition.leader_epoch) == (3, [3, 1], 2)
 
 
-def test_answer_follows_a_broker_that_is_fenced_and_comes_back(cluster: Cluster) -> None:
+def test_answer_follows_a_broker_that_is_fenced_and_unfenced(cluster: Cluster) -> None:
     cluster.ask(12)
     cluster.apply(BrokerRegistrationChangeRecord(1, 1, fenced=True))
     fenced = cluster.ask(12, "a")
@@ -204,7 +204,7 @@ def test_answer_follows_a_broker_that_loses_the_listener(cluster: Cluster) -> No
     assert (first.error_code, first.leader_id) == (ErrorCode.LISTENER_NOT_FOUND, -1)
 
 
-def test_topic_recreated_under_its_name_is_another_one(cluster: Cluster) -> None:
+def test_recreated_topic_is_a_new_one(cluster: Cluster) -> None:
     cluster.ask(12)
     cluster.apply(RemoveTopicRecord(topic_id(1)))
     assert [topic.name for topic in cluster.ask(12).topics] == ["__consumer_offsets", "c"]
@@ -213,7 +213,7 @@ def test_topic_recreated_under_its_name_is_another_one(cluster: Cluster) -> None
     assert (answer.topic_id, len(answer.partitions)) == (topic_id(9), 1)
 
 
-def test_one_changed_partition_leaves_the_bytes_of_other_topics_where_they_are(cluster: Cluster) -> None:
+def test_one_changed_partition_leaves_the_bytes_of_other_topics_unchanged(cluster: Cluster) -> None:
     answers = TopicAnswers()
 
     def encoded(name: str) -> bytes:
@@ -225,12 +225,12 @@ def test_one_changed_partition_leaves_the_bytes_of_other_topics_where_they_are(c
     cluster.apply(PartitionChangeRecord(0, topic_id(1), isr=(1,)))
     assert encoded("c") is before["c"]
     assert encoded("a") != before["a"]
-    # A broker nobody can tell apart from before is no reason to encode anything again.
+    # A broker that looks the same as before is no reason to encode anything again.
     cluster.apply(replace(broker(3, LISTENER), rack="r"))
     assert encoded("c") is before["c"]
 
 
-def test_what_is_kept_is_bounded(cluster: Cluster) -> None:
+def test_cache_is_bounded(cluster: Cluster) -> None:
     view = cluster.cache.listener_view(LISTENER)
     topic = cluster.image.topic("c")
     assert topic is not None
@@ -246,7 +246,7 @@ def test_what_is_kept_is_bounded(cluster: Cluster) -> None:
     assert alone.find(topic, view, LISTENER, 12) is None
 
 
-def test_listeners_have_views_of_their_own() -> None:
+def test_each_listener_has_its_own_view() -> None:
     cluster = Cluster()
     cluster.apply(broker(2, "OTHER"))
     assert cluster.cache.listener_view(LISTENER) == ListenerView(frozenset({1, 2, 3}), frozenset({1, 3}))
@@ -282,12 +282,12 @@ def test_long_answer_takes_turns_and_shows_one_image() -> None:
     assert len(cluster.ask(12).topics) == 59
 
 
-def test_names_stay_sorted_whatever_comes_and_goes(cluster: Cluster) -> None:
+def test_names_stay_sorted_whatever_is_added_and_removed(cluster: Cluster) -> None:
     for number, name in enumerate(("b", "zz", "0", "ab"), start=10):
         held = cluster.cache.topic_names()
         shown = list(held)
         cluster.create(number, name, (1,))
-        assert list(held) == shown, "a list that was handed out has changed"
+        assert list(held) == shown, "a list that was returned has changed"
         assert list(cluster.cache.topic_names()) == sorted(cluster.image.topic_ids)
     cluster.apply(RemoveTopicRecord(topic_id(10)), RemoveTopicRecord(topic_id(1)))
     assert list(cluster.cache.topic_names()) == sorted(cluster.image.topic_ids)
@@ -297,7 +297,7 @@ def test_names_stay_sorted_whatever_comes_and_goes(cluster: Cluster) -> None:
     assert list(cluster.cache.topic_names()) == sorted(image.topic_ids)
 
 
-def test_described_partitions_go_on_where_the_cursor_says(cluster: Cluster) -> None:
+def test_described_partitions_continue_at_the_cursor(cluster: Cluster) -> None:
     def describe(*names: str, cursor: tuple[str, int] | None = None) -> list[tuple[str, int]]:
         at = None
         if cursor is not None:
@@ -321,7 +321,7 @@ def test_described_partitions_go_on_where_the_cursor_says(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_caller_may_do_everything_and_is_told_if_it_asks(cluster: Cluster, version: int) -> None:
+def test_caller_may_do_everything_and_the_answer_says_so_if_asked(cluster: Cluster, version: int) -> None:
     """The numbers are Apache Kafka 4.3's without an authorizer."""
     of_cluster = {"include_cluster_authorized_operations": True} if version <= 10 else {}
     for names in ((), ("a", "absent")):
@@ -349,7 +349,7 @@ def test_topic_of_which_only_an_unknown_id_is_named_has_no_operations(cluster: C
     assert (topic.error_code, topic.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))
 
 
-def test_described_topics_and_clusters_tell_operations_as_kafka_does(cluster: Cluster) -> None:
+def test_described_topics_and_clusters_include_operations_as_in_kafka(cluster: Cluster) -> None:
     asked = [TopicRequest(name="a"), TopicRequest(name="absent")]
     request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
     answer = asyncio.run(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0))
@@ -361,7 +361,7 @@ def test_described_topics_and_clusters_tell_operations_as_kafka_does(cluster: Cl
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_of_a_whole_request_is_said_of_every_topic(version: int) -> None:
+def test_an_error_of_a_whole_request_is_given_for_every_topic(version: int) -> None:
     (api,) = (api for api in make_apis() if api.key is ApiKey.METADATA)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t"), MetadataRequestTopic(name="u")])
     error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")

@@ -1,4 +1,4 @@
-"""A leader that is named before its log is open: nobody is refused, nobody overtakes."""
+"""A leader that is named before its log is open: no request is refused, and none overtakes another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pykraft.runtime.turns import EndlessTurn
 
 
 class SlowLogs:
-    """Opens the logs of topics once they are let; ``asked``: in which order they were to be opened."""
+    """Opens the logs of topics once a test allows it; ``asked`` is the order in which they were requested."""
 
     def __init__(self, broker: Any) -> None:
         self._open_or_create = broker.logs.open_or_create
@@ -39,13 +39,13 @@ class SlowLogs:
 
 
 def name_leader(cluster: Any, data_plane: Any, topic: str, *replicas: int) -> None:
-    """The controller appoints the first of ``replicas``; nobody waits for its log."""
+    """The controller appoints the first of ``replicas``; the test does not wait for its log."""
     registration = data_plane.Registration(replicas, replicas, replicas[0], 0, 0)
     cluster.controller.set_partition(registration, topic=topic)
 
 
 def serve_others(broker: Any) -> None:
-    """ListOffsets and OffsetForLeaderEpoch, as the whole broker answers them, beside Produce and Fetch."""
+    """Add ListOffsets and OffsetForLeaderEpoch, served as by the whole broker, to Produce and Fetch."""
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
     services: Any = SimpleNamespace(replicas=broker.replicas)
@@ -60,7 +60,7 @@ def serve_others(broker: Any) -> None:
 
 
 async def held(broker: Any, count: int, until: Callable[..., Any]) -> None:
-    """Until so many connections wait for logs of this broker."""
+    """Wait until so many connections wait for logs of this broker."""
     waiting = broker.data.openings._held
     await until(lambda: sum(len(those) for those in waiting.values()) == count)
 
@@ -104,7 +104,7 @@ def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: Any)
     data_plane.run(body)
 
 
-def test_nothing_of_a_connection_overtakes_a_request_that_waits(data_plane: Any) -> None:
+def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, topic="open")
@@ -130,7 +130,7 @@ def test_nothing_of_a_connection_overtakes_a_request_that_waits(data_plane: Any)
     data_plane.run(body)
 
 
-def test_log_that_does_not_open_in_time_is_answered_as_one_that_is_not_here(
+def test_log_that_does_not_open_in_time_is_answered_as_missing(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openings, "MAX_HOLD_MS", 50)
@@ -142,7 +142,7 @@ def test_log_that_does_not_open_in_time_is_answered_as_one_that_is_not_here(
             client = await cluster.client(1)
             for number in range(3):
                 client.send_produce(data_plane.batch(b"%d" % number), acks=1)
-            for _ in range(3):  # each waits anew: the log may have been opened meanwhile
+            for _ in range(3):  # each waits again: the log may have been opened meanwhile
                 async with asyncio.timeout(15):
                     result = (await client.receive()).responses[0].partition_responses[0]
                 assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -171,7 +171,7 @@ def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(data_plane:
     data_plane.run(body)
 
 
-def test_client_that_goes_while_it_waits_leaves_nothing_behind(data_plane: Any) -> None:
+def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -188,7 +188,7 @@ def test_client_that_goes_while_it_waits_leaves_nothing_behind(data_plane: Any) 
     data_plane.run(body)
 
 
-def test_log_that_somebody_waits_for_is_opened_before_others(data_plane: Any) -> None:
+def test_log_with_waiting_requests_is_opened_before_others(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -210,7 +210,7 @@ def test_log_that_somebody_waits_for_is_opened_before_others(data_plane: Any) ->
     data_plane.run(body)
 
 
-def test_follower_that_was_elected_is_written_to_before_it_has_taken_over(
+def test_elected_follower_accepts_writes_before_it_has_applied_its_new_role(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -258,7 +258,7 @@ def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
     data_plane.run(body)
 
 
-def test_many_new_topics_are_written_to_at_once_and_nobody_is_refused(data_plane: Any) -> None:
+def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             client = await cluster.client(1)

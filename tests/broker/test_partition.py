@@ -1,4 +1,4 @@
-"""One replica that leads: its high watermark, and who is told what of it."""
+"""One replica that leads: its high watermark, and what followers and consumers see of it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
     assert (again.outcome, later.outcome) == ("committed", None)
 
 
-def test_member_that_is_only_proposed_makes_no_minimum() -> None:
+def test_proposed_member_does_not_count_for_the_minimum() -> None:
     partition = make(min_isr=2)
     partition.apply(state(1, isr=(1,)), 0)
     acknowledge(partition, 0, 2)
@@ -123,7 +123,7 @@ def test_follower_refuses_a_batch_that_overlaps_its_end() -> None:
     assert (refused.value.code, partition.log.log_end_offset) == (ErrorCode.CORRUPT_MESSAGE, 2)
 
 
-def test_losing_leadership_refuses_who_waits() -> None:
+def test_losing_leadership_refuses_waiting_requests() -> None:
     partition = make()
     partition.apply(state(1), 0)
     append(partition)
@@ -144,7 +144,7 @@ def test_too_few_in_sync_refuses_all_acks_only() -> None:
     assert append(partition, all_acks=False).base_offset == 0
 
 
-def test_write_that_fails_on_disk_is_not_swallowed() -> None:
+def test_failed_write_to_disk_is_not_swallowed() -> None:
     disk = MemoryDisk()
     partition = make(disk=disk)
     partition.apply(state(1), 0)
@@ -162,9 +162,7 @@ def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
     assert (partition.high_watermark, waiter.outcome) == (1, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
-def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_the_producers_were_looked_through() -> (
-    None
-):
+def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_a_check_for_expired_producers() -> None:
     partition = make()
     partition.apply(state(1, isr=(1,)), 0)
     ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0}
@@ -178,12 +176,12 @@ def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_the_producers
     assert partition.producers.entry(4) is not None
 
 
-def test_new_leader_knows_where_epochs_end_that_it_never_saw() -> None:
+def test_new_leader_knows_where_epochs_end_that_it_has_no_records_of() -> None:
     partition = make(1)
     partition.apply(state(2, epoch=1, version=1), 0)
     partition.append_as_follower(memoryview(stored(0, 1)), 0)
     partition.apply(state(1, epoch=7, version=2), 0)
-    end = partition.check_follower(2, 3, 5)  # led in epoch 5, and nobody else heard of it
+    end = partition.check_follower(2, 3, 5)  # led in epoch 5 without any follower knowing
     assert end is not None and (end.epoch, end.end_offset) == (1, 1)
 
 
@@ -199,7 +197,7 @@ def test_leader_counts_no_offset_beyond_its_own_end() -> None:
     assert partition.high_watermark == 0
 
 
-def test_leader_elected_again_counts_only_what_followers_ask_for_from_now_on() -> None:
+def test_leader_elected_again_counts_only_fetches_after_its_election() -> None:
     partition = make()
     partition.apply(state(1), 0)
     for _ in range(3):

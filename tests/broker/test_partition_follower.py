@@ -1,4 +1,4 @@
-"""One replica that follows: what it takes from its leader, and what it keeps when the leader changes."""
+"""One replica that follows: what it accepts from its leader, and what it keeps when the leader changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.partitions import Events, append, batch, make, state, stored
 
 
 @pytest.mark.parametrize(("epoch", "kept"), [(1, 1), (2, 2), (3, 0)])
-def test_follower_takes_only_what_its_leader_can_have_written_in_its_epoch(epoch: int, kept: int) -> None:
+def test_follower_accepts_only_what_its_leader_can_have_written_in_its_epoch(epoch: int, kept: int) -> None:
     # A leader that was deposed and truncated may send, from a slice queued before, its successor's bytes.
     partition = make(1)
     partition.apply(state(2, epoch=1, version=1), 0)
@@ -32,7 +32,7 @@ def test_follower_takes_only_what_its_leader_can_have_written_in_its_epoch(epoch
         assert partition.log.log_end_offset == 2
 
 
-def test_follower_takes_no_gap_that_compaction_cannot_have_made() -> None:
+def test_follower_accepts_no_gap_that_compaction_cannot_have_left() -> None:
     partition = make()
     partition.apply(state(2), 0)
     data = batch(b"rotten offset")
@@ -79,7 +79,7 @@ def test_follower_refuses_an_epoch_that_goes_back() -> None:
     assert [(e.epoch, e.start_offset) for e in partition.log.epoch_cache.entries] == [(1, 0), (3, 1)]
 
 
-def test_follower_that_led_without_writing_finds_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_follower_that_led_without_writing_does_not_diverge(caplog: pytest.LogCaptureFixture) -> None:
     leader, follower = make(2), make(1)
     for partition in (leader, follower):
         partition.apply(state(1, epoch=1), 0)
@@ -94,7 +94,7 @@ def test_follower_that_led_without_writing_finds_back(caplog: pytest.LogCaptureF
     assert leader.check_follower(1, follower.log.log_end_offset, follower.log.latest_epoch) is None
 
 
-def test_truncation_forgets_the_producers_of_the_tail_only() -> None:
+def test_truncation_removes_only_the_producers_of_the_tail() -> None:
     partition = make()
     partition.apply(state(1), 0)
     for sequence in range(12):
@@ -113,7 +113,7 @@ def test_truncation_forgets_the_producers_of_the_tail_only() -> None:
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=3).base_offset == 3
 
 
-def test_starting_over_behind_deleted_records_forgets_producers() -> None:
+def test_starting_over_after_deleted_records_removes_producers() -> None:
     partition = make(1)
     partition.apply(state(2), 0)
     partition.append_as_follower(
@@ -121,19 +121,19 @@ def test_starting_over_behind_deleted_records_forgets_producers() -> None:
     )
     partition.restart_at(50)
     partition.apply(state(1, epoch=1, version=1), 0)
-    # What 4 and 5 wrote between 1 and 50 is gone here; what they write next is none the less in order.
+    # The records of 4 and 5 between 1 and 50 are gone here; their next ones are still in order.
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=31).base_offset == 50
     assert append(partition, producer_id=5, producer_epoch=0, base_sequence=7).base_offset == 51
 
 
-def test_state_rebuilt_from_a_log_without_its_beginning_takes_unknown_producers_as_they_come() -> None:
+def test_state_rebuilt_from_a_log_without_its_beginning_accepts_unknown_producers_at_any_sequence() -> None:
     log = Log.open(MemoryDisk(), "t-0", LogConfig(), now_ms=0, log_start_offset=5)
     partition = Partition("t", b"i" * 16, 0, 1, log, Events())  # type: ignore[arg-type]
     partition.apply(state(1), 0)
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=9).base_offset == 5
 
 
-def test_high_watermark_below_log_start_is_lifted() -> None:
+def test_high_watermark_below_log_start_is_raised() -> None:
     partition = make()
     partition.apply(state(2), 0)
     partition.restart_at(50)

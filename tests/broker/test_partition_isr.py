@@ -1,4 +1,4 @@
-"""The ISR of one replica that leads: who joins, who leaves, and what a proposal in flight counts for."""
+"""The ISR of one replica that leads: which followers join and leave, and how a proposal in flight counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_shrink_counts_only_once_it_is_committed() -> None:
     assert partition.high_watermark == 1
 
 
-def test_older_image_does_not_undo_an_answer_that_overtook_it() -> None:
+def test_older_image_does_not_undo_a_newer_answer() -> None:
     partition = make()
     partition.apply(state(1), 0)
     acknowledge(partition, 0, 2, now_ms=1000)
@@ -78,7 +78,7 @@ def all_but_three(replica: int, epoch: int) -> bool:
     return replica != 3
 
 
-def test_unanswered_addition_counts_until_the_partition_epoch_moves() -> None:
+def test_unanswered_addition_counts_until_the_partition_epoch_increases() -> None:
     partition = make()
     partition.apply(state(1, isr=(1, 2)), 0)
     lose_an_addition(partition)
@@ -90,7 +90,7 @@ def test_unanswered_addition_counts_until_the_partition_epoch_moves() -> None:
     assert partition.high_watermark == 1
 
 
-def test_unanswered_addition_of_a_dead_replica_is_settled_by_a_change_that_moves_the_epoch() -> None:
+def test_unanswered_addition_of_a_dead_replica_is_settled_by_a_change_that_increases_the_epoch() -> None:
     partition = make()
     partition.apply(state(1, isr=(1, 2)), 0)
     lose_an_addition(partition)
@@ -116,7 +116,7 @@ def test_additions_of_several_attempts_without_an_answer_all_count() -> None:
         partition.handle_isr_unanswered(proposal)
     append(partition, all_acks=False)
     acknowledge(partition, 1, 3)
-    assert partition.high_watermark == 0, "either of them may have been taken in"
+    assert partition.high_watermark == 0, "either of them may have been added"
     acknowledge(partition, 1, 2)
     assert partition.high_watermark == 1
 
@@ -158,7 +158,7 @@ def test_replica_that_a_move_adds_is_followed_and_joins_without_a_new_leader_epo
     assert proposal is not None and proposal.new_isr == (1, 2, 4)
 
 
-def test_follower_that_asked_for_the_end_once_has_the_full_time_from_then_on() -> None:
+def test_follower_that_once_reached_the_end_has_the_full_lag_time_from_then_on() -> None:
     partition = make()
     partition.apply(state(1, isr=(1,)), 0)
     acknowledge(partition, 0, 2, now_ms=1000)

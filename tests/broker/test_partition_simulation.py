@@ -1,7 +1,7 @@
 """Three replicas of one partition under seeded faults: late metadata, lost messages, crashes, ISR changes.
 
 The replicas are the product's; the controller, the network and the fetch loop around them are models. After
-every step named invariants are checked; every run ends by healing everything and demanding progress.
+every step named invariants are checked; every run ends by healing all faults and requiring progress.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIG = LogConfig(segment_bytes=1200, min_insync_replicas=2)
 
 
 class Silent:
-    """Nobody waits for events here: the simulation looks for itself."""
+    """No task waits for events here: the simulation checks the state itself."""
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
@@ -66,7 +66,8 @@ class Node:
     epoch: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
-    #: A crash may bring back a tail whose truncation was not flushed: nothing is known until it has fetched.
+    #: A crash may bring back a truncated tail that was not flushed: nothing is known until the replica has
+    #: fetched.
     is_synced: bool = True
     inbox: list[PartitionRegistration] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ class World:
             node.inbox.append(self.state)
 
     def fence(self, node_id: int) -> None:
-        """As on a lapsed session: out of the ISR unless it is the last, leadership to another member."""
+        """As when a session ends: remove it from the ISR unless it is the last, and elect another leader."""
         self.fenced.add(node_id)
         isr = tuple(n for n in self.state.isr if n != node_id) or self.state.isr
         if self.state.leader == node_id:
@@ -177,7 +178,8 @@ class World:
     def eligible(self, replica: int, epoch: int) -> bool:
         return replica not in self.fenced and epoch in (-1, self.epochs[replica])
 
-    # -- what goes on ----------------------------------------------------------------------------------
+    # -- clients and replication
+    # ----------------------------------------------------------------------------------
 
     def produce(self, node: Node) -> None:
         partition = node.replica
@@ -197,7 +199,7 @@ class World:
             partition.wait_for_commit(info.next_offset, write)
 
     def fetch(self, node: Node) -> None:
-        """One round trip of a follower, each half of which may be lost or (the request) come late."""
+        """One round trip of a follower; request and answer may be lost, and the request may arrive late."""
         partition = node.replica
         leader_id = partition.leader_id
         if leader_id is None or partition.is_leader:
@@ -268,7 +270,7 @@ class World:
         node = self.nodes[leader]
         current = node.partition if node.epoch == incarnation else None
         if fate < 0.15:
-            # The answer is lost and the request is still on its way.
+            # The answer is lost and the request is still in flight.
             if current is not None:
                 current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
             return
@@ -323,7 +325,7 @@ class World:
                 self.apply_metadata(node)
 
     def lose(self, node: Node) -> None:
-        """Crash; with loss of what was not flushed unless no complete copy would be left."""
+        """Crash; unflushed data are lost unless no complete copy would be left."""
         others = [n for n in self.state.isr if n != node.node_id and self.nodes[n].partition is not None]
         self.crash(node, lose=bool(others))
         self.fence(node.node_id)

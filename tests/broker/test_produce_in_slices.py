@@ -1,4 +1,4 @@
-"""Produce requests that take longer than a turn of the loop: in slices, in order, in nobody's way."""
+"""Produce requests that take longer than a turn of the loop: in slices, in order, without blocking others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykraft.kafka_protocol.records import crc_is_valid, read_header
 from tests.broker.long_batches import LONG, Gate, _crc, long_batch
 
 
-def test_long_batch_is_appended_before_what_its_connection_sends_after_it(data_plane: Any) -> None:
+def test_long_batch_is_appended_before_later_requests_of_its_connection(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -37,7 +37,7 @@ def test_long_batch_is_appended_before_what_its_connection_sends_after_it(data_p
     data_plane.run(body)
 
 
-def test_connection_goes_on_after_a_long_batch_with_all_that_was_sent_meanwhile(data_plane: Any) -> None:
+def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -73,7 +73,7 @@ def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(data_
     data_plane.run(body)
 
 
-def test_leadership_that_goes_while_a_batch_is_walked_refuses_it(data_plane: Any) -> None:
+def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -107,7 +107,7 @@ def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: Any)
     data_plane.run(body)
 
 
-def test_client_that_goes_while_its_batch_is_walked_leaves_nothing_behind(data_plane: Any) -> None:
+def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -118,13 +118,13 @@ def test_client_that_goes_while_its_batch_is_walked_leaves_nothing_behind(data_p
             await data_plane.until(lambda: gate.waiting)
             listener = cluster.brokers[1].listener
             for connection in list(listener._server._connections):
-                connection.close()  # as it does when an answer of before cannot be sent any more
+                connection.close()  # as it is when an earlier answer can no longer be sent
             await data_plane.until(lambda: not listener.connection_count)
             gate.is_open.set()
             partition = cluster.partition(1)
             await data_plane.until(lambda: partition.log.log_end_offset == LONG)
             assert partition.high_watermark == 0, "the batch still waits for its replicas"
-            assert not len(cluster.brokers[1].data.wakeups.deadlines), "but nobody waits for the answer"
+            assert not len(cluster.brokers[1].data.wakeups.deadlines), "but no client waits for the answer"
 
     data_plane.run(body)
 
@@ -144,7 +144,7 @@ def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def test_long_batch_without_acks_is_appended_though_nobody_is_told(data_plane: Any) -> None:
+def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -156,7 +156,7 @@ def test_long_batch_without_acks_is_appended_though_nobody_is_told(data_plane: A
     data_plane.run(body)
 
 
-def test_broker_stops_with_long_batches_under_way(data_plane: Any) -> None:
+def test_broker_stops_while_long_batches_are_walked(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -169,7 +169,7 @@ def test_broker_stops_with_long_batches_under_way(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_compressed_batch_that_unfolds_far_is_unfolded_and_appended_as_it_came(data_plane: Any) -> None:
+def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -240,7 +240,7 @@ def test_answer_names_the_records_that_were_refused(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_header_that_lies_about_its_time_is_stored_with_the_truth(data_plane: Any) -> None:
+def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -294,7 +294,7 @@ def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> 
 def test_memory_of_a_long_request_is_free_once_it_is_answered(
     data_plane: Any, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
-    """By the count of its references: what only a full collection finds may be a gigabyte by then."""
+    """By reference counting: garbage that only a full collection finds may be a gigabyte by then."""
     buffers: list[weakref.ref[mmap.mmap]] = []
 
     class Watched(mmap.mmap):
@@ -325,8 +325,8 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         gc.enable()
 
 
-def test_broker_that_stops_begins_no_long_batch_and_nothing_behind_one(data_plane: Any) -> None:
-    """Its listeners are the last to go, and its logs are closed then."""
+def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: Any) -> None:
+    """Its listeners stop last, when its logs are already closed."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -340,7 +340,9 @@ def test_broker_that_stops_begins_no_long_batch_and_nothing_behind_one(data_plan
             data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
             await data.stop()
             await data_plane.until(lambda: server.connection_count == 1)
-            assert cluster.partition(1).log.log_end_offset == 0, "nothing overtakes what was broken off"
+            assert cluster.partition(1).log.log_end_offset == 0, (
+                "no request overtakes the one that was aborted"
+            )
             late.send_produce(data_plane.batch(b"small"), acks=1)
             late.send_produce(long_batch(data_plane), acks=1)
             await late.receive()

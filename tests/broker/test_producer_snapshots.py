@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
-    """Run what only looks asynchronous."""
+    """Run a coroutine that never really waits."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("it waits for something")
+    raise AssertionError("the coroutine waits")
 
 
 class AtOnce(Workers):
@@ -46,7 +46,7 @@ class AtOnce(Workers):
 
 
 class Logs(LogManager):
-    """Everything at once; ``pauses`` counts how often others would have had their turn."""
+    """Never waits; ``pauses`` counts how often other work would have had its turn."""
 
     pauses = 0
 
@@ -98,7 +98,7 @@ class Owner:
         self.state.replay(header)
 
     def truncate(self, offset: int) -> None:
-        """As a partition does."""
+        """Append as a partition does."""
         if self.opened.log.truncate_to(offset) and not self.state.truncate_to(self.opened.log.log_end_offset):
             self.state.fall_behind()
             now(self.logs.rebuild_producers(KEY))
@@ -127,7 +127,7 @@ def owner() -> Owner:
 
 @pytest.fixture
 def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The base offsets of the batches that rebuilds look at."""
+    """The base offsets of the batches that rebuilds read."""
     seen: list[int] = []
     replay = ProducerRebuild.replay
 
@@ -156,7 +156,7 @@ def from_all_batches(owner: Owner) -> ProducerState:
 @pytest.mark.usefixtures("short_look_back")
 @pytest.mark.parametrize("seed", range(25))
 def test_state_from_snapshots_is_the_state_of_all_batches(seed: int) -> None:
-    """Whatever is written, cut, deleted, stopped, killed, and lost with the power."""
+    """After any writes, truncations, deletions, stops, kills and power losses."""
     rng, owner = random.Random(seed), Owner(MemoryDisk())
     epochs = dict.fromkeys(range(8), 0)
     forgotten = False
@@ -206,7 +206,7 @@ def test_start_walks_over_the_tail_only(owner: Owner, replayed: list[int], how: 
     assert last_batches(owner.state) == expected
 
 
-def test_what_was_in_flight_at_a_stop_is_still_known(owner: Owner) -> None:
+def test_batches_in_flight_at_a_stop_are_still_known(owner: Owner) -> None:
     for _ in range(60):
         owner.append(7)
     before = owner.state.entry(7)
@@ -217,7 +217,7 @@ def test_what_was_in_flight_at_a_stop_is_still_known(owner: Owner) -> None:
 
 
 @pytest.mark.usefixtures("short_look_back")
-def test_damaged_snapshots_are_passed_over_and_removed(owner: Owner, replayed: list[int]) -> None:
+def test_damaged_snapshots_are_skipped_and_removed(owner: Owner, replayed: list[int]) -> None:
     for number in range(200):
         owner.append(number % 3)
     expected = last_batches(owner.state)
@@ -237,7 +237,7 @@ def test_damaged_snapshots_are_passed_over_and_removed(owner: Owner, replayed: l
     assert last_batches(owner.state) == expected and min(replayed) == 0
 
 
-def test_snapshot_of_what_was_cut_is_removed_before_the_cut(owner: Owner) -> None:
+def test_snapshot_of_truncated_records_is_removed_before_the_truncation(owner: Owner) -> None:
     for number in range(200):
         owner.append(number % 3)
     bases = owner.opened.log.segment_base_offsets
@@ -254,7 +254,9 @@ def test_snapshot_of_what_was_cut_is_removed_before_the_cut(owner: Owner) -> Non
     assert list_snapshots(owner.disk, DIRECTORY)[-1] == bases[-3]
 
 
-def test_cut_that_forgets_a_producer_is_read_again_in_slices(owner: Owner, replayed: list[int]) -> None:
+def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
+    owner: Owner, replayed: list[int]
+) -> None:
     owner.opened.log.config = replace(CONFIG, segment_bytes=1 << 30)
     owner.append(1)
     for _ in range(3 * HEADERS_PER_SLICE):
@@ -275,7 +277,7 @@ def test_cut_that_forgets_a_producer_is_read_again_in_slices(owner: Owner, repla
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
 
 
-def test_log_that_grows_and_is_cut_while_it_is_read_again_is_read_to_its_end(owner: Owner) -> None:
+def test_log_that_grows_and_is_truncated_during_a_rebuild_is_read_to_its_end(owner: Owner) -> None:
     owner.opened.log.config = replace(CONFIG, segment_bytes=1 << 30)
     for number in range(2 * HEADERS_PER_SLICE):
         owner.append(number % 5)
@@ -298,11 +300,11 @@ def test_log_that_grows_and_is_cut_while_it_is_read_again_is_read_to_its_end(own
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
 
 
-def test_unknown_producer_begins_at_zero_unless_one_was_forgotten(owner: Owner) -> None:
+def test_unknown_producer_must_begin_at_zero_unless_one_was_removed(owner: Owner) -> None:
     for number in range(100):
         owner.append(number % 3)
     owner.stop()
-    assert owner.state.complete, "snapshots of all there ever were"
+    assert owner.state.complete, "the snapshots hold every producer there ever was"
     owner.logs.expire_producers(KEY, 0, 10)
     owner.append(0)
     owner.logs.expire_producers(KEY, 11, 10)
@@ -311,7 +313,7 @@ def test_unknown_producer_begins_at_zero_unless_one_was_forgotten(owner: Owner) 
     assert not owner.state.complete, "nor after a restart"
 
 
-def test_unknown_producer_may_begin_anywhere_behind_a_deleted_segment(owner: Owner) -> None:
+def test_unknown_producer_may_begin_at_any_sequence_after_a_deleted_segment(owner: Owner) -> None:
     for number in range(100):
         owner.append(number % 3)
     owner.retire(60)
@@ -321,7 +323,7 @@ def test_unknown_producer_may_begin_anywhere_behind_a_deleted_segment(owner: Own
     assert min(offsets) >= owner.opened.log.segment_base_offsets[0]
 
 
-def test_snapshot_of_kafkas_own_is_believed(owner: Owner) -> None:
+def test_snapshot_written_by_kafka_is_used(owner: Owner) -> None:
     for number in range(20):
         owner.append(number % 3)
     now(owner.logs.stop(1, {}))
@@ -334,7 +336,7 @@ def test_snapshot_of_kafkas_own_is_believed(owner: Owner) -> None:
     assert not owner.state.complete
 
 
-def test_cut_while_a_snapshot_is_written_leaves_none_of_what_was_cut(owner: Owner) -> None:
+def test_truncation_while_a_snapshot_is_written_leaves_none_of_the_truncated_records(owner: Owner) -> None:
     for number in range(30):
         owner.append(number % 3)
     owner.stop()
@@ -364,7 +366,7 @@ ProducerRebuildEntry = rebuild(
 
 
 class LaterLogs(Logs):
-    """Snapshots that are due wait, as behind those of other logs."""
+    """Snapshots that are due wait, as when those of other logs come first."""
 
     def write_snapshots_soon(self) -> None:
         pass
@@ -375,13 +377,13 @@ def later(owner: Owner) -> None:
 
 
 def roll_with(owner: Owner) -> int:
-    """Batches of one producer up to where a snapshot is due; its offset."""
+    """Append batches of one producer until a snapshot is due; returns its offset."""
     while not owner.logs._snapshots:
         owner.append(7)
     return owner.logs._snapshots[KEY][0]
 
 
-def test_snapshot_that_was_due_before_a_cut_is_not_written_after_it(
+def test_snapshot_that_was_due_before_a_truncation_is_not_written_after_it(
     owner: Owner, short_look_back: None
 ) -> None:
     later(owner)
@@ -393,7 +395,7 @@ def test_snapshot_that_was_due_before_a_cut_is_not_written_after_it(
     owner.kill()
     entry = owner.state.entry(7)
     assert entry is not None
-    assert entry.batches[-1].next_offset == 3, "what was cut is no duplicate when it comes again"
+    assert entry.batches[-1].next_offset == 3, "a truncated batch is no duplicate when it is sent again"
 
 
 def test_snapshot_that_was_due_of_a_deleted_log_is_not_written_into_its_namesake(owner: Owner) -> None:

@@ -1,4 +1,4 @@
-"""Producer state against a model that remembers everything."""
+"""Producer state compared with a model that remembers everything."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_sequence_wraps_around() -> None:
     assert state.check(header(1, 0, 2, 5)) is None
 
 
-def test_unknown_producer_starts_at_zero_unless_history_was_forgotten() -> None:
+def test_unknown_producer_starts_at_zero_unless_history_was_removed() -> None:
     state = ProducerState()
     try:
         state.check(header(1, 0, 5, 0))
@@ -106,14 +106,14 @@ def refusal(state: ProducerState, wanted: BatchHeader) -> ErrorCode | None:
     return None
 
 
-def test_producer_that_was_replaced_is_refused_whatever_its_sequence() -> None:
+def test_replaced_producer_is_refused_whatever_its_sequence() -> None:
     state = ProducerState()
     state.replay(header(1, 1, 0, 0))
     for sequence in (0, 1, 5):
         assert refusal(state, header(1, 0, sequence, 1)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_batch_that_begins_as_an_earlier_one_and_is_longer_is_no_duplicate() -> None:
+def test_longer_batch_that_begins_like_an_earlier_one_is_no_duplicate() -> None:
     state = ProducerState()
     state.replay(header(1, 0, 0, 0, 2))
     assert refusal(state, header(1, 0, 0, 2, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -52,7 +52,7 @@ def test_pipelined_producers_replicate_byte_for_byte(data_plane: Any, new_loop: 
     data_plane.run(body, new_loop)
 
 
-def test_dead_follower_leaves_the_isr_and_comes_back(data_plane: Any) -> None:
+def test_dead_follower_leaves_the_isr_and_returns(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3, configs=TWO)
@@ -86,7 +86,7 @@ def test_too_few_in_sync_replicas_refuse_before_the_append(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def test_isr_that_shrinks_below_the_minimum_is_told_after_the_append(data_plane: Any) -> None:
+def test_isr_that_shrinks_below_the_minimum_is_reported_after_the_append(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=TWO)
@@ -191,7 +191,7 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
             await data_plane.until(lambda: cluster.partition(1).isr.maybe_added)
             await cluster.brokers[2].stop()
             result = await client.produce(data_plane.batch(b"w"), timeout_ms=100)
-            assert result.error_code == ErrorCode.REQUEST_TIMED_OUT  # 2 may be in the ISR for all we know
+            assert result.error_code == ErrorCode.REQUEST_TIMED_OUT  # 2 may already be in the ISR
             cluster.controller.silent = False
             result = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
 
@@ -200,7 +200,7 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
                 return bool(result.done())
 
             await data_plane.until(settled)
-            assert (await result).error_code == 0, "2 was taken in, and out again since it does not fetch"
+            assert (await result).error_code == 0, "2 was added, and removed again because it does not fetch"
 
     data_plane.run(body)
 
@@ -253,7 +253,7 @@ def test_recreated_topic_starts_empty_and_old_id_is_unknown(data_plane: Any) -> 
 
 
 class Coordinator:
-    """Notes what it is told."""
+    """Records what it is told."""
 
     def __init__(self) -> None:
         self.led: list[tuple[int, int | None]] = []
@@ -269,7 +269,7 @@ class Coordinator:
         self.moved.append((partition, high_watermark))
 
 
-def test_append_for_a_coordinator_is_told_when_committed(data_plane: Any) -> None:
+def test_coordinator_is_told_when_its_append_is_committed(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(2, 3) as cluster:
             coordinator = Coordinator()

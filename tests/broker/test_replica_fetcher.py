@@ -18,7 +18,7 @@ def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
-            cluster.partition(2).restart_at(50)  # as after losing all that lay behind its log start
+            cluster.partition(2).restart_at(50)  # as after losing every record above its log start
             client = await cluster.client(1)
             assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
             assert cluster.partition(2).log.log_end_offset == 1
@@ -26,7 +26,7 @@ def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane:
     data_plane.run(body)
 
 
-def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
+def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -43,7 +43,7 @@ def test_answer_asked_for_in_another_epoch_is_dropped(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_follower_told_to_truncate_takes_its_recovery_point_back_at_once(data_plane: Any) -> None:
+def test_follower_told_to_truncate_lowers_its_recovery_point_at_once(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, replica_fetch_wait_max_ms=3000) as cluster:
             await cluster.create(1, 2)
@@ -65,7 +65,7 @@ def test_follower_told_to_truncate_takes_its_recovery_point_back_at_once(data_pl
     data_plane.run(body)
 
 
-def test_what_a_diverging_follower_asks_for_acknowledges_nothing(data_plane: Any) -> None:
+def test_fetch_of_a_diverging_follower_acknowledges_nothing(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -94,7 +94,7 @@ def test_what_a_diverging_follower_asks_for_acknowledges_nothing(data_plane: Any
     data_plane.run(body)
 
 
-def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(data_plane: Any) -> None:
+def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -113,7 +113,7 @@ def test_follower_that_has_not_heard_of_the_epoch_acknowledges_nothing_in_it(dat
     data_plane.run(body)
 
 
-def test_follower_leaves_a_leader_that_holds_the_connection_and_says_nothing(data_plane: Any) -> None:
+def test_follower_leaves_a_leader_that_keeps_the_connection_open_without_answering(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, replica_socket_timeout_ms=100) as cluster:
             connections: list[asyncio.StreamWriter] = []
@@ -127,14 +127,14 @@ def test_follower_leaves_a_leader_that_holds_the_connection_and_says_nothing(dat
                 await cluster.create(1, 2)
                 await data_plane.until(lambda: len(connections) > 1)
                 move_leader(cluster, cluster.brokers[1].listener.port)
-                await (await cluster.client(1)).produce(data_plane.batch(b"v"))  # the follower has found it
+                await (await cluster.client(1)).produce(data_plane.batch(b"v"))  # the follower has connected
                 for writer in connections:
                     writer.close()
 
     data_plane.run(body)
 
 
-def test_follower_goes_to_where_its_leader_listens_now(data_plane: Any) -> None:
+def test_follower_connects_to_its_leaders_current_address(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -154,7 +154,7 @@ def test_follower_goes_to_where_its_leader_listens_now(data_plane: Any) -> None:
 
 
 def move_leader(cluster: Any, port: int) -> None:
-    """Broker 1 is said to listen on another port; everybody is told."""
+    """Give broker 1 another port in the metadata, and inform every broker."""
     controller = cluster.controller
     known = controller.image.brokers[1]
     moved = replace(known, endpoints=(replace(known.endpoints[0], port=port),))

@@ -1,4 +1,4 @@
-"""Log directories: clean and unclean starts, damage, faults, topics that come and go."""
+"""Log directories: clean and unclean starts, damage, faults, topics that are created and deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fill(log: Log, count: int) -> None:
         log.append(data, [read_header(data)], now_ms=0)
 
 
-def test_clean_stop_is_told_from_a_crash(data_plane: Any) -> None:
+def test_clean_stop_is_distinguished_from_a_crash(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -71,7 +71,7 @@ def test_clean_stop_is_told_from_a_crash(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_damage_in_the_flushed_part_costs_one_log_and_says_where(data_plane: Any) -> None:
+def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -93,7 +93,7 @@ def test_damage_in_the_flushed_part_costs_one_log_and_says_where(data_plane: Any
         assert list(again.logs) == [("u", 0)] and again.logs["u", 0].log.log_end_offset == 3
         third = manager(disk)
         await third.start()
-        assert third.offline["t", 0].directory == offline.directory, "nobody has begun anew yet"
+        assert third.offline["t", 0].directory == offline.directory, "the replica has not started over yet"
         await third.open_or_create([("t", 0, ID, config)])
         await third.stop(1, {})
         fourth = manager(disk)
@@ -139,7 +139,7 @@ def test_topic_of_the_same_name_gets_a_new_log(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_log_is_not_created_where_a_stray_of_its_name_still_stands(data_plane: Any) -> None:
+def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: Any) -> None:
     async def body() -> None:
         disks: dict[int, Any] = {}
         async with data_plane.cluster(1, disks=disks) as cluster:
@@ -154,7 +154,7 @@ def test_log_is_not_created_where_a_stray_of_its_name_still_stands(data_plane: A
             async def run(job: Any) -> Any:
                 if getattr(job, "func", None) is log_manager._set_aside:
                     renaming.set()
-                    for _ in range(100):  # others would be done with all they may do meanwhile
+                    for _ in range(100):  # other work would have finished by now
                         await asyncio.sleep(0)
                 return job()
 
@@ -170,7 +170,7 @@ def test_log_is_not_created_where_a_stray_of_its_name_still_stands(data_plane: A
     data_plane.run(body)
 
 
-def test_new_logs_go_to_the_emptiest_directory(data_plane: Any) -> None:
+def test_new_logs_are_created_in_the_emptiest_directory(data_plane: Any) -> None:
     async def body() -> None:
         logs = manager(MemoryDisk(), dirs=("/a", "/b"))
         await logs.start()
@@ -213,7 +213,7 @@ def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_failed_append_is_told_to_the_client_and_halts_the_node(data_plane: Any) -> None:
+def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -247,7 +247,7 @@ def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None
     data_plane.run(body)
 
 
-def test_log_start_is_stored_before_its_segments_go(data_plane: Any) -> None:
+def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         async with data_plane.cluster(1, disks={1: disk}) as cluster:
@@ -268,7 +268,7 @@ def test_log_start_is_stored_before_its_segments_go(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_cleaner_checkpoint_says_which_gaps_compaction_made(data_plane: Any) -> None:
+def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)

@@ -1,4 +1,4 @@
-"""What a broker stores of its logs from time to time: high watermarks, and flushes that a topic asks for."""
+"""Periodic work on a broker's logs: storing high watermarks, and the flushes that a topic asks for."""
 
 from __future__ import annotations
 

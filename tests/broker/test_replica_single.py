@@ -39,7 +39,7 @@ def test_what_was_produced_is_fetched(data_plane: Any, new_loop: Any, version: i
 
 
 @LOOPS
-def test_large_batches_come_back_as_they_were(data_plane: Any, new_loop: Any) -> None:
+def test_large_batches_are_returned_unchanged(data_plane: Any, new_loop: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"max.message.bytes": "10000000"})
@@ -58,7 +58,7 @@ def test_large_batches_come_back_as_they_were(data_plane: Any, new_loop: Any) ->
 
 @LOOPS
 @pytest.mark.parametrize("way", ["copy", "sendfile", "transport"])
-def test_real_files_leave_by_every_way(
+def test_real_files_are_sent_in_every_way(
     data_plane: Any, new_loop: Any, way: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pykraft.runtime.os_disk import OsDisk
@@ -158,7 +158,7 @@ def test_bad_batches_get_the_right_error(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_log_append_time_is_stamped_and_told(data_plane: Any) -> None:
+def test_log_append_time_is_stamped_and_returned(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"message.timestamp.type": "LogAppendTime"})
@@ -170,7 +170,7 @@ def test_log_append_time_is_stamped_and_told(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_acks_zero_is_not_answered_and_failure_closes(data_plane: Any) -> None:
+def test_acks_zero_is_not_answered_and_a_failure_closes_the_connection(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -277,7 +277,7 @@ def test_clients_do_not_write_to_internal_topics(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_broker_wide_values_change_while_it_runs_and_a_topics_own_ones_win(data_plane: Any) -> None:
+def test_broker_wide_values_change_while_it_runs_and_a_topics_own_take_precedence(data_plane: Any) -> None:
     batch = data_plane.batch(b"v" * 2000)
 
     async def body() -> None:
@@ -305,7 +305,7 @@ def test_broker_wide_values_change_while_it_runs_and_a_topics_own_ones_win(data_
     data_plane.run(body)
 
 
-def test_where_eligible_replicas_are_kept_a_new_log_commits_nothing_below_the_minimum(
+def test_with_eligible_replicas_a_new_log_commits_nothing_below_the_minimum(
     data_plane: Any,
 ) -> None:
     async def body() -> None:
@@ -322,7 +322,7 @@ def test_where_eligible_replicas_are_kept_a_new_log_commits_nothing_below_the_mi
     data_plane.run(body)
 
 
-def test_replica_of_a_deleted_topic_leads_no_more(data_plane: Any) -> None:
+def test_replica_of_a_deleted_topic_no_longer_leads(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)

@@ -1,4 +1,4 @@
-"""From frames to answers: what is refused, how, and what it costs the others."""
+"""From frames to answers: what is refused, how, and how that affects other connections."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _versions(services: object, context: object, request: Any, version: in
 
 
 async def _forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
-    """The controller reads a request that the broker has not looked into, and refuses some."""
+    """A controller that parses the requests that the broker forwards unparsed, and refuses some."""
     request, _ = DeleteTopicsRequest.decode_from(received.body, 0, received.version)
     if not request.topic_names:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
@@ -157,14 +157,14 @@ def _deletion(correlation_id: int, *names: str, version: int = 3) -> bytes:
     return encode_request(DeleteTopicsRequest(topic_names=list(names)), version, correlation_id, None)
 
 
-def test_a_forwarded_request_and_its_answer_travel_as_the_bytes_that_came() -> None:
+def test_a_forwarded_request_and_its_answer_are_passed_on_as_bytes() -> None:
     tail = b"bytes behind the request"
     link = asyncio.run(_send(_deletion(1, "t") + tail))
     body = DeleteTopicsRequest(topic_names=["t"]).encode(3) + tail
     assert bytes(link.written[8:]) == b"as the controller said: " + body
 
 
-def test_a_forwarded_request_that_fails_is_answered_with_what_it_named() -> None:
+def test_a_failed_forwarded_request_is_answered_for_everything_it_named() -> None:
     link = asyncio.run(_send(_deletion(1), _deletion(2)))
     assert link.written.count(DeleteTopicsResponse().encode(3)) == 2
     row = next(api for api in APIS if api.request is DeleteTopicsRequest)
@@ -201,7 +201,7 @@ def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
 
 
 def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """The controller finds it malformed; the broker, which is to answer the error, finds it so too."""
+    """The controller finds the request malformed, and so does the broker, which should answer the error."""
     with caplog.at_level(logging.INFO):
         link = asyncio.run(_send(_deletion(1, "t")[:-5]))
     assert link.closed
@@ -209,7 +209,7 @@ def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogC
     assert "malformed request" in record.getMessage()
 
 
-def test_bytes_behind_a_request_are_let_be() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     link = asyncio.run(_send(_beat("fine", 1) + b"\0\0\0"))
     assert link.written
     assert not link.closed
@@ -225,7 +225,7 @@ def test_bytes_behind_a_request_are_let_be() -> None:
         (_beat("fine", 1) + bytes(MAX_DECODED_BYTES), "HEARTBEAT request of"),
     ],
 )
-def test_what_cannot_be_answered_closes_the_connection_with_one_line(
+def test_request_that_cannot_be_answered_closes_the_connection_with_one_line(
     frame: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

@@ -21,7 +21,7 @@ def run(seed: int, steps: int = 1500) -> World:
 
 
 @pytest.mark.parametrize("block", range(6))
-def test_every_batch_is_there_once_and_in_order_whatever_brokers_suffer(block: int) -> None:
+def test_every_batch_is_written_once_and_in_order_whatever_fails(block: int) -> None:
     totals: dict[str, int] = {}
     acknowledged = 0
     for seed in range(block * 20, block * 20 + 20):

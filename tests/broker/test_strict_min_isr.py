@@ -1,4 +1,4 @@
-"""What a leader commits where eligible leader replicas are kept (KIP-966); the cost of unclean elections."""
+"""What a leader commits with eligible leader replicas (KIP-966), and the cost of unclean elections."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_acks_all_asks_for_no_more_than_there_are_replicas(strict: bool) -> None:
+def test_acks_all_requires_no_more_than_the_number_of_replicas(strict: bool) -> None:
     leader = make(1, min_isr=3, strict=strict)
     leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
     waiter = Waiter()
@@ -96,7 +96,7 @@ def test_acks_all_asks_for_no_more_than_there_are_replicas(strict: bool) -> None
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_partition_that_is_being_moved_has_more_replicas_and_asks_for_more(strict: bool) -> None:
+def test_a_partition_that_is_being_moved_has_more_replicas_and_requires_more(strict: bool) -> None:
     leader = make(1, min_isr=2, strict=strict)
     leader.apply(PartitionRegistration((1,), (1,), 1, 0, 0), 0)
     append(leader, all_acks=True)
@@ -108,7 +108,7 @@ def test_a_partition_that_is_being_moved_has_more_replicas_and_asks_for_more(str
     append(leader, all_acks=True)
 
 
-def test_nothing_is_committed_past_an_eligible_replica_whatever_the_leader_takes_for_the_minimum() -> None:
+def test_nothing_is_committed_past_an_eligible_replica_whatever_minimum_the_leader_assumes() -> None:
     # The controller knows of a larger minimum; this leader does not yet.
     leader = make(1, min_isr=1)
     leader.apply(state(1, 0, 0, (1, 2)), 0)
@@ -119,7 +119,7 @@ def test_nothing_is_committed_past_an_eligible_replica_whatever_the_leader_takes
     assert leader.high_watermark == 1, "the minimum is smaller: the ELR is empty"
 
 
-def test_the_answer_to_a_proposal_tells_of_eligible_replicas() -> None:
+def test_the_answer_to_a_proposal_names_eligible_replicas() -> None:
     leader = make(1, min_isr=1)
     leader.apply(state(1, 0, 0, (1, 2)), 0)
     end = append(leader)
@@ -143,7 +143,7 @@ def test_a_smaller_minimum_commits_what_waited() -> None:
     assert leader.high_watermark == end
 
 
-def test_after_an_unclean_election_the_old_leader_cuts_its_log_to_the_new_ones() -> None:
+def test_after_an_unclean_election_the_old_leader_truncates_its_log_to_the_new_ones() -> None:
     old, new = make(1, strict=False), make(2, strict=False)
     for replica in (old, new):
         replica.apply(state(1, 0, 0, (1,)), 0)

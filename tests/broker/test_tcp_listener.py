@@ -60,7 +60,7 @@ def test_large_frames_survive_buffer_growth_and_reuse(
 
 
 @LOOPS
-def test_answers_leave_in_the_order_of_requests(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_answers_are_sent_in_the_order_of_requests(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def body() -> None:
         echo = Echo()
         async with serving(echo) as (listener, _):
@@ -80,7 +80,7 @@ def test_answers_leave_in_the_order_of_requests(new_loop: Callable[[], asyncio.A
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1, 1001])
-def test_unbelievable_size_closes_with_one_log_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_impossible_size_closes_with_one_log_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         echo = Echo()
         async with serving(echo, ListenerLimits(max_request_bytes=1000)) as (listener, _):
@@ -143,7 +143,7 @@ async def _send_all(writer: asyncio.StreamWriter, request: bytes, count: int) ->
 
 
 @LOOPS
-def test_open_answers_are_bounded_and_reading_goes_on_when_they_drain(
+def test_open_answers_are_bounded_and_reading_continues_when_they_drain(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def body() -> None:
@@ -167,7 +167,7 @@ def test_open_answers_are_bounded_and_reading_goes_on_when_they_drain(
 
 
 @LOOPS
-def test_small_requests_get_their_turn_beside_bulk(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_small_requests_are_served_during_bulk(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def body() -> None:
         echo = Echo()
         async with serving(echo) as (listener, _):
@@ -234,7 +234,7 @@ class Keeper:
 
 
 @LOOPS
-def test_frames_that_are_kept_stay_as_they_are(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_kept_frames_do_not_change(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def body() -> None:
         keeper = Keeper()
         async with serving(keeper) as (listener, runtime):
@@ -248,7 +248,7 @@ def test_frames_that_are_kept_stay_as_they_are(new_loop: Callable[[], asyncio.Ab
             assert [bytes(kept) for kept in keeper.kept] == bodies
             large = [kept for kept in keeper.kept if len(kept) > SHARED_BUFFER_BYTES]
             assert [type(kept) for kept in large] == [memoryview] * 4
-            assert runtime.retained_bytes < 4_000_000, "what was given away is not counted"
+            assert runtime.retained_bytes < 4_000_000, "a frame that was kept is no longer counted"
             writer.close()
 
     run(new_loop, body)
@@ -275,7 +275,7 @@ def test_large_frame_is_received_without_being_copied_while_it_grows(
             sent = frame(b"x" * size)
             writer.write(sent[: 3 << 20])
             await until(lambda: runtime.retained_bytes >= 3 << 20)
-            assert runtime.retained_bytes <= 6 << 20, "not what was announced"
+            assert runtime.retained_bytes <= 6 << 20, "not the announced size"
             writer.write(sent[3 << 20 :])
             assert await read_frame(reader) == b"ok"
             assert echo.bytes == size
@@ -290,7 +290,7 @@ def test_large_frame_is_received_without_being_copied_while_it_grows(
 def test_connection_that_ended_is_freed_without_the_garbage_collector(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Which is told to overlook whatever is alive while the broker's state grows."""
+    """The collector ignores objects that are alive while the broker's state grows."""
 
     async def main() -> None:
         echo = Echo()

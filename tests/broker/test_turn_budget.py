@@ -1,4 +1,4 @@
-"""What a broker does for its clients in one turn of the event loop, by a clock that only work moves."""
+"""What a broker does for its clients in one turn of the event loop, on a clock that only work advances."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_a
 
 
 class Loop:
-    """As much of an event loop as wake-ups and a budget need."""
+    """The parts of an event loop that wake-ups and a budget need."""
 
     def __init__(self) -> None:
         self.scheduled: list[Callable[[], None]] = []
@@ -111,7 +111,7 @@ class Loop:
         return Handle()
 
     def turns(self, done: list[Any]) -> list[int]:
-        """How much was done in each turn."""
+        """The work done in each turn."""
         counts = []
         while self.scheduled:
             due, self.scheduled = self.scheduled, []
@@ -150,7 +150,7 @@ def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
     return loop, budget, wakeups
 
 
-def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
+def test_fetches_woken_by_one_batch_are_answered_over_several_turns() -> None:
     loop, budget, wakeups = make_wakeups()
     done: list[Any] = []
     fetches = [ParkedFetch(loop, done) for _ in range(1_000)]
@@ -164,7 +164,7 @@ def test_fetches_that_one_batch_wakes_are_answered_over_several_turns() -> None:
     assert max(at_once, *counts) <= budget.turn_us // WORK_US
 
 
-def test_whoever_waits_for_less_long_than_all_others_moves_the_timer() -> None:
+def test_request_with_the_earliest_deadline_moves_the_timer() -> None:
     async def body() -> None:
         wakeups = Wakeups(asyncio.get_running_loop(), EndlessTurn(), SystemClock(), {})
         ended = asyncio.Event()
@@ -199,7 +199,7 @@ def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:
     assert done == [fetch]
 
 
-def test_fetches_whose_time_is_up_together_are_answered_over_several_turns() -> None:
+def test_fetches_that_expire_together_are_answered_over_several_turns() -> None:
     loop, budget, wakeups = make_wakeups()
     done: list[Any] = []
     for _ in range(1_000):
@@ -209,7 +209,7 @@ def test_fetches_whose_time_is_up_together_are_answered_over_several_turns() -> 
     assert max(counts) <= budget.turn_us // WORK_US
 
 
-def test_time_runs_out_though_every_turn_is_full_of_requests() -> None:
+def test_fetches_expire_even_if_every_turn_is_full_of_requests() -> None:
     loop, budget, wakeups = make_wakeups()
     done: list[Any] = []
     requests: list[Any] = []

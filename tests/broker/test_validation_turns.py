@@ -1,4 +1,4 @@
-"""What validation does in one turn of the loop: no more than the budget that all requests share."""
+"""Validation does no more in one turn of the loop than the budget that all requests share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.narrowing import present
 
 
 class WorkClock:
-    """Time passes only where somebody works; counts it by turns of the loop."""
+    """Time advances only by work; it is counted for each turn of the loop."""
 
     def __init__(self) -> None:
         self.now_us = 0
@@ -43,7 +43,7 @@ class WorkClock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
-    """The clock of every broker's budget. To take up a batch takes time, to walk and to unfold."""
+    """The clock of every broker's budget. Starting a batch, walking it and decompressing it take time."""
     clock = WorkClock()
     advance = ClientBatch.advance
 
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> WorkClock:
 
 
 class Work:
-    """A batch that takes so much to walk."""
+    """A batch whose walk takes this much work."""
 
     def __init__(self, clock: WorkClock, work: int, *, fails: bool = False) -> None:
         self._clock = clock
@@ -80,7 +80,7 @@ class Work:
 
 
 def make_budget(clock: WorkClock) -> TurnBudget:
-    """The next turn has begun enough, and turns are counted."""
+    """Wait until the next turn has begun; turns are counted."""
     loop = asyncio.get_running_loop()
     clock.count_turns()
     budget = TurnBudget(loop.call_soon, lambda: clock.now_us)
@@ -124,9 +124,9 @@ def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_i
         for _ in range(100):
             budget.defer(commit, lane="commits")
         await asyncio.gather(*(walk() for _ in range(5)))
-        assert 40 < len(order) < 90, "neither waits for all of the other"
+        assert 40 < len(order) < 90, "neither batch waits for the whole other one"
         while budget.waiting:
-            assert not turns.walk_now(Work(clock, 1)), "nobody goes before those who wait"
+            assert not turns.walk_now(Work(clock, 1)), "no request overtakes those that wait"
             await asyncio.sleep(0)
         assert order.count("commit") == 100
         assert clock.longest_us <= TURN_US + 1_000
@@ -161,8 +161,8 @@ def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: 
     asyncio.run(body())
 
 
-def test_turn_does_no_more_on_the_spot_than_its_budget(data_plane: Any, clock: WorkClock) -> None:
-    """However many batches arrive at once, or however long: beyond it they wait for a later turn."""
+def test_turn_validates_no_more_at_once_than_its_budget(data_plane: Any, clock: WorkClock) -> None:
+    """Whatever the number and length of the batches: beyond the budget they wait for a later turn."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -183,7 +183,9 @@ def test_turn_does_no_more_on_the_spot_than_its_budget(data_plane: Any, clock: W
 
 
 @pytest.mark.parametrize("partitions", [1, 40])
-def test_turn_unfolds_no_more_than_its_budget(data_plane: Any, clock: WorkClock, partitions: int) -> None:
+def test_turn_decompresses_no_more_than_its_budget(
+    data_plane: Any, clock: WorkClock, partitions: int
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -220,7 +222,7 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> No
 def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
     data_plane: Any, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of them is walked, and that is where room is asked for."""
+    """None of them is walked, and a walk is what would have asked for room."""
     find = ReplicaManager.by_name
 
     def timed(replicas: ReplicaManager, topic: str, index: int) -> Any:

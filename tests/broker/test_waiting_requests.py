@@ -1,4 +1,4 @@
-"""Requests that wait for a commit, for data or for a topic: each is answered, and when."""
+"""Requests that wait for a commit, for data or for a topic: when each is answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykraft.kafka_protocol.messages import produce
 from pykraft.metadata_log.delta import MetadataDelta
 
 
-def test_one_expiry_that_fails_does_not_keep_others_waiting_for_ever(data_plane: Any) -> None:
+def test_failed_expiry_does_not_keep_others_waiting(data_plane: Any) -> None:
     class Failing:
         bucket = -1
 
@@ -62,7 +62,7 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
     data_plane.run(body)
 
 
-def test_who_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -> None:
+def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -89,7 +89,7 @@ def test_who_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -
     data_plane.run(body)
 
 
-def test_long_poll_ends_with_the_commit_and_not_with_its_time(data_plane: Any) -> None:
+def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)

@@ -1,4 +1,4 @@
-"""Clusters for the client: scripted in memory, and librdkafka's mock on real sockets."""
+"""Clusters for the client: scripted in memory, and librdkafka's mock cluster on real sockets."""
 
 from __future__ import annotations
 

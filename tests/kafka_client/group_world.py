@@ -1,4 +1,4 @@
-"""The product's group coordinators behind a scripted network, in virtual time: faults come from a test."""
+"""The product's group coordinators behind a scripted network, in virtual time; a test chooses the faults."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ GROUP_APIS = (
 )
 
 Fault = Callable[[int, Any], str | None]
-"""What becomes of a request to a broker: None, "lost" (before it is carried out), "unanswered", "broken"
-(carried out, then the connection breaks), "late" (carried out late) or "slow" (answered late)."""
+"""The fault of a request to a broker: None, "lost" (before it is carried out), "unanswered", "broken"
+(carried out, then the connection breaks), "late" (carried out late) or "slow" (answered late).
+"""
 
 
 class Seat:
-    """A listener that holds what its member was told, and checks each change as it comes."""
+    """A listener that records what its member was told, and checks each change."""
 
     def __init__(self, world: GroupWorld, name: str) -> None:
         self.world = world
@@ -64,7 +65,7 @@ class Seat:
         self._note("assigned", partitions)
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.told.issuperset(partitions), "revoked what it has not"
+        assert self.told.issuperset(partitions), "revoked a partition that it does not own"
         if self.while_revoking is not None:
             await self.while_revoking()
         if self.told.issuperset(partitions):  # else they were lost meanwhile
@@ -72,7 +73,7 @@ class Seat:
             self._note("revoked", partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.told.issuperset(partitions), "lost what it has not"
+        assert self.told.issuperset(partitions), "lost a partition that it does not own"
         self.told.difference_update(partitions)
         self._note("lost", partitions)
 
@@ -164,7 +165,7 @@ class GroupWorld:
         self.seats.pop(member)
 
     def abandon(self, member: GroupMember) -> None:
-        """As a killed process: it stops believing because it is no more."""
+        """Like a killed process: its beliefs end with it."""
         member.abandon()
         self.seats.pop(member)
 
@@ -173,13 +174,13 @@ class GroupWorld:
         owner: dict[TopicPartition, str] = {}
         for member, seat in list(self.seats.items()):
             owned = member.owned
-            assert seat.told <= owned, f"{seat.name} was told more than it believes"
+            assert seat.told <= owned, f"{seat.name} was told of more partitions than it believes to own"
             for where in owned:
                 assert where not in owner, f"{where} belongs to {owner[where]} and {seat.name}"
                 owner[where] = seat.name
 
     async def until(self, done: Callable[[], bool], timeout_s: float = 60.0) -> float:
-        """Wait for it in virtual time; how long it took."""
+        """Wait for the condition in virtual time; returns how long it took."""
         began = self.loop.time()
         while not done():
             owned = {seat.name: member.fatal or seat.partitions for member, seat in self.seats.items()}

@@ -29,7 +29,7 @@ from tests.narrowing import present
 Answer = Message | Exception | bytes
 
 Handler = Callable[[Any, int], Answer]
-"""Called with a request and its version; a script knows which class of request it answers."""
+"""Called with a request and its version; a script knows the class of the requests that it answers."""
 
 
 HOST = "broker"
@@ -37,8 +37,10 @@ HOST = "broker"
 
 @dataclass(frozen=True)
 class Later(Exception):
-    """For ``virtual_cluster`` only: an answer after a while. It may be awaitable, and may come to None: then
-    there is nothing but a connection that is kept waiting."""
+    """For ``virtual_cluster`` only: an answer after a delay.
+
+    It may be awaitable. If its value is None, no answer is sent and the connection stays open.
+    """
 
     answer: Any
     delay_ms: int = 0
@@ -98,7 +100,7 @@ async def _encode_later(header: RequestHeader, told: Awaitable[Any]) -> Any:
 
 
 class ScriptedNetwork:
-    """The client's network port over scripted brokers; time passes only in :meth:`sleep` and timeouts."""
+    """The client's network port over scripted brokers; time advances only in :meth:`sleep` and timeouts."""
 
     def __init__(self) -> None:
         self.brokers: dict[Address, ScriptedBroker] = {}
@@ -147,7 +149,7 @@ class ScriptedChannel:
 
 
 class ScriptedCluster:
-    """Brokers plus the metadata they all tell; tests move leaders by assigning to ``leaders``."""
+    """Brokers and the metadata that they all return; tests move leaders by assigning to ``leaders``."""
 
     def __init__(self, broker_ids: tuple[int, ...] = (1, 2, 3)) -> None:
         self.network = ScriptedNetwork()
@@ -159,7 +161,7 @@ class ScriptedCluster:
             broker.handlers[ApiKey.METADATA] = self._metadata
 
     def script(self, api_key: int, handler: Callable[[int, Any, int], Answer]) -> None:
-        """The same script for every broker; it is told the broker's id first."""
+        """The same script for every broker; its first argument is the broker's id."""
         for broker_id, broker in self.brokers.items():
             broker.handlers[api_key] = partial(handler, broker_id)
 

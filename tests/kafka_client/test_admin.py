@@ -1,4 +1,4 @@
-"""Administration: what is retried, until when, and how one item's error stays its own."""
+"""Administration: what is retried, until when, and that one item's error does not affect the others."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
     found = run(admin.list_offsets(wanted))
     assert [found[TopicPartition("t", index)].offset for index in range(3)] == [100, 101, 102]
     asked = [(b, [p.partition_index for p in r.topics[0].partitions]) for b, _, r in scripted.requests(2)]
-    assert asked == [(1, [0]), (2, [1, 2]), (3, [1])], "answers already given are not asked for again"
+    assert asked == [(1, [0]), (2, [1, 2]), (3, [1])], "offsets already answered are not requested again"
 
 
 def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:

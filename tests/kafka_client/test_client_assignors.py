@@ -1,4 +1,4 @@
-"""The assignors of a classic group's leader: shares, stickiness, and what must be given up first."""
+"""The assignors of a classic group's leader: shares, stickiness, and what must be revoked first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def of(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
-def test_range_gives_runs_of_each_topic_and_the_rest_to_the_first() -> None:
+def test_range_assigns_runs_of_each_topic_and_the_remainder_to_the_first() -> None:
     told = assign(RANGE, {"t": 5, "u": 2}, {"b": member("t", "u"), "a": member("t"), "c": member("u")})
     assert told == {"a": of("t", 0, 1, 2), "b": of("t", 3, 4) + of("u", 0), "c": of("u", 1)}
 
 
-def test_range_puts_static_members_first_by_the_name_that_stays() -> None:
+def test_range_puts_static_members_first_by_their_permanent_name() -> None:
     told = assign(RANGE, {"t": 2}, {"a": member("t"), "z": member("t", instance_id="i")})
     assert told == {"z": of("t", 0), "a": of("t", 1)}
 
@@ -44,7 +44,7 @@ def test_sticky_members_keep_what_they_have() -> None:
     assert assign(COOPERATIVE_STICKY, {"t": 4}, members) == {"a": of("t", 1, 3), "b": of("t", 0, 2)}
 
 
-def test_what_moves_has_no_owner_until_it_is_given_up() -> None:
+def test_partition_that_moves_has_no_owner_until_it_is_revoked() -> None:
     first = {"a": member("t", owned=[("t", 0), ("t", 1), ("t", 2)]), "b": member("t")}
     told = assign(COOPERATIVE_STICKY, {"t": 3}, first)
     assert (len(told["a"]), told["b"]) == (2, [])
@@ -55,7 +55,7 @@ def test_what_moves_has_no_owner_until_it_is_given_up() -> None:
     }
 
 
-def test_of_two_that_claim_a_partition_the_newer_generation_has_it() -> None:
+def test_of_two_claims_to_a_partition_the_newer_generation_wins() -> None:
     members = {
         "a": member("t", owned=[("t", 0)], generation=4),
         "b": member("t", owned=[("t", 0)], generation=5),
@@ -63,7 +63,7 @@ def test_of_two_that_claim_a_partition_the_newer_generation_has_it() -> None:
     assert assign(COOPERATIVE_STICKY, {"t": 1}, members) == {"a": [], "b": of("t", 0)}
 
 
-def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_it_was_given_up() -> None:
+def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_is_assigned_only_after_it_was_revoked() -> None:
     members = {"a": member("u", owned=[("t", 0)]), "b": member("t")}
     assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": []}
     members["a"] = member("u", owned=[("u", 0)], generation=2)
@@ -71,7 +71,7 @@ def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_given_away_only_when_i
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_sticky_shares_are_even_and_whole_after_what_moves_was_given_up(seed: int) -> None:
+def test_sticky_shares_are_even_and_complete_once_the_moving_partitions_were_revoked(seed: int) -> None:
     rng = random.Random(seed)
     counts = {f"t{n}": rng.randrange(1, 9) for n in range(rng.randrange(1, 4))}
     owned: dict[str, list[TopicPartition]] = {}
@@ -86,7 +86,7 @@ def test_sticky_shares_are_even_and_whole_after_what_moves_was_given_up(seed: in
             told = assign(COOPERATIVE_STICKY, counts, given)
             for member_id, partitions in told.items():
                 others = {p for other, held in owned.items() if other != member_id for p in held}
-                assert not others & set(partitions), "nobody gets what another still owns"
+                assert not others & set(partitions), "no member gets a partition that another still owns"
             owned = told
         everything = sorted(p for partitions in owned.values() for p in partitions)
         assert everything == sorted(TopicPartition(t, i) for t, count in counts.items() for i in range(count))

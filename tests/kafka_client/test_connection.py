@@ -26,7 +26,7 @@ def open_connection(scripted: ScriptedCluster, broker_id: int = 1) -> Connection
     return run(Connection.open(scripted.network, Address("broker", broker_id), "test", 60_000))
 
 
-def test_newest_version_both_sides_speak_is_used(scripted: ScriptedCluster) -> None:
+def test_newest_version_that_both_sides_support_is_used(scripted: ScriptedCluster) -> None:
     scripted.brokers[1].ranges[ApiKey.METADATA] = (0, 8)
     connection = open_connection(scripted)
     run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
@@ -39,7 +39,7 @@ def test_ceiling_lowers_the_version(scripted: ScriptedCluster) -> None:
 
 
 def refuse_until(accepted: int, answered_in: Callable[[int], int]) -> Handler:
-    """A broker that answers ApiVersions above ``accepted`` with UNSUPPORTED_VERSION, encoded as told."""
+    """A broker that answers ApiVersions above ``accepted`` with UNSUPPORTED_VERSION, encoded as given."""
 
     def handler(request: ApiVersionsRequest, version: int) -> Answer:
         keys = [ApiVersion(api_key=18, min_version=0, max_version=accepted)]

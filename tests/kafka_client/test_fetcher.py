@@ -63,7 +63,7 @@ def told(
 
 
 class Log:
-    """A script for Fetch: whole batches from the asked offset on, sent by the leader only."""
+    """A script for Fetch: whole batches from the requested offset on, sent by the leader only."""
 
     def __init__(self, scripted: ScriptedCluster, batches: list[tuple[int, bytes]], topic: str = "t") -> None:
         self.scripted = scripted
@@ -119,7 +119,7 @@ def fetch(
     return run(fetcher.fetch(scripted.network.time_ms + timeout_ms, **arguments))
 
 
-def test_whole_batches_are_returned_and_the_position_moves_behind_them(
+def test_whole_batches_are_returned_and_the_position_moves_past_them(
     scripted: ScriptedCluster, log: Log
 ) -> None:
     fetcher = fetcher_at(scripted, 7)
@@ -248,7 +248,7 @@ def test_diverging_epoch_is_a_truncated_log(scripted: ScriptedCluster, log: Log)
         fetch(scripted, fetcher)
 
 
-def test_topic_recreated_under_a_new_id_is_told_apart(scripted: ScriptedCluster, log: Log) -> None:
+def test_topic_recreated_under_a_new_id_is_an_error(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     scripted.add_topic("t", {0: (2, 0)}, topic_id=Uuid(b"another id here!"))
@@ -257,7 +257,7 @@ def test_topic_recreated_under_a_new_id_is_told_apart(scripted: ScriptedCluster,
         fetch(scripted, fetcher)
 
 
-def test_topic_that_is_another_one_from_the_start_is_refused(scripted: ScriptedCluster, log: Log) -> None:
+def test_topic_with_another_id_from_the_start_is_refused(scripted: ScriptedCluster, log: Log) -> None:
     with pytest.raises(TopicRecreatedError):
         fetch(scripted, fetcher_at(scripted, 0, topic_id=Uuid(b"planned with thi")))
 
@@ -281,7 +281,7 @@ def test_final_error_is_raised_at_once(scripted: ScriptedCluster, log: Log) -> N
     assert scripted.network.slept_ms == []
 
 
-def test_next_request_is_sent_before_the_answer_is_handed_out(scripted: ScriptedCluster, log: Log) -> None:
+def test_next_request_is_sent_before_the_answer_is_returned(scripted: ScriptedCluster, log: Log) -> None:
     small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
     fetcher = fetcher_at(scripted, 0, config=small)
     fetch(scripted, fetcher, read_ahead_until=10)

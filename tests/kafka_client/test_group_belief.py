@@ -1,4 +1,4 @@
-"""Whatever the network does, no two members of a group believe that they own the same partition."""
+"""Under any network faults, no two members of a group believe that they own the same partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_no_partition_has_two_owners_and_the_group_settles_when_the_network_heal
         cut: dict[int | str | None, str] = {}
 
         def fault(broker_id: int, request: Any) -> str | None:
-            """``cut`` holds brokers and members by their ids."""
+            """``cut`` holds the ids of brokers and members that are cut off."""
             how = cut.get(broker_id) or cut.get(getattr(request, "member_id", None))
             if how:
                 return how

@@ -1,4 +1,4 @@
-"""A group member: what it owns and from when to when, what it reads and commits, in both protocols."""
+"""A group member: what it owns and when, what it reads and commits, in both protocols."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_member_alone_owns_everything(scripted: ScriptedCluster, kind: Kind) -
 
 
 @incremental
-def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(
+def test_a_newcomer_gets_what_the_other_revoked_and_nothing_else_moves(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
@@ -85,7 +85,7 @@ def test_a_newcomer_gets_what_the_other_gave_up_and_no_more_changes_hands(
     in_world(scripted, body)
 
 
-def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted: ScriptedCluster) -> None:
+def test_an_eager_member_revokes_everything_for_a_newcomer(scripted: ScriptedCluster) -> None:
     async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, KINDS["range"], 1)
         world.join(*KINDS["range"])
@@ -97,7 +97,9 @@ def test_an_eager_member_gives_up_everything_for_a_newcomer(scripted: ScriptedCl
 
 
 @every_kind
-def test_what_a_member_leaves_goes_to_the_other_at_once(scripted: ScriptedCluster, kind: Kind) -> None:
+def test_partitions_of_a_member_that_leaves_are_assigned_to_the_other_at_once(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
     async def body(world: GroupWorld) -> None:
         leaving, staying = await settled(world, kind)
         seat = world.seats[leaving]
@@ -155,10 +157,10 @@ def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(
 
 
 @every_kind
-def test_what_a_lapse_cost_is_taken_up_again_if_the_coordinator_has_not_noticed(
+def test_partitions_lost_in_a_lapse_are_owned_again_if_the_coordinator_has_not_noticed(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
-    """The session runs from the last request that the coordinator heard, the lease from the last answer."""
+    """The session runs from the last request that reached the coordinator, the lease from the last answer."""
 
     async def body(world: GroupWorld) -> None:
         first, _ = await settled(world, kind)
@@ -189,10 +191,10 @@ def test_a_moved_coordinator_costs_nothing(scripted: ScriptedCluster, kind: Kind
 
 
 @every_kind
-def test_a_member_that_was_forgotten_loses_everything_and_joins_again(
+def test_a_member_that_the_coordinator_removed_loses_everything_and_joins_again(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
-    """It was away for long, or so its coordinator says."""
+    """Its coordinator removed it, for example after a long silence."""
 
     async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
@@ -211,7 +213,7 @@ def test_a_member_that_was_forgotten_loses_everything_and_joins_again(
     in_world(scripted, body)
 
 
-def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(
+def test_a_partition_stays_the_members_until_the_application_has_released_it(
     scripted: ScriptedCluster,
 ) -> None:
     async def body(world: GroupWorld) -> None:
@@ -220,7 +222,7 @@ def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(
         seat.while_revoking = lambda: asyncio.sleep(7)
         second = world.join(*CONSUMER)
         await asyncio.sleep(5)
-        assert len(first.owned) == 6, "heartbeats go on meanwhile, and so does the lease"
+        assert len(first.owned) == 6, "heartbeats continue meanwhile and extend the lease"
         assert second.owned == frozenset()
         await world.until(world.is_shared)
         assert [what for what, _ in seat.events] == ["assigned", "revoked"]
@@ -228,7 +230,7 @@ def test_a_partition_stays_the_members_until_the_application_has_let_go_of_it(
     in_world(scripted, body)
 
 
-def test_an_application_that_does_not_let_go_in_time_loses_everything(scripted: ScriptedCluster) -> None:
+def test_an_application_that_does_not_release_in_time_loses_everything(scripted: ScriptedCluster) -> None:
     """The coordinator waits for ``max.poll.interval.ms`` and then removes the member."""
 
     async def body(world: GroupWorld) -> None:
@@ -265,7 +267,7 @@ def test_a_static_member_finds_its_partitions_again_and_the_other_notices_nothin
 def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
     scripted: ScriptedCluster, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the classic protocol it takes its place; in the consumer protocol it waits until that is free."""
+    """In the classic protocol it takes over; in the consumer protocol it waits until the place is free."""
 
     async def body(world: GroupWorld) -> None:
         first = world.join(*kind, group_instance_id="one")
@@ -273,7 +275,7 @@ def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
         seat = world.seats[first]
         second = world.join(*kind, group_instance_id="one")
         if kind[0] == "classic":
-            # Until its next heartbeat the first does not know: KIP-345 has no way to tell it before.
+            # The first process learns it at its next heartbeat: KIP-345 has no way to tell it earlier.
             monkeypatch.setattr(world, "check", lambda: None)
             await world.until(lambda: first.fatal is not None)
             assert present(first.fatal).code is ErrorCode.FENCED_INSTANCE_ID
@@ -287,7 +289,7 @@ def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
     in_world(scripted, body)
 
 
-def test_members_that_cannot_agree_on_an_assignor_are_told_so(scripted: ScriptedCluster) -> None:
+def test_members_that_cannot_agree_on_an_assignor_get_an_error(scripted: ScriptedCluster) -> None:
     async def body(world: GroupWorld) -> Any:
         await settled(world, KINDS["range"], 1)
         other = world.join(*KINDS["cooperative"])
@@ -313,7 +315,7 @@ def test_the_leader_of_a_classic_group_notices_more_partitions(scripted: Scripte
 def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_owner(
     scripted: ScriptedCluster,
 ) -> None:
-    """The leader counted on them being given up, by a member that no longer has them."""
+    """The leader expects a member to revoke partitions that the member has already lost."""
     kind = KINDS["cooperative"]
 
     async def body(world: GroupWorld) -> None:
@@ -321,7 +323,7 @@ def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_ow
         silent = world.join(*kind, topics=("other",))
         await world.until(lambda: world.seats[silent].heartbeats != [], 20)
         await world.until(lambda: world.seats[silent].heartbeats[-1][0] + 50 > world.network.now_ms(), 20)
-        world.abandon(silent)  # the rebalance waits until its session is over
+        world.abandon(silent)  # the rebalance waits until its session ends
         world.join(*kind)
         await world.until(lambda: world.seats[member].events[-1][0] == "lost", 20)
         await world.until(world.is_shared)
@@ -330,7 +332,7 @@ def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_ow
 
 
 @every_kind
-def test_an_unsubscribed_topic_is_given_up(scripted: ScriptedCluster, kind: Kind) -> None:
+def test_an_unsubscribed_topic_is_revoked(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
         (member,) = await settled(world, kind, 1)
         member.subscribe(["nothing"])
@@ -343,7 +345,7 @@ def test_an_unsubscribed_topic_is_given_up(scripted: ScriptedCluster, kind: Kind
 
 
 async def read(member: GroupMember, count: int, timeout_s: float = 20) -> dict[int, list[str]]:
-    """Values by partition, until there are so many in all."""
+    """Poll until ``count`` values have been read in all; the values by partition."""
     found: dict[int, list[str]] = {}
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
@@ -355,7 +357,7 @@ async def read(member: GroupMember, count: int, timeout_s: float = 20) -> dict[i
 
 
 @every_kind
-def test_a_member_reads_on_where_the_group_committed(scripted: ScriptedCluster, kind: Kind) -> None:
+def test_a_member_continues_where_the_group_committed(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
         world.values |= {0: [b"a", b"b", b"c"], 5: [b"x"]}
         first = world.join(*kind)
@@ -375,7 +377,9 @@ def test_a_member_reads_on_where_the_group_committed(scripted: ScriptedCluster, 
 
 
 @every_kind
-def test_nothing_is_read_of_what_is_being_given_up(scripted: ScriptedCluster, kind: Kind) -> None:
+def test_nothing_is_read_from_partitions_that_are_being_revoked(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
     async def body(world: GroupWorld) -> None:
         (first,) = await settled(world, kind, 1)
         seat = world.seats[first]
@@ -449,7 +453,7 @@ def test_a_commit_finds_a_coordinator_that_has_moved(scripted: ScriptedCluster, 
     in_world(scripted, body)
 
 
-def test_an_answer_that_comes_after_the_lease_extends_nothing() -> None:
+def test_an_answer_that_arrives_after_the_lease_extends_nothing() -> None:
     """The coordinator may have removed the member, and let it in again, in between."""
 
     async def main() -> None:

@@ -38,7 +38,7 @@ def test_answer_with_an_older_epoch_does_not_move_the_leader_back() -> None:
     assert leader_of(cache) == (2, 5)
 
 
-def test_answer_with_the_same_epoch_is_taken() -> None:
+def test_answer_with_the_same_epoch_is_accepted() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=-1, epoch=5))
     cache.replay(answer(leader=2, epoch=5))
@@ -53,7 +53,7 @@ def test_recreated_topic_does_not_inherit_epochs() -> None:
     assert present(cache.topic("t")).topic_id == SECOND_ID
 
 
-def test_topic_in_error_is_forgotten_and_its_error_kept() -> None:
+def test_topic_in_error_is_dropped_and_its_error_kept() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=2, epoch=5, error=3))
@@ -61,7 +61,7 @@ def test_topic_in_error_is_forgotten_and_its_error_kept() -> None:
     assert cache.errors == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_only_a_complete_answer_makes_topics_forgotten() -> None:
+def test_only_a_complete_answer_drops_topics() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     cache.replay(answer(leader=2, epoch=5, name="other"))
@@ -70,7 +70,7 @@ def test_only_a_complete_answer_makes_topics_forgotten() -> None:
     assert cache.topic("t") is None
 
 
-def test_leader_hint_with_a_newer_epoch_is_taken_and_its_broker_learned() -> None:
+def test_leader_hint_with_a_newer_epoch_is_used_and_its_broker_added() -> None:
     cache = MetadataCache()
     cache.replay(answer(leader=2, epoch=5))
     assert cache.replay_leader("t", 0, 9, 6, [Broker(9, Address("new", 9))])

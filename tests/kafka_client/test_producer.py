@@ -1,4 +1,4 @@
-"""The producer: what is written, in which order, how often, and what the sender is told."""
+"""The producer: what is written, in which order, how often, and which outcome the sender gets."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from tests.narrowing import present
 T = TypeVar("T")
 
 APPENDED = "appended"
-"""Put before an answer in a plan: the records are appended first."""
+"""Precedes an answer in a plan: the records are appended first."""
 
 
 class Leaders:
     """The partitions of topic ``t``: appends as the product's leaders check, unless a plan says otherwise.
 
-    ``plan``: what becomes of the next requests, one entry each. None: nothing special. An error code: the
-    answer for every partition. An exception or SILENCE: that, without anything being appended.
-    A pair of APPENDED and one of these: the records are appended, and then that is the answer.
+    ``plan`` holds the outcomes of the next requests, one entry each. None: no fault. An error code: the
+    answer for every partition. An exception or SILENCE: that happens, and nothing is appended. A pair of
+    APPENDED and one of these: the records are appended first.
     """
 
     def __init__(self, scripted: ScriptedCluster) -> None:
@@ -166,7 +166,7 @@ def names(prefix: str, count: int) -> list[str]:
 
 
 async def fates(futures: Sequence[Future[RecordMetadata]]) -> list[Any]:
-    """What each record was: its offset, or the error."""
+    """The outcome of each record: its offset, or the error."""
     told = await asyncio.gather(*futures, return_exceptions=True)
     return [one if isinstance(one, BaseException) else one.offset for one in told]
 
@@ -174,7 +174,7 @@ async def fates(futures: Sequence[Future[RecordMetadata]]) -> list[Any]:
 async def one_a_batch(
     producer: Producer, values: Sequence[str], partition: int = 0
 ) -> list[Future[RecordMetadata]]:
-    """Records that become a batch and a request each, in order."""
+    """Send records, in order, that each become a batch and a request of their own."""
     futures: list[Future[RecordMetadata]] = []
     for value in values:
         futures += append(producer, [value], partition)
@@ -185,7 +185,7 @@ async def one_a_batch(
 ONE_A_BATCH: dict[str, Any] = {"linger_ms": 0}
 
 
-def test_a_record_is_told_where_it_is(scripted: ScriptedCluster, leaders: Leaders) -> None:
+def test_the_sender_gets_the_offset_of_its_record(scripted: ScriptedCluster, leaders: Leaders) -> None:
     async def body(producer: Producer) -> Any:
         first = await producer.send("t", 0, b"k", b"v", [("h", b"x")], 77)
         second = await producer.send("t", 0, None, None, (), 78)
@@ -198,7 +198,7 @@ def test_a_record_is_told_where_it_is(scripted: ScriptedCluster, leaders: Leader
     assert leaders.logs[0][1][1:] == (78, None, None, ())
 
 
-def test_the_time_of_the_append_is_told_where_the_topic_has_it(
+def test_the_time_of_the_append_is_returned_if_the_topic_uses_it(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.log_append_time_ms = 5_000
@@ -238,7 +238,7 @@ def test_flush_does_not_linger_and_waits_for_everything(scripted: ScriptedCluste
     assert producing(scripted, body, linger_ms=60_000) == [True] * 6
 
 
-def test_flush_says_that_something_is_not_answered_in_time(
+def test_flush_returns_false_if_something_is_not_answered_in_time(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
@@ -287,7 +287,7 @@ def test_a_broken_connection_does_not_write_twice_nor_out_of_order(
     assert leaders.values() == names("a", 8)
 
 
-def test_batches_behind_a_refused_one_keep_their_order(scripted: ScriptedCluster, leaders: Leaders) -> None:
+def test_batches_after_a_refused_one_keep_their_order(scripted: ScriptedCluster, leaders: Leaders) -> None:
     leaders.plan += [ErrorCode.NOT_ENOUGH_REPLICAS]
 
     async def body(producer: Producer) -> Any:
@@ -310,14 +310,14 @@ def test_a_moved_leader_is_followed_in_order(
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == ["a", *names("b", 7)]
-    # The hint saves the question who leads now (KIP-951).
+    # The hint makes a Metadata request unnecessary (KIP-951).
     assert len(scripted.requests(ApiKey.METADATA)) == (1 if hints else 2)
 
 
 def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    """The new leader may know nothing of the producer, and would take any sequence."""
+    """The new leader may not know the producer, and would then accept any sequence."""
     leaders.producers[0] = ProducerState(complete=False)
     leaders.plan += [SILENCE]
 
@@ -325,14 +325,14 @@ def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
         first = append(producer, ["a"])
         await asyncio.sleep(0.1)
         scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
-        assert await fates(append(producer, ["x"], 1)) == [0]  # and so the new leaders are known
+        assert await fates(append(producer, ["x"], 1)) == [0]  # so that the new leaders are known
         return await fates(first + append(producer, ["b"]))
 
     assert producing(scripted, body, **ONE_A_BATCH) == [0, 1]
     assert leaders.values() == ["a", "b"]
 
 
-def test_a_duplicate_the_broker_no_longer_knows_is_written(
+def test_a_duplicate_that_the_broker_no_longer_remembers_counts_as_written(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
@@ -387,7 +387,7 @@ def test_a_broker_that_cannot_be_reached_has_written_nothing(
         (ErrorCode.UNKNOWN_SERVER_ERROR, MaybeWrittenError),
     ],
 )
-def test_a_refusal_is_final_and_says_whether_the_record_may_be_there(
+def test_a_refusal_is_final_and_tells_whether_the_record_may_be_written(
     scripted: ScriptedCluster,
     leaders: Leaders,
     code: ErrorCode,
@@ -439,7 +439,7 @@ def test_a_record_refused_after_a_lost_answer_may_be_written(
     assert producing(scripted, body) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_records_behind_one_that_is_refused_are_written_in_a_new_epoch(
+def test_records_after_a_refused_one_are_written_in_a_new_epoch(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [None, ErrorCode.MESSAGE_TOO_LARGE]
@@ -474,7 +474,7 @@ def test_a_batch_that_was_given_up_does_not_stop_the_partition(
     assert leaders.headers[-1][1].base_sequence == 0
 
 
-def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(
+def test_other_partitions_keep_their_epoch_when_one_starts_again(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     async def body(producer: Producer) -> Any:
@@ -492,7 +492,7 @@ def test_other_partitions_go_on_in_their_epoch_when_one_starts_again(
 def test_an_unknown_outcome_is_not_written_again_under_another_sequence(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    """The first batch is given up, and nobody knows whether the second is in the log."""
+    """The first batch is given up, and it is unknown whether the second is in the log."""
     leaders.plan += [None, SILENCE, (APPENDED, SILENCE)] + [SILENCE] * 2
 
     async def body(producer: Producer) -> Any:
@@ -518,9 +518,7 @@ def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(
     assert leaders.values() == names("a", 6)
 
 
-def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(
-    scripted: ScriptedCluster, leaders: Leaders
-) -> None:
+def test_a_fenced_epoch_is_replaced_by_a_new_producer_id(scripted: ScriptedCluster, leaders: Leaders) -> None:
     leaders.plan += [None, ErrorCode.INVALID_PRODUCER_EPOCH]
 
     async def body(producer: Producer) -> Any:
@@ -534,7 +532,7 @@ def test_a_fenced_epoch_is_left_behind_with_a_new_producer_id(
 def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    """Acknowledged records are lost: the sender must hear of it; what follows is written again."""
+    """Acknowledged records are lost: the sender gets an error; the following records are written again."""
 
     async def body(producer: Producer) -> Any:
         assert await fates(append(producer, ["a"])) == [0]
@@ -577,7 +575,7 @@ def test_acks_0_waits_for_no_answer(scripted: ScriptedCluster, leaders: Leaders)
     assert leaders.values() == names("a", 8)
 
 
-def test_a_producer_id_is_asked_for_until_there_is_one(scripted: ScriptedCluster, leaders: Leaders) -> None:
+def test_a_producer_id_is_requested_until_there_is_one(scripted: ScriptedCluster, leaders: Leaders) -> None:
     answers = deque([InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3)
     inner = leaders.init_producer_id
     scripted.script(ApiKey.INIT_PRODUCER_ID, lambda *call: answers.popleft() if answers else inner(*call))
@@ -638,7 +636,7 @@ def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, lead
     assert max(sizes) < 1_500
 
 
-def test_close_gives_up_what_is_open_and_tells_what_may_be_written(
+def test_close_gives_up_open_records_and_tells_which_may_be_written(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
@@ -656,7 +654,7 @@ def test_close_gives_up_what_is_open_and_tells_what_may_be_written(
     assert [type(one) for one in told] == [MaybeWrittenError, NotWrittenError]
 
 
-def test_close_with_a_timeout_writes_what_is_open(scripted: ScriptedCluster, leaders: Leaders) -> None:
+def test_close_with_a_timeout_writes_open_records(scripted: ScriptedCluster, leaders: Leaders) -> None:
     async def body(producer: Producer) -> Any:
         futures = append(producer, ["a"])
         await producer.close(1_000)
@@ -701,7 +699,7 @@ def test_a_partition_is_found_by_name_where_topics_have_no_id(
 
 
 def fault(rng: random.Random) -> Any:
-    """What becomes of one request."""
+    """The outcome of one request."""
     answers = [
         None,
         SILENCE,
@@ -716,7 +714,7 @@ def fault(rng: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_goes_wrong_records_are_in_order_at_most_once_and_where_the_sender_was_told(
+def test_whatever_fails_records_are_in_order_at_most_once_and_where_the_sender_was_told(
     scripted: ScriptedCluster, leaders: Leaders, seed: int
 ) -> None:
     rng = random.Random(seed)

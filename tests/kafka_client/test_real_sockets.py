@@ -73,7 +73,7 @@ def test_admin_client_describes_the_mock_cluster(mock_cluster: MockCluster) -> N
         assert client.find_coordinator("some-group").id in {1, 2, 3}
 
 
-def test_admin_works_on_asyncio_too(mock_cluster: MockCluster) -> None:
+def test_admin_also_works_on_asyncio(mock_cluster: MockCluster) -> None:
     async def main() -> Any:
         admin = Admin(AsyncioNetwork(), ClientConfig(parse_bootstrap_servers(mock_cluster.bootstrap_servers)))
         try:

@@ -1,4 +1,4 @@
-"""A scripted cluster for clients that do several things at once: asyncio, in virtual time."""
+"""A scripted cluster for clients with concurrent tasks: asyncio, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 SILENCE = Later(None)
-"""The request is carried out, or not; no answer comes."""
+"""No answer is sent, whether or not the request was carried out."""
 NO_ANSWER = Later(None, -1)
-"""The request has no answer, as Produce with acks=0."""
+"""The request has no answer, like Produce with acks=0."""
 
 
 def _set(future: asyncio.Future[bytes], frame: bytes) -> None:
@@ -48,7 +48,7 @@ class VirtualNetwork(AsyncioNetwork):
 
 
 class VirtualChannel:
-    """Requests reach the broker in order, ``latency_ms`` after they were sent; so do answers."""
+    """Requests reach the broker in order, ``latency_ms`` after they were sent, and so do answers."""
 
     def __init__(self, network: VirtualNetwork, broker: ScriptedBroker) -> None:
         self.network = network
@@ -81,7 +81,7 @@ class VirtualChannel:
         self._arrived.set()
 
     def _carry_out(self, frame: bytes) -> None:
-        """Also when the client has closed the channel meanwhile: what is on its way arrives."""
+        """Requests in flight arrive even if the client has closed the channel meanwhile."""
         told = self.broker.answer(frame)
         if told == NO_ANSWER:
             return
@@ -121,7 +121,7 @@ class VirtualChannel:
 
 
 def run_virtual(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time; a task that failed unseen fails the test."""
+    """Run a coroutine in virtual time; a background task that fails fails the test."""
     loop = VirtualLoop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))

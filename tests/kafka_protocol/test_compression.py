@@ -1,4 +1,4 @@
-"""Compression formats, and data that unfolds to more than it should."""
+"""Compression formats, and data that decompresses to more than it should."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_limit_is_exact(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=name)
-def test_bomb_is_refused_within_bounded_memory(codec: Compression) -> None:
+def test_decompression_bomb_is_refused_within_bounded_memory(codec: Compression) -> None:
     bomb = compress(codec, bytes(BOMB_BYTES))
     tracemalloc.start()
     try:
@@ -56,7 +56,7 @@ def test_bomb_is_refused_within_bounded_memory(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=name)
-def test_bomb_inside_a_batch_is_refused(codec: Compression) -> None:
+def test_decompression_bomb_in_a_batch_is_refused(codec: Compression) -> None:
     batch = encode_batch([RecordInput(None, bytes(8 << 20))], compression=codec)
     with pytest.raises(ProtocolError) as refusal:
         decode_batch(batch, max_bytes=LIMIT)
@@ -72,7 +72,7 @@ def test_truncated_or_foreign_data_is_corrupt(codec: Compression) -> None:
         assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_lz4_blocks_are_independent_as_java_demands() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     frame = compress(Compression.LZ4, TEXT)
     assert frame[:4] == b"\x04\x22\x4d\x18"
     version, independent = frame[4] >> 6, frame[4] >> 5 & 1

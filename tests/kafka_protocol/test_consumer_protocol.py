@@ -25,7 +25,7 @@ SUBSCRIPTION = ConsumerProtocolSubscription(
 )
 
 
-def test_subscription_carries_its_version_in_front() -> None:
+def test_subscription_starts_with_its_version() -> None:
     encoded = encode_subscription(SUBSCRIPTION, 3)
     assert encoded[:2] == b"\x00\x03"
     assert decode_subscription(encoded) == (SUBSCRIPTION, 3)
@@ -37,7 +37,7 @@ def test_older_subscription_leaves_the_newer_fields_at_their_defaults() -> None:
     assert decoded == ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"u")
 
 
-def test_newer_subscription_is_read_as_far_as_known() -> None:
+def test_known_fields_of_a_newer_subscription_are_read() -> None:
     encoded = b"\x00\x09" + encode_subscription(SUBSCRIPTION, 3)[2:] + b"something new"
     assert decode_subscription(encoded) == (SUBSCRIPTION, 9)
 

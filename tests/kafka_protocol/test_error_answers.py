@@ -1,4 +1,4 @@
-"""An error of a whole request stands where the message tables have a place for it."""
+"""An error of a whole request is placed where the message tables have a field for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ERROR = KafkaError(CODE, "why")
 ID = Uuid(b"0123456789abcdef")
 
 
-def test_an_answer_with_an_error_of_its_own_says_it_there_and_nowhere_else() -> None:
+def test_an_answer_with_an_error_field_of_its_own_has_the_error_only_there() -> None:
     asked = elected.ElectLeadersRequest(topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0])])
     answer = error_answer(elected.ElectLeadersResponse, asked, 1, ERROR)
     assert answer == elected.ElectLeadersResponse(error_code=CODE)
 
 
-def test_a_version_without_such_a_place_says_it_of_each_partition() -> None:
+def test_a_version_without_such_a_field_has_the_error_for_each_partition() -> None:
     asked = elected.ElectLeadersRequest(
         topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0, 3])]
     )
@@ -67,7 +67,7 @@ def test_names_are_those_of_the_version() -> None:
         assert [(it.partition_index, it.error_code) for it in answered.partitions] == [(1, CODE)]
 
 
-def test_groups_and_resources_are_named_as_they_were() -> None:
+def test_groups_and_resources_are_named_as_in_the_request() -> None:
     groups = DeleteGroupsRequest(groups_names=["g", "h"])
     answer = error_answer(DeleteGroupsResponse, groups, 2, ERROR)
     assert [(it.group_id, it.error_code) for it in answer.results] == [("g", CODE), ("h", CODE)]
@@ -77,7 +77,7 @@ def test_groups_and_resources_are_named_as_they_were() -> None:
     assert (result.resource_type, result.resource_name, result.configs) == (4, "7", [])
 
 
-def test_a_null_that_the_answer_cannot_carry_is_empty() -> None:
+def test_a_null_that_the_answer_cannot_carry_becomes_empty() -> None:
     request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None, topic_id=ID)])
     for version, name in ((10, ""), (12, None)):
         answer = error_answer(metadata.MetadataResponse, request, version, ERROR)
@@ -85,7 +85,7 @@ def test_a_null_that_the_answer_cannot_carry_is_empty() -> None:
         assert (topic.name, topic.topic_id, topic.error_code) == (name, ID, CODE)
 
 
-def test_null_and_what_has_no_place_are_answered_with_nothing() -> None:
+def test_null_and_errors_without_a_field_have_an_empty_answer() -> None:
     everything = metadata.MetadataRequest(topics=None)
     assert error_answer(metadata.MetadataResponse, everything, 9, ERROR) == metadata.MetadataResponse()
     topic = log_dirs.DescribableLogDirTopic(topic="t", partitions=[0])

@@ -303,10 +303,10 @@ def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
 
 @pytest.mark.parametrize("version", [8, 12])
 @pytest.mark.parametrize("partitions", [0, 20])
-def test_produce_request_of_more_parts_than_any_broker_has_is_refused(
+def test_produce_request_for_more_partitions_than_any_broker_has_is_refused(
     monkeypatch: pytest.MonkeyPatch, version: int, partitions: int
 ) -> None:
-    """100 MB of them would be gigabytes of objects, and half a minute without heartbeats."""
+    """100 MB of partitions would become gigabytes of objects, and half a minute without heartbeats."""
     partition = produce.PartitionProduceData(index=0, records=None)
     topic = produce.TopicProduceData(name="t", partition_data=[partition] * partitions)
     request = produce.ProduceRequest(topic_data=[topic] * 30)

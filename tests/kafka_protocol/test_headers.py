@@ -1,4 +1,4 @@
-"""Request and response headers against kio, and headers that are wrong."""
+"""Request and response headers against kio, and malformed headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are wrong: always ProtocolError, quickly, and without the memory they ask for."""
+"""Malformed bytes: always ProtocolError, quickly, and without the memory that they ask for."""
 
 from __future__ import annotations
 

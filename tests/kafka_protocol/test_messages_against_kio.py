@@ -36,7 +36,7 @@ def _snake(name: str) -> str:
 
 
 def to_kio(value: Any, kio_type: Any) -> Any:
-    """The same message as kio's entity; the two differ in how they show times, ids and error codes."""
+    """The same message as kio's entity; the two represent times, ids and error codes differently."""
     ours = {spec.name for spec in type(value).FIELDS}
     arguments = {}
     for field in dataclasses.fields(kio_type):

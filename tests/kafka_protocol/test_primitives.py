@@ -1,4 +1,4 @@
-"""Varints at their edges."""
+"""Varints at the limits of their ranges."""
 
 from __future__ import annotations
 

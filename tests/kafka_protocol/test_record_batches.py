@@ -1,4 +1,4 @@
-"""Record batches: against two other implementations, in place changes, and batches that are wrong."""
+"""Record batches: compared with two other implementations, changed in place, and malformed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 
-with warnings.catch_warnings():  # kafka-python reads its schemas by a deprecated function
+with warnings.catch_warnings():  # kafka-python reads its schemas with a deprecated function
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
     from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -173,7 +173,7 @@ def test_checksum_is_castagnoli(data: bytes, checksum: int) -> None:
     assert struct.unpack_from(">I", buffer, records.CRC_OFFSET) == (checksum,)
 
 
-def test_every_flipped_bit_behind_the_crc_field_is_noticed() -> None:
+def test_every_flipped_bit_after_the_crc_field_is_noticed() -> None:
     batch = bytearray(encode_batch(INPUTS))
     header = records.read_header(batch)
     for position in range(records.CRC_START, len(batch)):
@@ -192,7 +192,7 @@ def test_offset_and_epoch_are_written_in_place_and_leave_the_crc_valid() -> None
     assert [record.offset for record in decode_batch(bytes(buffer[6:]))] == list(range(2**40, 2**40 + 4))
 
 
-def test_append_time_replaces_all_timestamps_and_renews_the_crc() -> None:
+def test_append_time_replaces_all_timestamps_and_updates_the_crc() -> None:
     buffer = bytearray(encode_batch(INPUTS, is_transactional=True, compression=Compression.ZSTD))
     records.set_log_append_time(buffer, 0, NOW_MS + 77)
     header = records.read_header(buffer)

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 
 def varint(value: int, width: int = 0) -> bytes:
-    """Zigzag encoded; with ``width`` in that many bytes, though fewer would do."""
+    """Zigzag encoded; with ``width`` in that many bytes, even if fewer suffice."""
     out = bytearray()
     write_varint(out, value)
     while len(out) < width:
@@ -66,7 +66,7 @@ def walk(
 
 
 def decoded(body: bytes, count: int) -> list[Record] | None:
-    """By the decoder, with timestamps that are deltas; None for what it does not read."""
+    """The records as the decoder reads them, with timestamps as deltas; None if it refuses them."""
     header = records.BatchHeader(0, len(body) + 49, 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count)
     try:
         found = decode_batch(bytes(records.HEADER_BYTES) + body, header)
@@ -89,7 +89,7 @@ def rejected_by(rules: RecordRules, found: list[Record]) -> list[RejectedRecord]
 
 
 def check(body: bytes, count: int, rules: RecordRules = ANYTHING, work: int = 1 << 30) -> bool:
-    """The walk and the decoder must agree; whether both accept."""
+    """Check that the walk and the decoder agree; returns whether both accept."""
     expected = decoded(body, count)
     try:
         done = walk(body, count, rules, work)
@@ -193,7 +193,7 @@ def test_one_wrong_offset_delta_in_a_long_run_is_found(victim: int, wrong: int) 
         walk(b"".join(parts), count)
 
 
-def test_offset_deltas_that_begin_anew_in_the_middle_of_a_run_are_found() -> None:
+def test_offset_deltas_that_restart_in_the_middle_of_a_run_are_found() -> None:
     parts = [encode(Shape(), index) for index in range(9000)]
     parts[8193:] = [encode(Shape(), index - 8192, delta_width=3) for index in range(8193, 9000)]
     with pytest.raises(ProtocolError, match="record 8193 has the offset delta 1"):
@@ -209,14 +209,14 @@ def test_one_timestamp_out_of_range_in_a_run_is_found(stamp: int, victim: int, e
     assert check(body_of(batch), 70, RecordRules(False, stamp, stamp, -1))
 
 
-def test_a_run_of_needlessly_wide_offset_deltas_is_what_it_says() -> None:
+def test_a_run_of_needlessly_wide_offset_deltas_is_accepted() -> None:
     for width in (2, 3, 4, 5):
         body = b"".join(encode(Shape(), index, delta_width=width) for index in range(300))
         assert check(body, 300)
 
 
-def test_every_byte_of_a_run_counts_that_is_not_content() -> None:
-    """Each byte of the lengths of the 40th of 60 equal records, changed, is noticed."""
+def test_every_byte_of_a_run_other_than_content_is_checked() -> None:
+    """A change of any byte of the lengths of the 40th of 60 equal records is noticed."""
     batch = [Shape(b"k", b"v" * 70, ((b"h", b"x"), (b"i", None)), 70)] * 60
     parts = [encode(shape, index) for index, shape in enumerate(batch)]
     start = sum(len(part) for part in parts[:40])
@@ -238,12 +238,12 @@ def test_count_over_fewer_records_is_refused_before_anything_is_read() -> None:
         RecordWalk(body, 1_000_000, ANYTHING)
 
 
-def test_records_behind_the_last_one_that_counts_are_refused() -> None:
+def test_records_after_the_last_counted_one_are_refused() -> None:
     with pytest.raises(ProtocolError, match="bytes follow"):
         walk(body_of([Shape(), Shape()]), 1)
 
 
-def test_walk_stops_when_its_work_is_done_and_goes_on_where_it_was() -> None:
+def test_walk_stops_when_its_work_is_done_and_continues_where_it_was() -> None:
     batch = [Shape(value=bytes(index % 50)) for index in range(1000)]
     done = RecordWalk(body_of(batch), 1000, ANYTHING)
     steps = 0
@@ -291,7 +291,7 @@ def test_body_of_the_encoder_is_accepted() -> None:
     assert check(batch[records.HEADER_BYTES :], 2)
 
 
-def test_headers_are_work_too_and_a_record_full_of_them_can_be_left_and_taken_up() -> None:
+def test_headers_count_as_work_and_a_walk_can_stop_and_continue_among_them() -> None:
     many = Shape(headers=((b"", None),) * 10_000)
     body = body_of([Shape(), many, many, Shape()])
     assert check(body, 4)

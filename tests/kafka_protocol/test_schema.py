@@ -1,4 +1,4 @@
-"""What a message table promises to the code that uses it."""
+"""What the users of a message table rely on."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_long_values_take_longer_lengths() -> None:
     assert Shape.decode(shape.encode(3), 3) == shape
 
 
-def test_message_can_stand_in_the_middle_of_a_buffer() -> None:
+def test_message_can_be_in_the_middle_of_a_buffer() -> None:
     out = bytearray(b"head")
     Shape(sizes=[1]).encode_into(3, out)
     decoded, end = Shape.decode_from(bytes(out) + b"tail", 4, 3)
@@ -110,10 +110,10 @@ class Arrays(Message):
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("position", range(4))
 @pytest.mark.parametrize("count", [8, 2**31 - 2])
-def test_count_above_the_bytes_left_is_refused_before_anything_is_made(
+def test_count_above_the_bytes_left_is_refused_before_anything_is_allocated(
     version: int, position: int, count: int
 ) -> None:
-    """Four empty arrays, of which one announces more elements than fit behind it."""
+    """Four empty arrays, of which one announces more elements than the remaining bytes can hold."""
     lengths = [0, 0, 0, 0]
     lengths[position] = count
     body = bytearray()
@@ -151,7 +151,7 @@ def test_message_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(request)) == request
 
 
-def test_elements_that_are_encoded_already_stand_where_the_codec_puts_them() -> None:
+def test_elements_that_are_already_encoded_are_where_the_codec_puts_them() -> None:
     topics = [MetadataResponseTopic(name=name, topic_id=Uuid(b"i" * 16)) for name in ("a", "bc")]
     for version in range(MetadataResponse.MIN_VERSION, MetadataResponse.MAX_VERSION + 1):
         plain = MetadataResponse(cluster_id="c", topics=topics)

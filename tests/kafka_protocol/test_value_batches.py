@@ -1,4 +1,4 @@
-"""Batches of values alone: the same bytes and values as the record codec's, whatever they hold."""
+"""Batches that hold values only: the same bytes and values as with the record codec, for any values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_many_values_are_encoded_and_decoded_as_by_the_record_codec(count: int, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_values_of_every_length_of_a_length_are_the_same_too(size: int) -> None:
+def test_values_whose_lengths_take_any_number_of_bytes_are_the_same(size: int) -> None:
     values = [b"a", b"x" * size, b""]
     batch = encode_values(values, base_offset=77, leader_epoch=5, timestamp_ms=1_700_000_000_000)
     assert batch == _plain(values)
@@ -49,14 +49,14 @@ def test_values_of_every_length_of_a_length_are_the_same_too(size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-def test_other_batches_are_read_all_the_same(inputs: list[RecordInput], compression: Compression) -> None:
+def test_batches_of_other_forms_are_read_as_well(inputs: list[RecordInput], compression: Compression) -> None:
     batch = encode_batch(inputs, compression=compression)
     expected = tuple(record.value or b"" for record in decode_batch(batch))
     assert decode_values(batch, read_header(batch)) == expected
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_damaged_batches_are_judged_as_by_the_record_codec(seed: int) -> None:
+def test_damaged_batches_are_refused_as_by_the_record_codec(seed: int) -> None:
     rng = random.Random(seed)
     values = [rng.randbytes(rng.choice((0, 1, 5, 70, 200))) for _ in range(rng.randrange(1, 90))]
     data = bytearray(encode_values(values, base_offset=0, leader_epoch=1, timestamp_ms=5))

@@ -13,7 +13,7 @@ INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 class Generator:
     """Values for any message at any version, drawn from our own tables; the same for the same seed.
 
-    Only what the version carries is filled in, so that a round trip gives back an equal message.
+    Only the fields of the version are set, so that a round trip returns an equal message.
     """
 
     def __init__(self, seed: str, *, max_items: int = 3) -> None:
