@@ -137,6 +137,11 @@ def _partition(
 def build_group_error(
     request: OffsetFetchRequestGroup, code: ErrorCode, version: int
 ) -> OffsetFetchResponseGroup:
+    """NOT_COORDINATOR in place of COORDINATOR_NOT_AVAILABLE, as in Kafka: consumers before 3.9 do not expect
+    the latter here, and do not retry. Both make a client look for the coordinator.
+    """
+    if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        code = ErrorCode.NOT_COORDINATOR
     answer = OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
     if version < 2 and request.topics is not None:
         # Version 1 has no error of its own for the group: every partition carries it.

@@ -30,12 +30,15 @@ hears of it later. In both cases records may be read twice; nothing that the mem
 assignment) waits at the door until the lease is back. A rebalance could not be completed here: its
 assignment is a record.
 
-**Everything else is refused**: what it says may be old, and there is no record to wait for. That is every
-look at offsets, wanted stable or not: a consumer that begins at an offset older than the one that was
-committed reads records twice, and where the older one has been deleted already it is sent to wherever
-``auto.offset.reset`` says, and may leave some out. It is also every error: a member that another
-coordinator knows must not be told that it is unknown. Timers stand still; when the lease is back every
-member gets a new session.
+**Reads** (offsets, descriptions, listings) wait at the door, too: what they return may be old, and there is
+no record to wait for. A consumer that begins at an offset older than the one that was committed reads records
+twice, and where the older one has been deleted already it is sent to wherever ``auto.offset.reset`` says, and
+may leave some out. A lease may lapse for a moment when a controller is elected. Clients should not notice it:
+consumers before Kafka 3.9 fail when OffsetFetch is answered with COORDINATOR_NOT_AVAILABLE, and librdkafka
+never asks again after that or NOT_COORDINATOR (its issue 5586).
+
+**Errors are refused**: a member that another coordinator knows must not be told that it is unknown. Timers
+stand still; when the lease is back every member gets a new session.
 """
 
 from __future__ import annotations

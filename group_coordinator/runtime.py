@@ -253,9 +253,9 @@ class CoordinatorRuntime:
         return answer
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
-        """Look at a shard, and tell once nothing that was seen can be lost."""
-        if self._lapsed_ms() != 0:
-            raise lease_is_over()
+        """Look at a shard, when the lease holds, and tell once nothing that was seen can be lost."""
+        while self._lapsed_ms() != 0:
+            await self._until_lease_is_back(self._loaded(partition))
         hosted = self._loaded(partition)
         seen = view(hosted.shard.state)
         await self._at(hosted, hosted.shard.wait_offset(), None)

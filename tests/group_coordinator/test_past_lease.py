@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -23,7 +24,7 @@ def test_coordinator_past_its_lease_answers_nobody() -> None:
         w.lease.valid = False
         refused = await w.beat("m", joined.member_epoch)
         assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert (await w.fetch())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await w.fetch())[0] == ErrorCode.NOT_COORDINATOR, "older consumers know no other error"
         assert await w.commit(5, group_id="simple") == ErrorCode.COORDINATOR_NOT_AVAILABLE
         w.lease.valid = True
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
@@ -108,16 +109,54 @@ def test_answer_that_is_late_is_withheld_though_the_replicas_come_first() -> Non
     run_leased(scenario)
 
 
-def test_offsets_are_refused_stable_or_not_and_so_are_errors_and_listings() -> None:
+def read_everything(w: Leased) -> list[asyncio.Task[Any]]:
+    """Requests for offsets, which need stable ones or do not, and for listings."""
+    reads: list[asyncio.Task[Any]] = []
+    for require_stable in (False, True):
+        group = OffsetFetchRequestGroup(group_id="g", topics=None)
+        reads.append(w.send(OffsetFetchRequest(groups=[group], require_stable=require_stable), 8))
+    return [*reads, w.send(ListGroupsRequest(), 5)]
+
+
+def test_offsets_and_listings_wait_for_the_lease_and_are_those_of_that_moment() -> None:
     async def scenario(w: Leased) -> None:
         assert await w.commit(5) == 0
         w.lapse()
-        for require_stable in (False, True):
-            request = OffsetFetchRequest(
-                groups=[OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=require_stable
-            )
-            assert (await w.send(request, 8)).groups[0].error_code == REFUSED
-        assert (await w.send(ListGroupsRequest(), 5)).error_code == REFUSED
+        reads = read_everything(w)
+        await w.settle()
+        w.pass_time(CONFIG.offset_commit_timeout_ms - 2)
+        await w.settle()
+        assert not any(read.done() for read in reads)
+        assert await w.commit(6) == 0
+        w.regain()
+        w.pass_time(1)
+        *offsets, listing = [await read for read in reads]
+        for answer in offsets:
+            assert answer.groups[0].error_code == 0
+            assert answer.groups[0].topics[0].partitions[0].committed_offset == 6
+        assert listing.error_code == 0
+
+    run_leased(scenario)
+
+
+def test_offsets_and_listings_are_refused_when_the_lease_does_not_come_back() -> None:
+    async def scenario(w: Leased) -> None:
+        assert await w.commit(5) == 0
+        w.lapse()
+        reads = read_everything(w)
+        await w.settle()
+        w.pass_time(CONFIG.offset_commit_timeout_ms)
+        *offsets, listing = [await read for read in reads]
+        assert {answer.groups[0].error_code for answer in offsets} == {ErrorCode.NOT_COORDINATOR}
+        assert listing.error_code == REFUSED
+
+    run_leased(scenario)
+
+
+def test_errors_are_refused() -> None:
+    async def scenario(w: Leased) -> None:
+        assert await w.commit(5) == 0
+        w.lapse()
         assert (await w.beat("unknown", 3)).error_code == REFUSED, "another coordinator may know it"
         assert (await w.heartbeat("unknown", 3)).error_code == REFUSED
         assert await w.commit(6, member_id="unknown", generation_id_or_member_epoch=3) == REFUSED
