@@ -3,7 +3,9 @@
 librdkafka has threads of its own and calls back from whichever thread polls it; here everything comes out on
 the event loop. A member is told of a revocation while its thread waits for the loop, so that what it believes
 is recorded before the coordinator hears of it. librdkafka cannot go without a word: an abandoned member is
-one that no longer polls, and that leaves by itself when ``max.poll.interval.ms`` is over.
+one that no longer polls, and that leaves by itself when ``max.poll.interval.ms`` is over. A member whose
+coordinator moves while it fetches committed offsets ends, as an application has to end it: see
+``OFFSETS_UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ CALLBACK_TIMEOUT_S = 10.0
 # The broker refused the record itself: it cannot be in the log.
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
+OFFSETS_UNKNOWN = "Failed to fetch committed offsets"
+"""After a refused OffsetFetch librdkafka never asks again: what the member is assigned, it does not read (its
+issue 5586)."""
 
 CLIENT_SETTINGS: Mapping[str, Any] = {
     "log_level": 0,
@@ -205,24 +210,31 @@ class _Threaded:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._consumer = ck.Consumer({**settings, **FETCH_SETTINGS})
+        self._failures: deque[OperationError] = deque()
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._threads, partial(function, *arguments))
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """The records of one call; those that came before an error are returned first."""
+        """The records of one call; an error that came with some is raised by the next call."""
+        if self._failures:
+            raise self._failures.popleft()
         messages = await self._call(self._consumer.consume, MAX_POLLED, timeout_s)
         polled: dict[TopicPartition, list[tuple[int, str]]] = {}
         for message in messages:
             partition = TopicPartition(str(message.topic()), message.partition() or 0)
             error, offset, value = message.error(), message.offset(), message.value()
             if error is not None:
-                if error.code() in POSITION_LOST and not polled:
-                    raise PositionLostError(partition, offset or 0, str(error))
+                if error.code() in POSITION_LOST:
+                    self._failures.append(PositionLostError(partition, offset or 0, str(error)))
+                elif OFFSETS_UNKNOWN in str(error):
+                    self._failures.append(UnknownOutcomeError(str(error)))
                 continue
             assert offset is not None
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             polled.setdefault(partition, []).append((offset, text))
+        if self._failures and not polled:
+            raise self._failures.popleft()
         return {partition: Polled(tuple(records)) for partition, records in polled.items()}
 
 

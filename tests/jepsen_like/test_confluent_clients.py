@@ -1,0 +1,99 @@
+"""What librdkafka's messages and errors become, with a consumer that returns what a test tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError
+
+from pykraft.jepsen_like.workloads.client import (
+    OperationError,
+    Polled,
+    PositionLostError,
+    UnknownOutcomeError,
+)
+from pykraft.jepsen_like.workloads.confluent_clients import ConfluentReader
+from pykraft.kafka_client.metadata import TopicPartition
+
+PLACE = TopicPartition("t", 0)
+OFFSETS_REFUSED = KafkaError(
+    KafkaError.NOT_COORDINATOR, 'Failed to fetch committed offsets for 0 partition(s) in group "g": Broker'
+)
+
+
+class Message:
+    def __init__(self, offset: int, error: KafkaError | None = None, topic: str | None = "t") -> None:
+        self._offset, self._error, self._topic = offset, error, topic
+
+    def topic(self) -> str | None:
+        return self._topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+class Consumer:
+    """``polls``: what each poll returns, then nothing."""
+
+    def __init__(self, *polls: list[Message]) -> None:
+        self.polls = list(polls)
+
+    def __call__(self, settings: Mapping[str, Any]) -> Consumer:
+        return self
+
+    def assign(self, partitions: object) -> None: ...
+
+    def consume(self, most: int, timeout_s: float) -> list[Message]:
+        return self.polls.pop(0) if self.polls else []
+
+
+def poll(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[Any]:
+    """What each poll returns or raises, and one more."""
+    monkeypatch.setattr(confluent_kafka, "Consumer", Consumer(*polls))
+    found: list[Any] = []
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            reader = ConfluentReader({}, {PLACE: 0}, threads)
+            for _ in range(len(polls) + 1):
+                try:
+                    found.append(await reader.poll(0.1))
+                except OperationError as error:
+                    found.append(error)
+
+    asyncio.run(run())
+    return found
+
+
+def test_a_member_whose_offsets_librdkafka_does_not_ask_for_again_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = poll(monkeypatch, [Message(-1001, OFFSETS_REFUSED, None)])
+    assert isinstance(first, UnknownOutcomeError) and "committed offsets" in str(first)
+    assert second == {}
+
+
+def test_an_error_that_comes_with_records_is_raised_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+    first, second = poll(monkeypatch, [Message(4), Message(9, lost)])
+    assert first == {PLACE: Polled(((4, "v"),))}
+    assert isinstance(second, PositionLostError) and (second.partition, second.offset) == (PLACE, 9)
+
+
+def test_errors_that_cost_nothing_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = KafkaError(KafkaError._TRANSPORT)
+    assert poll(monkeypatch, [Message(-1001, gone)]) == [{}, {}]
