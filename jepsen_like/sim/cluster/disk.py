@@ -26,6 +26,8 @@ class CrashPointDisk(MemoryDisk):
         self._path_part = ""
         self._power_loss = False
         self.was_damaged = False
+        self.damaged_logs: set[str] = set()
+        """Directories of partitions in whose files damage was planted."""
         self.writes = 0
 
     def die_in_call(self, number: int, path_part: str, *, power_loss: bool) -> None:
@@ -68,6 +70,14 @@ class CrashPointDisk(MemoryDisk):
     def inject(self, operation: str, error_number: int, *, path_part: str = "", times: int = 1) -> None:
         self.was_damaged = True
         super().inject(operation, error_number, path_part=path_part, times=times)
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        self.damaged_logs.add(path.rpartition("/")[0])
+        super().flip_bit(path, position, bit)
+
+    def make_unreadable(self, path: str, position: int = 0, length_bytes: int = 512) -> None:
+        self.damaged_logs.add(path.rpartition("/")[0])
+        super().make_unreadable(path, position, length_bytes)
 
     def enter(self, operation: str, path: str, target: str = "") -> int | None:
         if operation in WRITING:

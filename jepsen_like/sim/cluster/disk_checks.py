@@ -1,28 +1,80 @@
-"""What must hold of the files on a disk after a crash, at whatever point of the writes it came."""
+"""What must hold of the files on a disk after a crash, at whatever point of the writes it came.
+
+The product's own recovery opens a copy of the disk. Faults are told by their paths, so that damage that was
+planted there is not taken for the product's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
 
 from pykraft.broker.logs.log_loading import load_dir
 from pykraft.broker.logs.offline_logs import find_set_aside
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.memory import MemoryDisk
+from pykraft.log_store.interface import (
+    METADATA_LOG_DIRECTORY,
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogConfig,
+)
+from pykraft.log_store.log import Log
+from pykraft.node.format import check_directories
+from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
+from pykraft.quorum.storage import QuorumStorage
+
+if TYPE_CHECKING:
+    from pykraft.log_store.memory import MemoryDisk
+    from pykraft.node.config import ServerConfig
+    from pykraft.runtime.clock import Clock
+
+EVERY_LOG_OPENS: Final = "every_log_opens_after_a_crash"
+METADATA_OPENS: Final = "the_metadata_log_opens_after_a_crash"
+NOTHING_FLUSHED_IS_LOST: Final = "a_crash_takes_no_record_that_was_flushed"
+
+_DAMAGE: Final = (QuorumStateError, CorruptLogError, CorruptCheckpointError, ValueError, OSError)
 
 
-def check_disk_opens(disk: MemoryDisk, log_dirs: Iterable[str], now_ms: int) -> None:
-    """Every partition's log opens again, as a start of the node would open it; the disk is left as it is.
+def check_disk(disk: MemoryDisk, config: ServerConfig, clock: Clock, damaged: Collection[str]) -> None:
+    """Everything that a start of this node would read. ``disk`` is changed as by a start.
 
-    Not for a disk on which damage was planted: that log is set aside, as it should be.
+    ``damaged``: directories of partitions in which damage was planted.
     """
-    twin = disk.copy()
+    _check_metadata_opens(disk, config, clock)
+    if config.is_broker:
+        check_logs_open(disk, config.log_dirs, clock.wall_ms(), damaged)
+
+
+def check_logs_open(
+    disk: MemoryDisk, log_dirs: Iterable[str], now_ms: int, damaged: Collection[str] = ()
+) -> None:
+    """Every partition's log opens, as a start of the node would open it; ``disk`` is changed as by one."""
     for log_dir in log_dirs:
-        before = {offline.directory for offline in find_set_aside(twin, log_dir).values()}
-        loaded = load_dir(twin, log_dir, LogConfig(), now_ms)
-        for (topic, index), offline in loaded.offline.items():
-            if offline.directory is not None and offline.directory not in before:
-                detail = f"{topic}-{index} in {log_dir}: {offline.reason}"
-                raise InvariantViolation("every_log_opens_after_a_crash", detail)
+        before = {offline.directory for offline in find_set_aside(disk, log_dir).values()}
+        loaded = load_dir(disk, log_dir, LogConfig(), now_ms)
         for opened in loaded.logs:
             opened.log.abandon()
+        for (topic, index), offline in loaded.offline.items():
+            if offline.directory not in before and f"{log_dir}/{topic}-{index}" not in damaged:
+                detail = f"{topic}-{index} in {log_dir}: {offline.reason}"
+                raise InvariantViolation(EVERY_LOG_OPENS, detail)
+
+
+def _check_metadata_opens(disk: MemoryDisk, config: ServerConfig, clock: Clock) -> None:
+    directory = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
+    try:
+        check_directories(disk, config)
+        log = Log.open(disk, directory, LogConfig(), now_ms=clock.wall_ms())
+        storage = QuorumStorage(
+            log, QuorumStateStore(disk, directory), clock, keeps_mark=config.is_controller
+        )
+        snapshots = storage.recover()
+        storage.compare_with_mark()
+        storage.read_election()
+        log.abandon()
+    except _DAMAGE as error:
+        raise InvariantViolation(METADATA_OPENS, str(error)) from error
+    if snapshots:
+        raise InvariantViolation(METADATA_OPENS, str(snapshots[0]))
+    if storage.recovery is not None:
+        raise InvariantViolation(NOTHING_FLUSHED_IS_LOST, f"{directory}: {storage.recovery}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
+from pykraft.jepsen_like.sim.cluster.disk_checks import check_disk
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.parts import Parts
 from pykraft.jepsen_like.sim.cluster.settings import quorum_address, server_config
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
@@ -53,6 +55,7 @@ class SimNode:
         self.is_broker = node_id in world.options.brokers
         self.directory_id = Uuid(bytes([0x10 + node_id]) * 16)
         self.disk = CrashPointDisk(self._die_in_call)
+        self._disk_rng = random.Random(f"disk {world.seed} {node_id}")
         self.clock = ProcessClock(world.loop, start_ms=1000 * self.rng.randrange(1, 1_000_000))
         self.starts = 0
         self.process: SimProcess | None = None
@@ -62,6 +65,8 @@ class SimNode:
         self.may_start = True
         self.is_up = False
         """Its start has come to its end."""
+        self.disks_checked = 0
+        """How often a copy of its disk was opened."""
         self.disk_is_new = False
         """And no registration has said so yet."""
         self._dead_secrets: list[Uuid] = []
@@ -237,6 +242,8 @@ class SimNode:
         """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""
         process = self.process
         power_loss = power_loss and self.may_lose_tail
+        if not self.alive and not power_loss:
+            return
         if power_loss:
             self.world.loop.streams.power_off(self.id)
         if process is not None and process.alive:
@@ -247,6 +254,19 @@ class SimNode:
             self.disk.crash(self.rng)
             self.watch.checker.data.tail_lost(self.id)
             self._lost_power = True
+        self.check_disk(power_fails=not power_loss and self._disk_rng.random() < 0.5)
+
+    def check_disk(self, *, power_fails: bool) -> None:
+        """Whether a start would open every file as it is or, if ``power_fails``, as it would be then."""
+        twin = self.disk.copy()
+        if power_fails:
+            twin.crash(self._disk_rng)
+        config = server_config(self.world.options, self.id, session_ms=self.world.options.session_ms)
+        self.disks_checked += 1
+        try:
+            check_disk(twin, config, self.clock, self.disk.damaged_logs)
+        except InvariantViolation as violation:
+            self.world.failed(violation)
 
     def _end(self, process: SimProcess) -> None:
         process.kill()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.story import Story
 
 LAST_TOPIC = "the-last-topic"
+DISK_EVERY_MS = 3000
+"""How often a copy of some machine's disk is opened, besides those of machines that crash."""
 LOAD_WITHIN_MS = 300_000
 """More than all limits of a workload together: what is late is in its history."""
 
@@ -78,12 +80,17 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
         load.start()
     nemesis = ClusterNemesis(world, schedule, clients.change_voters)
     DeathWatch(world)
+    _look_at_disks(world, 0)
     await _let_pass(world, schedule.duration_ms, lambda: False)
     fences_during_faults = world.checker.fences
     clients.stop()
     nemesis.heal()
     await _demand_progress(world, clients, load)
     world.checker.everything_agrees()
+    for machine in world.nodes.values():
+        machine.check_disk(power_fails=True)
+    if world.error is not None:
+        raise world.error
     checker = world.checker
     done = load.judge() if load is not None else Counter()
     return Outcome(
@@ -106,6 +113,7 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
             "voter changes": world.voter_watch.changes,
             "records committed": checker.data.committed,
             "partitions forgiven": checker.data.forgiven,
+            "disks opened after a crash": sum(node.disks_checked for node in world.nodes.values()),
             **done,
         },
         planned=len(nemesis.plan),
@@ -180,6 +188,13 @@ def _stuck(world: World, what: str, limit_ms: int) -> InvariantViolation:
         dead = not node.alive
         parts.append(f"{node.id}{standing}{' fenced' * fenced}{' active' * active}{' dead' * dead}")
     return InvariantViolation("progress", f"{what} {limit_ms} ms after healing: {', '.join(parts)}")
+
+
+def _look_at_disks(world: World, number: int) -> None:
+    """One machine after the other, while its process writes: power could fail at any moment."""
+    machines = list(world.nodes.values())
+    machines[number % len(machines)].check_disk(power_fails=True)
+    world.later(DISK_EVERY_MS, _look_at_disks, world, number + 1)
 
 
 async def _let_pass(world: World, for_ms: float, until: Callable[[], bool]) -> bool:
