@@ -1,6 +1,6 @@
-"""Every configuration key once: name, type, default, allowed values, meaning, and when it may change.
+"""Every configuration key, defined once: name, type, default, allowed values, meaning, when it may change.
 
-The tables are the only lists of keys. What a file may say, what may be changed while nodes run, what
-DescribeConfigs answers, the typed settings of each part (:mod:`.settings`) and docs/configuration.md are
-derived from them.
+The tables are the only lists of keys. The keys allowed in a properties file, those that may change while
+nodes run, the responses of DescribeConfigs, the typed settings of each part (:mod:`.settings`) and
+docs/configuration.md are derived from them.
 """

@@ -1,7 +1,7 @@
-"""Configurations of subscriptions to clients' metrics (KIP-714, resource type CLIENT_METRICS).
+"""Configurations of client metrics subscriptions (KIP-714, resource type CLIENT_METRICS).
 
-They are kept and described. Metrics are not collected yet, so no client is told of them; the patterns in
-``match`` are in Java's syntax and are not checked.
+They are stored and described. Metrics are not collected yet, so clients do not receive the subscriptions; the
+patterns in ``match`` are in Java's syntax and are not checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _object_to_match(value: ConfigValue) -> str | None:
 _MATCH: Final = Validator(f"name=pattern, name in [{', '.join(_MATCHED)}]", _object_to_match)
 
 CLIENT_METRICS_KEYS: Final = table(
-    ConfigKey("interval.ms", INT, "300000", "How often clients push what was subscribed to.", between(100, 3_600_000)),
-    ConfigKey("match", LIST, "", "Which clients push: name=pattern, all of which must fit.", _MATCH),
+    ConfigKey("interval.ms", INT, "300000", "How often clients push the metrics.", between(100, 3_600_000)),
+    ConfigKey("match", LIST, "", "Which clients push: name=pattern pairs, all of which must match.", _MATCH),
     ConfigKey("metrics", LIST, "", "Prefixes of the names of the metrics to push; * for all."),
 )  # fmt: skip

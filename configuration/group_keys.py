@@ -1,6 +1,6 @@
 """Configurations of single groups (resource type GROUP).
 
-What holds for a group is what was set for it, else the server property.
+A group uses the value that was set for it, or else the server property.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pykraft.configuration.server_keys import COORDINATOR_KEYS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKey(ConfigKey):
-    """A group's key and the server property that holds where it is not set."""
+    """A group's key, with the server property that applies if it is not set."""
 
     server_property: str
 
@@ -27,9 +27,10 @@ def _key(name: str, documentation: str) -> GroupKey:
 
 
 HEARTBEAT_INTERVAL_MS: Final = _key(
-    "consumer.heartbeat.interval.ms", "Heartbeat interval told to the group's members."
+    "consumer.heartbeat.interval.ms",
+    "The heartbeat interval of the group's members with the consumer protocol.",
 )
 SESSION_TIMEOUT_MS: Final = _key(
-    "consumer.session.timeout.ms", "Session of the group's consumer-protocol members."
+    "consumer.session.timeout.ms", "The session timeout of the group's members with the consumer protocol."
 )
 GROUP_KEYS: Final = table(HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""What a configuration key is: the row of a table, and how the text of a value is read by it."""
+"""A configuration key: a row of a table, and the way it parses the text of a value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LONGEST_SHOWN: Final = 100
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key and what would be right."""
+    """A configuration that cannot be used; the message names the key and what is allowed."""
 
 
 class ConfigType(Enum):
-    """How the text of a value is read. The number is Kafka's wire value (DescribeConfigs)."""
+    """How the text of a value is parsed. The number is Kafka's wire value (DescribeConfigs)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -33,20 +33,20 @@ class ConfigType(Enum):
 
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
-"""For the tables, which have one key a line."""
+"""Short names for the tables, which have one key per line."""
 
 _INTEGER_BITS: Final = {INT: 32, SHORT: 16, LONG: 64}
 
 
 class UpdateMode(Enum):
-    """When a server property may be given another value, in Kafka's words (KIP-226)."""
+    """When a server property may change, in Kafka's words (KIP-226)."""
 
     READ_ONLY = "read-only"
-    """In the properties file, which is read when a node starts."""
+    """Only in the properties file, which is read when a node starts."""
     PER_BROKER = "per-broker"
-    """Also while brokers run, for each broker by itself."""
+    """Also while brokers run, for each broker separately."""
     CLUSTER_WIDE = "cluster-wide"
-    """Also while brokers run, for one broker or for all of them."""
+    """Also while brokers run, for one broker or for all."""
 
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
@@ -54,8 +54,9 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """``allowed`` describes the values, as Kafka's documentation does; ``objection`` says what is wrong with
-    one, if anything is."""
+    """``allowed`` describes the valid values, as Kafka's documentation does; ``objection`` returns what is
+    wrong with a value, or None.
+    """
 
     allowed: str
     objection: Callable[[ConfigValue], str | None]
@@ -88,7 +89,7 @@ class ConfigKey:
         return None if self.default is None else self.parse(self.default)
 
     def parse(self, text: str) -> ConfigValue:
-        """The typed value. :class:`ConfigError` naming the key if the text or the value is not allowed."""
+        """The typed value. Raises :class:`ConfigError` that names the key if the value is not allowed."""
         value = _parse_value(self.name, self.type, text.strip())
         objection = None if self.validator is None else self.validator.objection(value)
         if objection is not None:
@@ -137,7 +138,7 @@ def one_of(*allowed: str) -> Validator:
 
 
 def resolve(keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> dict[str, ConfigValue]:
-    """Typed values of all ``keys``: what was given, else the default. Keys not in the table are ignored."""
+    """Typed values of all ``keys``: the given value or the default. Keys not in the table are ignored."""
     return {
         name: key.parse(given[name]) if name in given else key.default_value for name, key in keys.items()
     }
@@ -151,16 +152,16 @@ def format_value(value: ConfigValue) -> str:
 
 
 def nearest_key(name: str, known: Iterable[str]) -> str | None:
-    """The known key that looks most like ``name``, if any does."""
+    """The known key that is most similar to ``name``, if there is one."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
 
 def unknown_key_message(name: str, known: Iterable[str], names_elsewhere: Mapping[str, str]) -> str:
-    """What to tell somebody who wrote a key that does not exist.
+    """The error message for a key that does not exist.
 
-    ``names_elsewhere``: from a known key to its name here (a topic's configuration and the server property
-    behind it); this comes before any likeness of letters.
+    ``names_elsewhere`` maps a known key to its name here (as a topic configuration to its server property);
+    such a name is suggested before any similar one.
     """
     nearest = names_elsewhere.get(name) or nearest_key(name, known)
     hint = f"; did you mean {nearest}?" if nearest else ""

@@ -30,7 +30,7 @@ def _escape_key(text: str) -> str:
 
 
 def _escape_value(text: str) -> str:
-    # Blanks at the beginning would be taken for a part of the separator.
+    # Leading blanks would be parsed as a part of the separator.
     return re.sub(r"^[ \t]|[^\S \t]|\\", _code_point, text)
 
 

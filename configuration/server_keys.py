@@ -1,4 +1,4 @@
-"""Server properties with Kafka's names, types, defaults and units: what a node reads, and all there are."""
+"""Server properties with Kafka's names, types, defaults and units: those a node reads, and all others."""
 
 from __future__ import annotations
 
@@ -28,100 +28,102 @@ NODE_KEYS: Final = table(
     ConfigKey("process.roles", LIST, None, "broker, controller or both.", one_of("broker", "controller")),
     ConfigKey("node.id", INT, None, "The id of this node, unique in the cluster.", at_least(0)),
     ConfigKey("listeners", LIST, None, "NAME://host:port of every socket this node opens."),
-    ConfigKey("advertised.listeners", LIST, None, "What clients are told instead of the listeners."),
-    ConfigKey("controller.listener.names", LIST, None, "Which listeners belong to the controller: the first is the quorum's own (gRPC), the others are for clients (Kafka's protocol)."),
-    ConfigKey("inter.broker.listener.name", STRING, None, "The listener brokers use among themselves."),
+    ConfigKey("advertised.listeners", LIST, None, "The addresses that clients receive, if not those of the listeners."),
+    ConfigKey("controller.listener.names", LIST, None, "The listeners of the controller: the first is the quorum's own (gRPC), the others are for clients (Kafka's protocol)."),
+    ConfigKey("inter.broker.listener.name", STRING, None, "The listener that brokers use among each other."),
     ConfigKey("listener.security.protocol.map", LIST, None, "NAME:PROTOCOL pairs; only PLAINTEXT is served so far."),
-    ConfigKey("controller.quorum.voters", LIST, None, "id@host:port of every voter, where the voters are fixed."),
-    ConfigKey("controller.quorum.bootstrap.servers", LIST, None, "host:port of controllers to ask for the leader, where the voters are in the log."),
-    ConfigKey("controller.quorum.auto.join.enable", BOOLEAN, "false", "A controller that is no voter asks to become one."),
-    ConfigKey("log.dir", LIST, "/tmp/kafka-logs", "The data directories, where log.dirs is not given."),
+    ConfigKey("controller.quorum.voters", LIST, None, "id@host:port of every voter, if the voters are fixed."),
+    ConfigKey("controller.quorum.bootstrap.servers", LIST, None, "host:port of controllers to ask for the leader, if the voters are in the log."),
+    ConfigKey("controller.quorum.auto.join.enable", BOOLEAN, "false", "A controller that is not a voter requests to become one."),
+    ConfigKey("log.dir", LIST, "/tmp/kafka-logs", "The data directories, if log.dirs is not given."),
     ConfigKey("log.dirs", LIST, None, "The data directories."),
-    ConfigKey("metadata.log.dir", STRING, None, "Where the metadata log lives; the first of log.dirs by default."),
+    ConfigKey("metadata.log.dir", STRING, None, "The directory of the metadata log; the first of log.dirs by default."),
     ConfigKey("broker.rack", STRING, None, "The rack of this broker, for placement."),
 )  # fmt: skip
 
 QUORUM_KEYS: Final = table(
     ConfigKey("controller.quorum.election.timeout.ms", INT, "1000", "How long a candidate waits for votes.", at_least(1)),
-    ConfigKey("controller.quorum.fetch.timeout.ms", INT, "2000", "How long without a successful fetch until an election.", at_least(1)),
+    ConfigKey("controller.quorum.fetch.timeout.ms", INT, "2000", "The time without a successful fetch after which a voter starts an election.", at_least(1)),
     ConfigKey("controller.quorum.election.backoff.max.ms", INT, "1000", "The longest pause after a lost election.", at_least(1)),
     ConfigKey("controller.quorum.request.timeout.ms", INT, "2000", "The deadline of one quorum request.", at_least(1)),
     ConfigKey("controller.quorum.retry.backoff.ms", INT, "20", "The pause before a failed quorum request is sent again.", at_least(0)),
-    ConfigKey("controller.quorum.fetch.max.bytes", INT, "1048576", "Bytes of records in one answer of the quorum's leader.", at_least(1)),
-    ConfigKey("controller.quorum.fetch.snapshot.max.bytes", INT, "1048576", "Bytes of a snapshot in one answer of the quorum's leader.", at_least(1)),
+    ConfigKey("controller.quorum.fetch.max.bytes", INT, "1048576", "Bytes of records in one response of the quorum's leader.", at_least(1)),
+    ConfigKey("controller.quorum.fetch.snapshot.max.bytes", INT, "1048576", "Bytes of a snapshot in one response of the quorum's leader.", at_least(1)),
     ConfigKey("metadata.log.segment.bytes", INT, "1073741824", "The size at which the metadata log starts a new segment.", at_least(12)),
     ConfigKey("metadata.log.segment.ms", LONG, "604800000", "The age at which the metadata log starts a new segment.", at_least(1)),
-    ConfigKey("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520", "Bytes of committed metadata log behind the last snapshot at which this node writes the next.", at_least(1)),
-    ConfigKey("metadata.log.max.snapshot.interval.ms", LONG, "3600000", "The age of the last snapshot at which this node writes the next, if anything was committed since; 0 for no such bound.", at_least(0)),
-    ConfigKey("metadata.max.retention.bytes", LONG, "104857600", "Metadata log and snapshots together: beyond this the log before a snapshot, and older snapshots, go."),
-    ConfigKey("metadata.max.retention.ms", LONG, "604800000", "The age at which the metadata log before a snapshot, and older snapshots, go."),
-    ConfigKey("metadata.max.idle.interval.ms", INT, "0", "The active controller writes a record that changes nothing after this long without another; 0 (Kafka: 500) for only what the leases of brokers need.", at_least(0)),
+    ConfigKey("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520", "Bytes of committed metadata log after the last snapshot at which this node writes the next.", at_least(1)),
+    ConfigKey("metadata.log.max.snapshot.interval.ms", LONG, "3600000", "The age of the last snapshot at which this node writes the next, if anything was committed since; 0 for no such limit.", at_least(0)),
+    ConfigKey("metadata.max.retention.bytes", LONG, "104857600", "The size of metadata log and snapshots together above which the log before a snapshot, and older snapshots, are deleted."),
+    ConfigKey("metadata.max.retention.ms", LONG, "604800000", "The age at which the metadata log before a snapshot, and older snapshots, are deleted."),
+    ConfigKey("metadata.max.idle.interval.ms", INT, "0", "The active controller writes a record that changes nothing after this time without another; 0 (Kafka: 500) for only those that the leases of brokers need.", at_least(0)),
 )  # fmt: skip
 
 BROKER_KEYS: Final = table(
-    ConfigKey("broker.heartbeat.interval.ms", INT, "2000", "How often a broker reports to the controller.", at_least(1)),
-    ConfigKey("broker.session.timeout.ms", INT, "9000", "How long a broker stays unfenced that is silent, or gets no further in the metadata log. The same on all controllers, but while it is changed.", at_least(1)),
+    ConfigKey("broker.heartbeat.interval.ms", INT, "2000", "How often a broker sends a heartbeat to the controller.", at_least(1)),
+    ConfigKey("broker.session.timeout.ms", INT, "9000", "The time after which a broker is fenced that sends no heartbeat, or does not advance in the metadata log. Must be equal on all controllers, except while it is being changed.", at_least(1)),
     ConfigKey("initial.broker.registration.timeout.ms", INT, "60000", "How long a starting broker waits for the controller.", at_least(1)),
-    ConfigKey("auto.create.topics.enable", BOOLEAN, "true", "Create a topic when a client asks for one that is missing."),
-    ConfigKey("auto.leader.rebalance.enable", BOOLEAN, "true", "Give leaderships back to the preferred replicas from time to time."),
-    ConfigKey("leader.imbalance.check.interval.seconds", LONG, "300", "How often leaderships are looked at for that.", at_least(1)),
-    ConfigKey("leader.imbalance.per.broker.percentage", INT, "10", "How much of what prefers a broker others may lead.", at_least(0)),
+    ConfigKey("auto.create.topics.enable", BOOLEAN, "true", "Create a missing topic when a client requests it."),
+    ConfigKey("auto.leader.rebalance.enable", BOOLEAN, "true", "Periodically return leaderships to the preferred replicas."),
+    ConfigKey("leader.imbalance.check.interval.seconds", LONG, "300", "How often the balance of leaderships is checked.", at_least(1)),
+    ConfigKey("leader.imbalance.per.broker.percentage", INT, "10", "The percentage of the partitions preferring a broker that others may lead.", at_least(0)),
     ConfigKey("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted."),
-    ConfigKey("num.partitions", INT, "1", "Partitions of a topic created without a number.", at_least(1)),
-    ConfigKey("default.replication.factor", INT, "1", "Replicas of a topic created without a number.", at_least(1)),
+    ConfigKey("num.partitions", INT, "1", "Partitions of a topic that is created without a number.", at_least(1)),
+    ConfigKey("default.replication.factor", INT, "1", "Replicas of a topic that is created without a number.", at_least(1)),
     ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets.", at_least(1)),
     ConfigKey("offsets.topic.replication.factor", SHORT, "3", "Replicas of __consumer_offsets.", at_least(1)),
     ConfigKey("offsets.topic.segment.bytes", INT, "104857600", "Segment size of __consumer_offsets.", at_least(1)),
     ConfigKey("replica.lag.time.max.ms", LONG, "30000", "How long a follower may lag before it leaves the ISR.", at_least(1)),
-    ConfigKey("replica.fetch.max.bytes", INT, "1048576", "Bytes a follower fetches of one partition.", at_least(0)),
-    ConfigKey("replica.fetch.response.max.bytes", INT, "10485760", "Bytes a follower fetches at once.", at_least(0)),
-    ConfigKey("replica.fetch.min.bytes", INT, "1", "Bytes a leader waits for before it answers a follower.", at_least(0)),
-    ConfigKey("replica.fetch.wait.max.ms", INT, "500", "How long a leader may wait before it answers a follower.", at_least(0)),
+    ConfigKey("replica.fetch.max.bytes", INT, "1048576", "Bytes that a follower fetches of one partition.", at_least(0)),
+    ConfigKey("replica.fetch.response.max.bytes", INT, "10485760", "Bytes that a follower fetches at once.", at_least(0)),
+    ConfigKey("replica.fetch.min.bytes", INT, "1", "Bytes that a leader waits for before it responds to a follower.", at_least(0)),
+    ConfigKey("replica.fetch.wait.max.ms", INT, "500", "How long a leader may wait before it responds to a follower.", at_least(0)),
     ConfigKey("replica.fetch.backoff.ms", INT, "1000", "A follower's pause after an error.", at_least(0)),
-    ConfigKey("replica.socket.timeout.ms", INT, "30000", "A follower's patience with a silent leader.", at_least(1)),
+    ConfigKey("replica.socket.timeout.ms", INT, "30000", "How long a follower waits for a leader's response.", at_least(1)),
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, "5000", "How often high watermarks are written.", at_least(1)),
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", at_least(1)),
     ConfigKey("log.retention.check.interval.ms", LONG, "300000", "How often old segments are looked for.", at_least(1)),
-    ConfigKey("log.scrub.bytes.per.second", LONG, "1048576", "How fast stored batches are read again to find damage, a pass an hour at most; 0 for never. Kafka has no such key.", at_least(0)),
-    ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes in one Fetch answer.", at_least(1024)),
-    ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request taken.", at_least(1)),
-    dynamic_key("max.connections", INT, "2147483647", "Connections per broker.", at_least(0)),
-    dynamic_key("max.connections.per.ip", INT, "2147483647", "Connections from one address.", at_least(0)),
-    ConfigKey("connections.max.idle.ms", LONG, "600000", "Idle connections are closed after this."),
+    ConfigKey("log.scrub.bytes.per.second", LONG, "1048576", "How fast stored batches are read again to find damage, at most once an hour; 0 for never. Kafka has no such key.", at_least(0)),
+    ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes in one Fetch response.", at_least(1024)),
+    ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request accepted.", at_least(1)),
+    dynamic_key("max.connections", INT, "2147483647", "The most connections of a broker.", at_least(0)),
+    dynamic_key("max.connections.per.ip", INT, "2147483647", "The most connections from one address.", at_least(0)),
+    ConfigKey("connections.max.idle.ms", LONG, "600000", "Connections that are idle for this time are closed."),
     ConfigKey("controlled.shutdown.enable", BOOLEAN, "true", "Hand over leaderships before stopping."),
     dynamic_key("producer.id.expiration.ms", INT, "86400000", "How long an idle producer's sequence is remembered.", at_least(1)),
-    ConfigKey("pykraft.sendfile", BOOLEAN, "false", "Send fetched records by sendfile. Over loopback the receiver pays what the broker saves: measure on your network."),
+    ConfigKey("pykraft.sendfile", BOOLEAN, "false", "Send fetched records by sendfile. Over loopback the receiver pays for what the broker saves: measure on your network."),
 )  # fmt: skip
 
 COORDINATOR_KEYS: Final = table(
-    ConfigKey("group.min.session.timeout.ms", INT, "6000", "The shortest session a classic member may ask for."),
-    ConfigKey("group.max.session.timeout.ms", INT, "1800000", "The longest session a classic member may ask for."),
+    ConfigKey("group.min.session.timeout.ms", INT, "6000", "The shortest session timeout of a classic member."),
+    ConfigKey("group.max.session.timeout.ms", INT, "1800000", "The longest session timeout of a classic member."),
     ConfigKey("group.initial.rebalance.delay.ms", INT, "3000", "How long an empty classic group waits for more members."),
-    ConfigKey("group.max.size", INT, "2147483647", "Members of a classic group.", at_least(1)),
-    ConfigKey("group.consumer.session.timeout.ms", INT, "45000", "Session of consumer-protocol members.", at_least(1)),
-    ConfigKey("group.consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval told to members.", at_least(1)),
-    ConfigKey("group.consumer.max.size", INT, "2147483647", "Members of a consumer group.", at_least(1)),
+    ConfigKey("group.max.size", INT, "2147483647", "The most members of a classic group.", at_least(1)),
+    ConfigKey("group.consumer.session.timeout.ms", INT, "45000", "The session timeout of members with the consumer protocol.", at_least(1)),
+    ConfigKey("group.consumer.heartbeat.interval.ms", INT, "5000", "The heartbeat interval of members with the consumer protocol.", at_least(1)),
+    ConfigKey("group.consumer.max.size", INT, "2147483647", "The most members of a consumer group.", at_least(1)),
     ConfigKey("group.consumer.assignors", LIST, "uniform,range", "Server-side assignors, the default first.", one_of("uniform", "range")),
     ConfigKey("group.coordinator.rebalance.protocols", LIST, "classic,consumer", "Protocols that groups may use.", one_of("classic", "consumer")),
-    ConfigKey("offset.metadata.max.bytes", INT, "4096", "Bytes of metadata text with a committed offset."),
+    ConfigKey("offset.metadata.max.bytes", INT, "4096", "The most bytes of the metadata text of a committed offset."),
     ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long an offset commit may take to replicate.", at_least(1)),
     ConfigKey("offsets.retention.minutes", INT, "10080", "How long offsets of an empty group are kept.", at_least(1)),
     ConfigKey("offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", at_least(1)),
 )  # fmt: skip
 
 READ_KEYS: Final = {**NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS}
-"""What a node reads of its properties file, beside what holds for topics."""
+"""The properties that a node reads from its properties file, besides the defaults of topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandInKey(ConfigKey):
-    """A property that is read where the one it ``stands_for`` is not given; its unit is ``factor`` times as large."""
+    """A property that is read if the one it ``stands_for`` is not given; its unit is ``factor`` times
+    larger.
+    """
 
     stands_for: str
     factor: int
 
     def convert(self, text: str) -> str:
-        """The value for ``stands_for``, where any negative number means no limit."""
+        """The value for ``stands_for``; any negative number means no limit."""
         number = self.parse(text)
         assert isinstance(number, int)
         return str(number * self.factor if number >= 0 else -1)
@@ -137,7 +139,7 @@ def _stand_in(
 ) -> StandInKey:
     finest = TOPIC_KEYS[SERVER_PROPERTY_TO_TOPIC[stands_for]].default
     default = str(int(finest or "") // factor) if has_default else None
-    documentation = f"Stands for {stands_for}, where that is not given."
+    documentation = f"Used for {stands_for} if that is not given."
     return StandInKey(name, kind, default, documentation, validator, stands_for=stands_for, factor=factor)
 
 
@@ -148,7 +150,7 @@ STAND_IN_KEYS: Final = table(
     _stand_in("log.roll.hours", INT, "log.roll.ms", 3_600_000, True, at_least(1)),
     _stand_in("log.roll.jitter.hours", INT, "log.roll.jitter.ms", 3_600_000, True, at_least(0)),
 )  # fmt: skip
-"""Of several for one property the first that is given holds. They have its default, as in Kafka."""
+"""If several are given for one property, the first applies. They have its default, as in Kafka."""
 
 _NAMES: Final[dict[str, list[str]]] = {}
 for _key in STAND_IN_KEYS.values():
@@ -156,7 +158,7 @@ for _key in STAND_IN_KEYS.values():
 
 
 def names_of(server_property: str) -> Sequence[str]:
-    """Under which names a property may be given: its own, then those that stand for it."""
+    """The names under which a property may be given: its own, then those that stand for it."""
     return _NAMES.get(server_property, (server_property,))
 
 
@@ -173,26 +175,28 @@ TOPIC_DEFAULT_KEYS: Final = table(
         if key.server_property
     )
 )
-"""What holds for topics that set nothing themselves."""
+"""The defaults of topic configurations."""
 
 SERVER_KEYS: Final[Mapping[str, ConfigKey]] = {
     **READ_KEYS, **TOPIC_DEFAULT_KEYS, **STAND_IN_KEYS, **STORED_KEYS, **STATIC_KEYS
 }  # fmt: skip
-"""Everything that a broker is described with."""
+"""All properties in the description of a broker."""
 
 DYNAMIC_KEYS: Final[Mapping[str, ConfigKey]] = {
     name: key for name, key in {**SERVER_KEYS, **THROTTLE_KEYS}.items() if key.is_dynamic
 }
-"""What can be changed while brokers run (KIP-226). Every other property is read when a node starts."""
+"""The properties that can be changed while brokers run (KIP-226). All others are read when a node starts."""
 
 UNREAD_NAMES: Final = STORED_KEYS.keys() | STATIC_KEYS.keys() | THROTTLE_KEYS.keys() | INTERNAL_NAMES
-"""What has no effect in a properties file."""
+"""Properties without an effect in a properties file."""
 
 KNOWN_NAMES: Final = SERVER_KEYS.keys() | UNREAD_NAMES
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """What a properties file says of topics, by topic configuration. :class:`ConfigError` if it is not allowed."""
+    """The defaults of topics in a properties file, by topic configuration. :class:`ConfigError` if
+    invalid.
+    """
     defaults = {}
     for key in TOPIC_KEYS.values():
         for name in names_of(key.server_property):
@@ -204,6 +208,6 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def in_its_unit(name: str, text: str) -> str:
-    """The value of the property that ``name`` is or stands for."""
+    """The value in the unit of the property that ``name`` is or stands for."""
     stand_in = STAND_IN_KEYS.get(name)
     return text if stand_in is None else stand_in.convert(text)

@@ -4,7 +4,7 @@
     class FetchSettings(Settings):
         max_bytes: int = setting("fetch.max.bytes")
 
-A field has the key's default; fields of no key stand beside them as in any dataclass.
+A field has the key's default; fields without a key may be added as in any dataclass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYS: Final[Mapping[str, ConfigKey]] = {**TOPIC_KEYS, **READ_KEYS}
 def setting(name: str, convert: Callable[[Any], Any] | None = None) -> Any:
     """A field that is read from the server property or topic configuration ``name``.
 
-    ``convert`` makes the field's value of the key's, where they differ (another unit, another collection).
+    ``convert`` turns the key's value into the field's, if they differ (another unit, another collection).
     """
     key = _KEYS[name]
     default = key.default_value
@@ -47,7 +47,7 @@ class Settings:
 
     @classmethod
     def from_properties(cls, values: Mapping[str, ConfigValue], **others: Any) -> Self:
-        """The settings that typed ``values`` by key say; ``others`` are fields of no key."""
+        """The settings from typed ``values`` by key; ``others`` are the fields without a key."""
         for one in fields(cls):
             if "key" in one.metadata:
                 value, convert = values[one.metadata["key"].name], one.metadata["convert"]

@@ -1,6 +1,6 @@
 """Kafka's topic configurations, and the server property behind each.
 
-What holds for a topic is what was set on it, else the server property, else the default.
+A topic uses the value that was set on it, or else the server property, or else the default.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pykraft.configuration.keys import (
 )
 
 FOREVER: Final = 2**63 - 1
-"""A number of milliseconds or records that stands for no limit."""
+"""A number of milliseconds or records that means no limit."""
 _MIN_SEGMENT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TopicKey(ConfigKey):
-    """``server_property`` gives what holds for topics that set nothing (empty: there is none)."""
+    """``server_property`` gives the value for topics that do not set the key (empty: there is none)."""
 
     server_property: str = ""
 
@@ -59,7 +59,7 @@ TOPIC_KEYS: Final = table(
     TopicKey("compression.lz4.level", INT, "9", "The level used where the broker compresses with lz4.", between(1, 17), "compression.lz4.level"),
     TopicKey("compression.type", STRING, "producer", "How batches are stored: as the producer sent them, or in one given codec.", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type"),
     TopicKey("compression.zstd.level", INT, "3", "The level used where the broker compresses with zstd.", between(-131072, 22), "compression.zstd.level"),
-    TopicKey("delete.retention.ms", LONG, "86400000", "How long compaction keeps a delete marker.", at_least(0), "log.cleaner.delete.retention.ms"),
+    TopicKey("delete.retention.ms", LONG, "86400000", "How long compaction keeps a tombstone.", at_least(0), "log.cleaner.delete.retention.ms"),
     TopicKey("file.delete.delay.ms", LONG, "60000", "How long a deleted segment's files stay on disk.", at_least(0), "log.segment.delete.delay.ms"),
     TopicKey("flush.messages", LONG, str(FOREVER), "Flush a log after this many records.", at_least(1), "log.flush.interval.messages"),
     TopicKey("flush.ms", LONG, str(FOREVER), "Flush a log when a record has waited this long.", at_least(0), "log.flush.interval.ms"),
@@ -68,25 +68,25 @@ TOPIC_KEYS: Final = table(
     TopicKey("leader.replication.throttled.replicas", LIST, "", "Replicas (partition:broker, or *) throttled on the leader's side.", _THROTTLED_REPLICAS),
     TopicKey("local.retention.bytes", LONG, "-2", "With tiered storage: bytes kept locally.", at_least(-2), "log.local.retention.bytes"),
     TopicKey("local.retention.ms", LONG, "-2", "With tiered storage: how long segments are kept locally.", at_least(-2), "log.local.retention.ms"),
-    TopicKey("max.compaction.lag.ms", LONG, str(FOREVER), "The longest a record may stay uncompacted.", at_least(1), "log.cleaner.max.compaction.lag.ms"),
+    TopicKey("max.compaction.lag.ms", LONG, str(FOREVER), "The longest time that a record may stay uncompacted.", at_least(1), "log.cleaner.max.compaction.lag.ms"),
     TopicKey("max.message.bytes", INT, "1048588", "The largest record batch accepted.", at_least(0), "message.max.bytes"),
-    TopicKey("message.timestamp.after.max.ms", LONG, "3600000", "How far a record's timestamp may lie in the broker's future.", at_least(0), "log.message.timestamp.after.max.ms"),
-    TopicKey("message.timestamp.before.max.ms", LONG, str(FOREVER), "How far a record's timestamp may lie in the broker's past.", at_least(0), "log.message.timestamp.before.max.ms"),
-    TopicKey("message.timestamp.type", STRING, "CreateTime", "Whose clock stamps records: the producer's or the broker's.", one_of("CreateTime", "LogAppendTime"), "log.message.timestamp.type"),
-    TopicKey("min.cleanable.dirty.ratio", DOUBLE, "0.5", "The share of uncompacted bytes from which a log is compacted.", between(0, 1), "log.cleaner.min.cleanable.ratio"),
-    TopicKey("min.compaction.lag.ms", LONG, "0", "The least time a record stays uncompacted.", at_least(0), "log.cleaner.min.compaction.lag.ms"),
-    TopicKey("min.insync.replicas", INT, "1", "With acks=all: the fewest in-sync replicas a write is accepted with.", at_least(1), "min.insync.replicas"),
+    TopicKey("message.timestamp.after.max.ms", LONG, "3600000", "How far a record's timestamp may be ahead of the broker's clock.", at_least(0), "log.message.timestamp.after.max.ms"),
+    TopicKey("message.timestamp.before.max.ms", LONG, str(FOREVER), "How far a record's timestamp may be behind the broker's clock.", at_least(0), "log.message.timestamp.before.max.ms"),
+    TopicKey("message.timestamp.type", STRING, "CreateTime", "The source of timestamps: the producer's clock or the broker's.", one_of("CreateTime", "LogAppendTime"), "log.message.timestamp.type"),
+    TopicKey("min.cleanable.dirty.ratio", DOUBLE, "0.5", "The ratio of uncompacted bytes at which a log is compacted.", between(0, 1), "log.cleaner.min.cleanable.ratio"),
+    TopicKey("min.compaction.lag.ms", LONG, "0", "The shortest time that a record stays uncompacted.", at_least(0), "log.cleaner.min.compaction.lag.ms"),
+    TopicKey("min.insync.replicas", INT, "1", "The fewest in-sync replicas with which a write with acks=all is accepted.", at_least(1), "min.insync.replicas"),
     TopicKey("preallocate", BOOLEAN, "false", "Create segment files at full size.", None, "log.preallocate"),
     TopicKey("remote.log.copy.disable", BOOLEAN, "false", "With tiered storage: stop copying segments."),
-    TopicKey("remote.log.delete.on.disable", BOOLEAN, "false", "With tiered storage: delete remote data when it is switched off."),
+    TopicKey("remote.log.delete.on.disable", BOOLEAN, "false", "With tiered storage: delete remote data when tiered storage is disabled."),
     TopicKey("remote.storage.enable", BOOLEAN, "false", "Tiered storage.", _FALSE),
-    TopicKey("retention.bytes", LONG, "-1", "The size a partition's log is trimmed to; -1 for no bound.", at_least(-1), "log.retention.bytes"),
+    TopicKey("retention.bytes", LONG, "-1", "The size above which old segments of a partition are deleted; -1 for no limit.", at_least(-1), "log.retention.bytes"),
     TopicKey("retention.ms", LONG, "604800000", "The age at which segments are deleted; -1 for never.", at_least(-1), "log.retention.ms"),
-    TopicKey("segment.bytes", INT, "1073741824", "The size at which a new segment is begun.", at_least(_MIN_SEGMENT_BYTES), "log.segment.bytes"),
+    TopicKey("segment.bytes", INT, "1073741824", "The size at which a new segment is started.", at_least(_MIN_SEGMENT_BYTES), "log.segment.bytes"),
     TopicKey("segment.index.bytes", INT, "10485760", "The largest size of a segment's index.", at_least(4), "log.index.size.max.bytes"),
-    TopicKey("segment.jitter.ms", LONG, "0", "Random time taken off segment.ms, so that segments do not all roll at once.", at_least(0), "log.roll.jitter.ms"),
-    TopicKey("segment.ms", LONG, "604800000", "The age at which a new segment is begun.", at_least(1), "log.roll.ms"),
-    TopicKey("unclean.leader.election.enable", BOOLEAN, "false", "Whether a replica outside the ISR may lead when no other is left, at the cost of records.", None, "unclean.leader.election.enable"),
+    TopicKey("segment.jitter.ms", LONG, "0", "Random time subtracted from segment.ms, so that segments do not all roll at once.", at_least(0), "log.roll.jitter.ms"),
+    TopicKey("segment.ms", LONG, "604800000", "The age at which a new segment is started.", at_least(1), "log.roll.ms"),
+    TopicKey("unclean.leader.election.enable", BOOLEAN, "false", "Whether a replica outside the ISR may lead if no other can, at the risk of losing records.", None, "unclean.leader.election.enable"),
 )  # fmt: skip
 
 SERVER_PROPERTY_TO_TOPIC: Final = {
