@@ -1,7 +1,7 @@
 """The columns of the data source: those of Spark's Kafka source, as Spark types and as Arrow types.
 
-Spark compares the Arrow schema it gets with the one it derives from its own types, and takes nothing but
-equality; a test pins that the two tables here agree.
+Spark compares the Arrow schema it gets with the one it derives from its own types, and requires that they are
+equal; a test pins that the two tables here agree.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def spark_schema(columns: Sequence[str]) -> str:
 
 
 def select_columns(asked: Sequence[tuple[str, str]], include_headers: bool) -> tuple[str, ...]:
-    """The columns a user's own schema asks for: (name, simple Spark type) pairs, any of ours in any order.
+    """The columns of a user's own schema: (name, simple Spark type) pairs, any of ours in any order.
 
-    :class:`ValueError` for a name or type that is not ours. Reading fewer columns is how to prune them, as
-    Spark tells a Python source nothing of the columns a query uses.
+    :class:`ValueError` for a name or type that is not ours. A schema with fewer columns is the way to prune
+    them, because Spark does not tell a Python source which columns a query uses.
     """
     allowed = column_names(include_headers)
     for name, kind in asked:

@@ -1,10 +1,10 @@
-"""Record batches to Arrow: the bytes of a whole fetch answer become one ``RecordBatch``.
+"""Record batches to Arrow: the bytes of a whole Fetch response become one ``RecordBatch``.
 
-Decoding is done once per answer, not once per batch, because the fixed cost of a vector operation would
-eat the gain on small batches. Keys and values are never touched one by one: Arrow copies them out of the
-raw bytes by offsets. Compressed batches are unfolded first (bounded), control batches never get here, the
-CRC is checked over the bytes as they came. Anything malformed is CORRUPT_MESSAGE; a record is never
-silently dropped or cut.
+Decoding is done once per response, not once per batch, because on small batches the fixed cost of a vector
+operation would outweigh its gain. Keys and values are never touched one by one: Arrow copies them out of the
+raw bytes by offsets. Compressed batches are decompressed first (within limits), control batches are left out
+before, and the CRC is checked over the bytes as received. Malformed data is CORRUPT_MESSAGE; a record is
+never silently dropped or truncated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Batches = Sequence[tuple[int, BatchHeader]]
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """What to make of the records of one partition: offsets from ``start`` up to ``end``, these columns."""
+    """What to decode of one partition: offsets from ``start`` up to ``end``, these columns."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class DecodeConfig:
 
 
 def decode_batches(data: memoryview, batches: Batches, config: DecodeConfig) -> Iterator[pa.RecordBatch]:
-    """The records of ``batches`` (position in ``data``, header) as Arrow, in order; none: nothing."""
+    """The records of ``batches`` (position in ``data``, header) as Arrow, in order; may yield nothing."""
     wanted = []
     for position, header in batches:
         if header.last_offset < config.start or header.base_offset >= config.end:
@@ -61,7 +61,7 @@ def decode_batches(data: memoryview, batches: Batches, config: DecodeConfig) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where the records of one batch stand in a body."""
+    """The position of one batch's records in a body."""
 
     header: BatchHeader
     start: int
@@ -107,7 +107,7 @@ def _decode(body: bytes, spans: list[_Span], config: DecodeConfig) -> pa.RecordB
         try:
             reached = walk_records(body, span.start, span.end, begins)
         except IndexError:
-            raise _corrupt(config, span.header, "a record is cut short") from None
+            raise _corrupt(config, span.header, "a record is truncated") from None
         if reached != span.end or len(begins) - before != span.header.record_count:
             raise _corrupt(config, span.header, "its records do not fill it")
         counts.append(len(begins) - before)
@@ -126,12 +126,12 @@ def _decode(body: bytes, spans: list[_Span], config: DecodeConfig) -> pa.RecordB
 
 
 class _MalformedError(Exception):
-    """A record contradicts itself."""
+    """A record whose lengths contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """One entry a record: numbers, and where its bytes stand. A length of -1 is null."""
+    """One entry per record: its numbers, and the positions of its bytes. A length of -1 is null."""
 
     offsets: Int64s
     timestamps_ms: Int64s
@@ -152,7 +152,7 @@ def _fields(body: bytes, begins: list[int], spans: list[_Span], counts: NDArray[
     raw: Bytes = np.frombuffer(body, np.uint8)
     lengths, starts = read_varints(raw, np.array(begins, np.int64))
     stops = starts + lengths
-    # The walk took every length for positive; a negative one, or one cut to 64 bits, ends elsewhere.
+    # The walk treated every length as positive; a negative one, or one truncated to 64 bits, ends elsewhere.
     last_of_batch = np.cumsum(counts)[counts > 0] - 1
     due = np.empty_like(stops)
     due[:-1] = np.array(begins[1:], np.int64)
@@ -235,8 +235,9 @@ def _assemble(body: bytes, fields: _Fields, config: DecodeConfig) -> pa.RecordBa
 
 
 def _binary(buffer: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """The byte strings at ``starts``. Arrow reads a binary array whose elements are, by turns, a string and
-    the gap up to the next one; taking every other element copies the strings together."""
+    """The byte strings at ``starts``. Arrow reads a binary array whose elements alternate between a string
+    and the gap up to the next one; taking every other element copies the strings together.
+    """
     count = len(starts)
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = starts
@@ -250,7 +251,7 @@ def _binary(buffer: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def _headers(body: bytes, fields: _Fields, config: DecodeConfig) -> pa.Array:
-    """One list a record, null (not empty) for a record without headers, as in Spark's own source."""
+    """One list per record, null (not empty) for a record without headers, as in Spark's own source."""
     rows: list[list[dict[str, Any]] | None] = [None] * len(fields.offsets)
     for row in np.flatnonzero(fields.header_counts):
         try:
@@ -271,7 +272,7 @@ def _read_headers(body: bytes, position: int, count: int, stop: int) -> list[dic
     for _ in range(count):
         length, position = read_varint(body, position)
         _require(0 <= length <= stop - position)
-        key = body[position : position + length].decode(errors="replace")  # brokers take any bytes
+        key = body[position : position + length].decode(errors="replace")  # brokers accept any bytes
         position += length
         length, position = read_varint(body, position)
         _require(-1 <= length <= stop - position)

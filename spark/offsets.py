@@ -1,8 +1,8 @@
-"""Plans a batch read: which offsets of which partitions, and how they are cut into tasks.
+"""Plans a batch read: which offsets of which partitions, and how they are split into tasks.
 
-Decides from what the cluster said (partitions, log start and end offsets) and what the options ask. Pure.
-Offset maps must name exactly the partitions that are read: one left out by mistake would otherwise be read
-from a default nobody chose.
+Decides from the cluster's state (partitions, log start and end offsets) and the options. Pure. Offset maps
+must name exactly the partitions that are read: one left out by mistake would otherwise be read from a default
+that the user did not choose.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pykraft.spark.positions import EARLIEST, LATEST, Everywhere, OffsetSpec, Pe
 
 
 class PlanError(ValueError):
-    """The options do not fit what is there."""
+    """The options do not match the topics and partitions of the cluster."""
 
 
 class PlannedDataLossError(PlanError):
-    """Offsets asked for are not in the log, and ``failOnDataLoss`` is on."""
+    """Requested offsets are not in the log, and ``failOnDataLoss`` is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def resolve_ranges(
     """The range of each partition, empty ones left out, in order of topic and partition.
 
     ``starting`` and ``ending`` may hold ``EARLIEST`` and ``LATEST``. Offsets outside the log are data loss:
-    an error, or, with ``fail_on_data_loss`` off, cut to what the log holds.
+    an error, or, with ``fail_on_data_loss`` off, limited to what the log holds.
     """
     ranges = []
     for key in sorted(log_end):
@@ -72,12 +72,12 @@ def resolve_ranges(
             if fail_on_data_loss and not first <= offset <= last:
                 raise PlannedDataLossError(
                     f"the {name} offset {offset} of {key} is not in the log, which holds "
-                    f"{first} up to {last}; set 'failOnDataLoss' to 'false' to read what is there"
+                    f"{first} up to {last}; set 'failOnDataLoss' to 'false' to read what the log holds"
                 )
         start, end = (min(max(offset, first), last) for offset in (start, end))
         if starting[key] >= 0 and ending[key] >= 0 and starting[key] > ending[key]:
             raise PlanError(
-                f"the starting offset {starting[key]} of {key} lies behind its ending offset {ending[key]}"
+                f"the starting offset {starting[key]} of {key} is after its ending offset {ending[key]}"
             )
         if start < end:
             ranges.append(OffsetRange(key.topic, key.partition, start, end))
@@ -87,17 +87,18 @@ def resolve_ranges(
 def split_ranges(
     ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges so that none is longer than ``max_records`` and there are about ``min_partitions`` of them.
+    """Split ranges so that none is longer than ``max_records`` and there are about ``min_partitions`` of
+    them.
 
-    Larger ranges are cut into more pieces; pieces of a range differ by at most one offset. The total may
-    exceed ``min_partitions`` a little and stays below it only where ranges are too short to be cut.
+    Larger ranges are split into more pieces; the lengths of a range's pieces differ by at most one offset.
+    The total may exceed ``min_partitions`` a little and is below it only if ranges are too short to be split.
     """
     pieces = [max(1, -(-one.size // max_records)) if max_records else 1 for one in ranges]
     total = sum(one.size for one in ranges)
     if min_partitions is not None and sum(pieces) < min_partitions and total:
         shares = [round(one.size / total * min_partitions) for one in ranges]
         pieces = [min(one.size, max(n, share)) for one, n, share in zip(ranges, pieces, shares, strict=True)]
-        # Rounding down may leave us short: the largest pieces are cut again.
+        # Rounding down may give too few pieces: the largest ones are split again.
         while sum(pieces) < min_partitions:
             at = max(range(len(ranges)), key=lambda i: (ranges[i].size / pieces[i], -i))
             if ranges[at].size <= pieces[at]:
@@ -107,7 +108,7 @@ def split_ranges(
 
 
 def everywhere(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The positions of a spec that needs no lookup by timestamp."""
+    """The positions of a spec, which needs no lookup by timestamp."""
     match spec:
         case Everywhere(position):
             return dict.fromkeys(partitions, position)

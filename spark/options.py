@@ -1,10 +1,10 @@
 """The options of the data source: Spark's own names for its Kafka source, checked before anything runs.
 
-Decides which options exist, what their values mean and which combinations are contradictions; never talks
-to a broker. Names are case-insensitive, as everywhere in Spark. An option that nobody knows is an error
-that names the nearest one, because a misspelt ``startingOffsets`` would otherwise read the wrong data in
-silence. Java client settings (``kafka.*``) are mapped where this client has the same knob, accepted where
-they cannot matter here, and refused otherwise.
+Decides which options exist, what their values mean and which combinations are contradictions; never talks to
+a broker. Names are case-insensitive, as everywhere in Spark. An unknown option is an error that suggests the
+nearest one, because a misspelt ``startingOffsets`` would otherwise silently read the wrong data. Java client
+settings (``kafka.*``) are mapped if this client has the same setting, accepted if they cannot matter here,
+and refused otherwise.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class BatchReadOptions:
 
 
 def parse_batch_options(raw: Mapping[str, str]) -> BatchReadOptions:
-    """Check the options of ``spark.read``; :class:`OptionError` for the first thing wrong."""
+    """Check the options of ``spark.read``; :class:`OptionError` for the first error."""
     options = {name.lower(): str(value) for name, value in raw.items()}
     _check_names(options)
     starting, ending = _starting(options), _ending(options)
@@ -170,7 +170,7 @@ def _source(options: Mapping[str, str]) -> Assign | Subscribe | SubscribePattern
     if len(given) != 1:
         raise OptionError(
             "exactly one of the options 'assign', 'subscribe' and 'subscribePattern' must be given, "
-            + (f"not {' and '.join(given)}" if given else "there is none")
+            + (f"not {' and '.join(given)}" if given else "none is given")
         )
     text = options[given[0].lower()].strip()
     if not text:
@@ -213,7 +213,7 @@ def _ending(options: Mapping[str, str]) -> OffsetSpec:
 def _by_timestamp(
     options: Mapping[str, str], one: str, many: str, latest_if_none: bool
 ) -> ByTimestamp | None:
-    """The global timestamp wins over the one by partition, and both over offsets."""
+    """The global timestamp takes precedence over the one by partition, and both over offsets."""
     if one.lower() in options:
         return ByTimestamp(_whole(options, one), {}, latest_if_none)
     if many.lower() in options:

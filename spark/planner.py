@@ -1,6 +1,6 @@
 """Turns checked options into the list of ranges to read, by asking the cluster.
 
-Runs in a driver-side process, with the blocking client. The order matters: partitions first, then the log
+Runs in a process of the driver, with the blocking client. The order matters: partitions first, then the log
 ends, so that the end offsets are exact and a record produced later is not read.
 """
 
@@ -31,7 +31,7 @@ from pykraft.spark.positions import LATEST, ByTimestamp, OffsetSpec, PerPartitio
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """The work of one Spark task; goes to the executor by pickle. ``topic_id`` as of planning."""
+    """The work of one Spark task; it is pickled for the executor. ``topic_id`` as of planning."""
 
     offsets: OffsetRange
     topic_id: Uuid

@@ -1,6 +1,6 @@
-"""Where a read starts and ends, as its options say it: everywhere the same, by partition, or by timestamp.
+"""The start and end of a read, as its options give them: the same for all, by partition, or by timestamp.
 
-Parses the JSON forms of Spark's Kafka source. Pure; the meaning is worked out in ``offsets``.
+Parses the JSON forms of Spark's Kafka source. Pure; ``offsets`` resolves them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class PerPartition:
 class ByTimestamp:
     """The first offset whose record is at least as new as the partition's timestamp (ms).
 
-    ``everywhere`` set: one timestamp for all partitions. ``latest_if_none``: where no record is as new,
-    the end of the partition; otherwise that is an error.
+    ``everywhere`` set: one timestamp for all partitions. ``latest_if_none``: if no record is as new, use the
+    end of the partition; otherwise that is an error.
     """
 
     everywhere: int | None

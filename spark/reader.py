@@ -1,7 +1,7 @@
 """Reads one range of one partition on an executor: fetch, decode, yield, until the end offset is reached.
 
-The end is the offset fixed at planning, whatever is produced meanwhile. Data loss (the range aged out or
-was truncated, the topic is gone) is an error, or, with ``failOnDataLoss`` off, skipped.
+The end is the offset fixed at planning, whatever is produced meanwhile. Data loss (the range was deleted or
+truncated, the topic was deleted) is an error, or, with ``failOnDataLoss`` off, skipped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Iterator[FetchedBatches]:
-    """Answers that hold data, until they cover the range. Each must make headway within the poll timeout."""
+    """Responses with data, until they cover the range. Each must advance within the poll timeout."""
     end = task.offsets.end
     deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
     log_end: int | None = None
@@ -58,7 +58,7 @@ def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Ite
         except ClientTimeoutError as error:
             if log_end is None:
                 raise
-            raise _no_records(task, fetcher.position, log_end) from error  # only the last answer was late
+            raise _no_records(task, fetcher.position, log_end) from error  # only the last response was late
         if fetched.headers:
             deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
             log_end = None
@@ -78,7 +78,7 @@ def _no_records(task: ReadTask, position: int, log_end: int) -> ClientTimeoutErr
 
 
 def _behind_loss(position: int, error: DataLossError, end: int) -> int:
-    """Where to go on: at the first offset still there, or, if nothing of the range is left, at its end."""
+    """The offset to continue at: the first one still there, or the end if nothing of the range is left."""
     if isinstance(error, OffsetOutOfRangeError) and position < error.log_start_offset:
         return min(error.log_start_offset, end)
     return end

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A short-lived virtual machine on few cores: no time for its best compiler or its parallel collectors.
+# A short-lived virtual machine on few cores: its best compiler and parallel collectors would not pay off.
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 _OLDEST_JAVA = 17
 _DISCOVERY_MODULE = "pyspark_pykraft"
@@ -53,8 +53,8 @@ def local_session(app_name: str, master: str = "local[2]", **settings: str) -> S
 def prepare_environment() -> None:
     """Let Spark run its Python with this interpreter, and find the data source there.
 
-    Must run before the Java virtual machine starts, which hands its environment on. What PYSPARK_PYTHON says
-    already holds.
+    Must run before the Java virtual machine starts, which passes its environment on. An existing
+    PYSPARK_PYTHON is kept.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     make_discoverable()
@@ -75,7 +75,7 @@ def java_problem() -> str | None:
 
 
 def make_discoverable() -> None:
-    """Let Spark find the data source in an editable install too.
+    """Let Spark find the data source in an editable install, too.
 
     Spark looks for modules by listing directories, which does not show those that an editable install maps by
     an import hook.

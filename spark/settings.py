@@ -1,4 +1,4 @@
-"""The names of the data source's options, and what becomes of the Java client's ``kafka.*`` settings."""
+"""The names of the data source's options, and the handling of the Java client's ``kafka.*`` settings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ READ_OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
 )
 
-# Accepted and without effect: batch reads do not join a group, and the client has its own retries.
+# Accepted without effect: batch reads do not join a group, and the client has its own retries.
 UNUSED_OPTIONS = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 
 STREAMING_ONLY_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 WRITE_ONLY_OPTIONS = ("topic",)
 
-# Settings of Kafka's consumer for which this client has the same knob.
+# Settings of Kafka's consumer that this client also has.
 MAPPED_CLIENT_SETTINGS = (
     "kafka.check.crcs",
     "kafka.client.id",
@@ -45,7 +45,7 @@ MAPPED_CLIENT_SETTINGS = (
     "kafka.security.protocol",
 )
 
-# Settings that tune what this client does not have; leaving them out changes no result.
+# Settings that tune parts this client does not have; ignoring them changes no result.
 IGNORED_CLIENT_SETTINGS = (
     "kafka.allow.auto.create.topics",
     "kafka.client.dns.lookup",

@@ -1,8 +1,9 @@
 """The data source ``pykraft`` as Spark sees it: a name, a schema, and a batch reader.
 
-Thin: options are checked in ``options``, ranges planned in ``planner``, records read in ``reader``. Spark
-looks this class up in a Python process of its own and pickles it by reference, so this module must be
-importable wherever Spark runs Python, and cheap: numpy and pyarrow are imported where records are read.
+Options are checked in ``options``, ranges planned in ``planner``, records read in ``reader``. Spark looks
+this class up in a Python process of its own and pickles it by reference, so this module must be importable
+wherever Spark runs Python, and its import must be cheap: numpy and pyarrow are imported where records are
+read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PykraftReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Without any partition Spark makes one up, whose value is None.
+        # Without any partition Spark adds one, whose value is None.
         task: Any = partition.value if partition is not None else None
         if not isinstance(task, ReadTask):
             return iter(())

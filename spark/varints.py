@@ -1,8 +1,8 @@
-"""Zigzag varints, many at a time: the bottom of the fast decoder.
+"""Zigzag varints, many at a time: the base of the fast decoder.
 
-A record's length can only be found by walking from record to record, one varint each; everything inside
-the records is then decoded as vectors. Positions that run past the buffer raise :class:`IndexError`, which
-the decoder reports as corruption; values past 64 bits are cut.
+A record's length can only be found by walking from record to record, one varint each; everything inside the
+records is then decoded as vectors. Positions that run past the buffer raise :class:`IndexError`, which the
+decoder reports as corruption; values of more than 64 bits are truncated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LONGEST_VARINT_BYTES = 10
 def walk_records(body: bytes, position: int, end: int, begins: list[int]) -> int:
     """Append where each record between ``position`` and ``end`` begins; returns where the walk ended.
 
-    It ends past ``end`` if the last record reaches beyond it. A negative length cannot stop the walk from
-    moving on; it shows when the lengths are decoded.
+    It ends past ``end`` if the last record reaches beyond it. A negative length cannot stop the walk; it is
+    found when the lengths are decoded.
     """
     append = begins.append
     while position < end:
@@ -46,7 +46,7 @@ def walk_records(body: bytes, position: int, end: int, begins: list[int]) -> int
 
 
 def read_varints(raw: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """(values, positions behind them) of the zigzag varints at ``positions``."""
+    """(values, positions after them) of the zigzag varints at ``positions``."""
     byte = raw[positions]
     values = (byte & 0x7F).astype(np.uint64)
     behind = positions + 1

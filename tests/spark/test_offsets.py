@@ -74,7 +74,7 @@ def test_data_loss_is_cut_to_what_is_there_when_asked(
 
 
 def test_start_behind_the_end_is_refused() -> None:
-    with pytest.raises(PlanError, match="starting offset 40 of t-0 lies behind its ending offset 20"):
+    with pytest.raises(PlanError, match="starting offset 40 of t-0 is after its ending offset 20"):
         resolve(40, 20, (10, 50))
 
 

@@ -113,7 +113,7 @@ def test_missing_or_malformed_servers_are_refused(servers: str | None) -> None:
 
 
 def test_exactly_one_of_the_three_ways_to_name_topics() -> None:
-    refused("there is none", subscribe=None)
+    refused("none is given", subscribe=None)
     refused("not assign and subscribe", assign='{"t":[0]}')
     refused("is empty", subscribe=" ")
     refused("names no topic", subscribe=",")
