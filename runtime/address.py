@@ -1,4 +1,4 @@
-"""Where a process listens: a host and a port."""
+"""The address on which a process listens: a host and a port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """``host:port``, with an IPv6 host in brackets. :class:`ValueError` says what else ``text`` is."""
+    """Parse ``host:port``, an IPv6 host in brackets. :class:`ValueError` if ``text`` has another form."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -35,7 +35,9 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on ``host``. Names other than localhost may mean any."""
+    """Whether only this machine can reach a listener on ``host``. Names other than localhost may be any
+    host.
+    """
     if host == "localhost":
         return True
     try:

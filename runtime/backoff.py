@@ -1,7 +1,7 @@
-"""How long to wait before something that failed is tried again: exponential, with jitter.
+"""How long to wait before a failed operation is tried again: exponential, with jitter.
 
-Many that failed for one reason must not all come back at one moment, nor as often as before. Chance is an
-argument.
+Many callers that failed for one reason must not all retry at the same moment, nor as often as before.
+Randomness is an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Chance(Protocol):
     """The part of :class:`random.Random` that jitter needs."""
 
     def random(self) -> float:
-        """A number in [0, 1), anew with every call."""
+        """A random number in [0, 1), a new one with every call."""
         ...
 
 
@@ -26,7 +26,7 @@ class Backoff:
     longest_ms: int
 
     def delay_ms(self, failures: int, chance: Chance) -> int:
-        """The pause after so many failures in a row (at least one)."""
+        """The pause after ``failures`` failures in a row (at least one)."""
         assert failures >= 1, "nothing has failed"
         span_ms = min(self.longest_ms, self.initial_ms << min(failures - 1, 30))
         return span_ms - int(chance.random() * span_ms / 2)

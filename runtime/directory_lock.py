@@ -1,12 +1,12 @@
-"""One process a data directory: a lock on ``.lock``, which the operating system drops with the process.
+"""One process per data directory: a lock on ``.lock``, which the operating system drops with the process.
 
-The file also says who held the directory, and that makes a proof. What it says is a secret of each holder, so
-that nobody else can give the proof: only its owner may read the file. Its first line names the boot of this
-kernel and the file itself (device and inode), the others the holders since. Where both are those of the file
-that is locked now, the holders named there locked *this* file on *this* kernel: had one of them still been
-alive, the lock could not have been taken. A copied directory is another file, another machine (or this one
-after a reboot) another boot: there the names prove nothing and are forgotten. So they are on a system without
-a boot id.
+The file also proves which processes held the directory before. It holds a secret of each holder, so that no
+other process can give the proof: only its owner may read the file. Its first line names the boot of this
+kernel and the file itself (device and inode), the others the holders since. If boot and file are those of the
+file that is locked now, the holders named there locked *this* file on *this* kernel: if one of them were
+still alive, the lock could not have been taken. A copied directory is another file, and another machine (or
+this one after a reboot) is another boot: there the names prove nothing and are dropped. They are also dropped
+on a system without a boot id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DirectoryLock:
     """Holds a directory until :meth:`release` or the end of the process."""
 
     def __init__(self, directory: str, boot_id_file: str = _BOOT_ID_FILE) -> None:
-        """Take the lock. :class:`DirectoryInUseError` if somebody else has it."""
+        """Take the lock. :class:`DirectoryInUseError` if another process has it."""
         self._boot_id_file = boot_id_file
         self._fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -38,11 +38,11 @@ class DirectoryLock:
         except OSError:
             os.close(self._fd)
             raise DirectoryInUseError(f"{directory} is in use by another process") from None
-        with contextlib.suppress(PermissionError):  # another user's file, that may be ours to write
+        with contextlib.suppress(PermissionError):  # another user's file, which we may be allowed to write
             os.fchmod(self._fd, 0o600)
 
     def enter(self, holder: str) -> tuple[str, ...]:
-        """Write down a new holder (one word); the latest ones before it, all of them certainly dead."""
+        """Write a new holder (one word); returns the latest ones before it, which are all dead."""
         place = self._place()
         if place is None:
             return ()
@@ -55,7 +55,7 @@ class DirectoryLock:
         return kept
 
     def _place(self) -> str | None:
-        """This file on this boot of this kernel."""
+        """The identity of this file on this boot of this kernel."""
         try:
             with open(self._boot_id_file, encoding="ascii") as file:
                 boot_id = file.read().strip()
@@ -65,5 +65,5 @@ class DirectoryLock:
         return f"{boot_id} {stat.st_dev} {stat.st_ino}" if boot_id else None
 
     def release(self) -> None:
-        """Let the next process have the directory."""
+        """Release the directory for the next process."""
         os.close(self._fd)

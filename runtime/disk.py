@@ -1,10 +1,10 @@
 """The disk port: every byte pykraft stores goes through it.
 
-``append`` is not ``flush``: bytes are promised only once ``flush`` has returned. Segment, index,
-checkpoint and state-store code is written against this port alone, so it runs unmodified on real files
+``append`` is not ``flush``: bytes are durable only once ``flush`` has returned. Segment, index, checkpoint
+and state-store code is written against this port alone, so it runs unmodified on real files
 (:mod:`pykraft.runtime.os_disk`) and on a simulated disk that loses its unflushed tail
-(:mod:`pykraft.log_store.memory`). Faults surface as :class:`OSError`; what the medium cannot read back as
-:class:`UnreadableError`, for that costs less than a write that failed.
+(:mod:`pykraft.log_store.memory`). Faults are raised as :class:`OSError`; data that the medium cannot read
+back as :class:`UnreadableError`, because it costs less than a failed write.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Buffer = bytes | bytearray | memoryview
 class UnreadableError(OSError):
     """A file or directory, ``filename``, cannot be read, for example because of a bad sector (EIO).
 
-    Says nothing about other files, nor about what is written. Only what merely reads raises it.
+    Other files, and writes, are not affected. Only operations that merely read raise it.
     """
 
 
 def raise_if_unreadable(error: OSError, path: str) -> None:
-    """Turn an error of reading ``path`` into :class:`UnreadableError` if it is one of the medium."""
+    """Turn an error of reading ``path`` into :class:`UnreadableError` if it is an error of the medium."""
     if error.errno == errno.EIO:
         raise UnreadableError(errno.EIO, error.strerror, path) from error
 
 
 class DiskFile(Protocol):
-    """One open file. Writes only ever go to the end; reads name their position."""
+    """One open file. Writes only append; reads name their position."""
 
     @property
     def path(self) -> str: ...
@@ -60,7 +60,7 @@ class DiskFile(Protocol):
         ...
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to ``size_bytes`` (not yet durable)."""
+        """Truncate the file to ``size_bytes`` (not yet durable)."""
         ...
 
     def flush(self) -> None:
@@ -68,7 +68,7 @@ class DiskFile(Protocol):
         ...
 
     def fileno(self) -> int:
-        """The operating system's descriptor (for sendfile); -1 where there is none."""
+        """The operating system's descriptor (for sendfile); -1 if there is none."""
         ...
 
     def close(self) -> None: ...
@@ -76,7 +76,7 @@ class DiskFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Of the volume that holds a directory: its size, and what this process may still write."""
+    """The size of the volume that holds a directory, and the bytes that this process may still write."""
 
     total_bytes: int
     usable_bytes: int
@@ -88,13 +88,14 @@ class Disk(Protocol):
     def open(self, path: str, *, create: bool = True) -> DiskFile:
         """Open for append and positioned read.
 
-        If not ``create``: :class:`FileNotFoundError` if missing, :class:`UnreadableError` as a read.
+        If not ``create``: :class:`FileNotFoundError` if missing, :class:`UnreadableError` as in a read.
         """
         ...
 
     def register_holder(self, holder: FileHolder) -> None:
-        """``holder`` has files of this disk open that it can open again: it is asked to release them when
-        the process runs out of descriptors."""
+        """Register a holder of open files of this disk that can open them again: it is asked to release them
+        when the process runs out of descriptors.
+        """
         ...
 
     def read(self, path: str) -> bytes:
@@ -128,15 +129,15 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error if it is already gone."""
+        """Remove a file; no error if it does not exist."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it; no error if it is already gone."""
+        """Remove a directory and everything below it; no error if it does not exist."""
         ...
 
     def usage(self, path: str) -> DiskUsage:
-        """Of the volume below a directory. :class:`OSError` if it cannot be asked. May block."""
+        """The usage of the volume of a directory. :class:`OSError` if it cannot be read. May block."""
         ...
 
     def flush_dir(self, path: str) -> None:

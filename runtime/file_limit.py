@@ -1,7 +1,7 @@
-"""The limit on open files that the system sets this process, raised as far as it lets us.
+"""Raises this process's limit of open files as far as the system allows.
 
-The usual soft limit of 1024 is for programs that still call ``select``; a broker has two descriptors a
-connection and one a segment in use.
+The usual soft limit of 1024 is for programs that still call ``select``; a broker has two descriptors per
+connection and one per segment in use.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import resource
 logger = logging.getLogger(__name__)
 
 _MACOS_LIMIT = 10_240
-"""macOS says that there is no hard limit and refuses more than this (OPEN_MAX)."""
+"""macOS reports no hard limit, but refuses more than this (OPEN_MAX)."""
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit to the hard one, and say so; returns what it is now."""
+    """Raise the soft limit to the hard one, and log it; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, _MACOS_LIMIT):
         if wanted == soft or (wanted < soft and wanted != resource.RLIM_INFINITY):

@@ -1,12 +1,12 @@
 """gRPC as the carrier of :mod:`pykraft.runtime.rpc`: the only file that imports grpc.
 
 Bytes in, bytes out: messages are serialised by the caller, methods are registered by their full name, so no
-generated stubs are needed. The channel options are the result of measurements: without them a server would
-share its port silently with a second process, and a client would back off for many seconds after an outage.
+generated stubs are needed. The channel options were found by measurement: without them a server would
+silently share its port with a second process, and a client would back off for many seconds after an outage.
 
-A server bounds what anybody who reaches it can make it hold: connections, calls at a time, the size of one
-request and of all that are being served. Beyond that a call is refused with RESOURCE_EXHAUSTED, at once. When
-a caller hangs up, or its deadline passes, gRPC cancels its handler.
+A server limits the resources that any client can use: connections, concurrent calls, the size of one request
+and of all that are being served. Beyond a limit, a call is refused with RESOURCE_EXHAUSTED at once. When a
+caller disconnects, or its deadline passes, gRPC cancels its handler.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykraft.runtime.tcp_server import bind_failure
 logger = logging.getLogger(__name__)
 
 MOST_CHANNELS: Final = 64
-"""At the calling side; peers may name addresses as they like."""
+"""A limit at the calling side, because peers can name any number of addresses."""
 
 _MESSAGE_LIMIT_BYTES = 16 << 20
 _IDLE_CONNECTION_MS = 300_000
@@ -45,7 +45,7 @@ _CHANNEL_OPTIONS = (
 
 @dataclass(slots=True)
 class _Peer:
-    """The channel to one address; ``in_flight`` counts the calls that wait for an answer."""
+    """The channel to one address; ``in_flight`` counts the calls that wait for a response."""
 
     channel: grpc.aio.Channel
     calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class _Peer:
 
 
 class GrpcTransport:
-    """The calling side: one channel per peer, opened on first use. Of many the longest unused is closed."""
+    """The calling side: one channel per peer, opened on first use; at a limit, the oldest is closed."""
 
     def __init__(self) -> None:
         self._peers: dict[Address, _Peer] = {}
@@ -100,11 +100,11 @@ class GrpcTransport:
         if peer is None:
             self._maybe_close_one()
             peer = _Peer(grpc.aio.insecure_channel(str(to), options=_CHANNEL_OPTIONS))
-        self._peers[to] = peer  # the last one is the one used last
+        self._peers[to] = peer  # the last one is the most recently used
         return peer
 
     def _maybe_close_one(self) -> None:
-        """Make room for one more. Whoever still answers is not cut off: then there are more for a while."""
+        """Make room for one more channel. Those with calls in flight are kept, even above the limit."""
         if len(self._peers) < MOST_CHANNELS:
             return
         idle = next((address for address, peer in self._peers.items() if not peer.in_flight), None)
@@ -125,11 +125,11 @@ class GrpcTransport:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What anybody may make a server hold.
+    """The resources of a server that clients may use.
 
-    ``connections``: more than a cluster has nodes that speak to its controllers, each of which has one.
-    ``calls`` at a time, of all connections and of one. ``request_bytes``: the largest batch of the metadata
-    log; nobody asks for more in one request. ``served_bytes``: of all requests that are being served.
+    ``connections``: more than the nodes of a cluster, each of which has one. ``calls``: concurrent ones, of
+    all connections and of one. ``request_bytes``: the largest batch of the metadata log; no node needs a
+    larger request. ``served_bytes``: of all requests that are being served.
     """
 
     connections: int = 500
@@ -140,9 +140,9 @@ class ServerLimits:
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """For gRPC."""
+        """The channel options for gRPC."""
         return (
-            # By default two processes may bind one port and split its traffic without a word.
+            # By default two processes may bind one port and silently share its traffic.
             ("grpc.so_reuseport", 0),
             ("grpc.max_allowed_incoming_connections", self.connections),
             ("grpc.max_concurrent_streams", self.calls_of_a_connection),
@@ -154,7 +154,7 @@ class ServerLimits:
 
 
 class GrpcServer:
-    """The answering side, on one address."""
+    """The serving side, on one address."""
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = limits or ServerLimits()
@@ -183,19 +183,19 @@ class GrpcServer:
 
     async def stop(self, grace_ms: int) -> None:
         if not self._is_started:
-            await self._server.start()  # else gRPC does not let go of an address that was bound
+            await self._server.start()  # otherwise gRPC does not release an address that was bound
         await self._server.stop(grace_ms / 1000)
 
 
 async def _find_bind_failure(host: str, port: int) -> str:
-    """Why an address cannot be listened on, found out with a socket of our own: gRPC does not tell."""
+    """Why an address cannot be bound, found with a socket of our own: gRPC does not report it."""
     try:
         probe = await asyncio.start_server(lambda reader, writer: writer.close(), host or None, port)
     except OSError as error:
         return bind_failure(error)
     probe.close()
     await probe.wait_closed()
-    return "the address was taken a moment ago"
+    return "the address was in use a moment ago"
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone

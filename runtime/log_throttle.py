@@ -1,4 +1,4 @@
-"""Log lines that a stranger can cause as often as it likes: one in a while, and how many were kept back."""
+"""Limits log lines that clients can cause: logs one per interval, with the number of those left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INTERVAL_S = 10.0
 
 
 class LogThrottle:
-    """``now_s`` is any clock that does not go back, the event loop's for instance."""
+    """``now_s`` is any monotonic clock, for example the event loop's."""
 
     def __init__(self, logger: logging.Logger, interval_s: float = INTERVAL_S) -> None:
         self._logger = logger

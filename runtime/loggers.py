@@ -1,6 +1,6 @@
 """The loggers of this process by name, with their levels in Kafka's words.
 
-A level that nobody set is that of the nearest logger above. Nothing is kept over a restart.
+A logger without a level of its own has that of the nearest logger above. A restart resets all levels.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Kafka's word → Python's number. What is finer than DEBUG has no word in Python, but a place."""
+"""Kafka's word → Python's number. TRACE has no name in Python, but a number below DEBUG."""
 
 
 class ProcessLoggers:
     """Reads and sets levels; the only place that does so while a node runs."""
 
     def levels(self) -> dict[str, str]:
-        """Every logger there is and the level it logs at."""
+        """Every logger and its effective level."""
         known = {ROOT: logging.getLogger()}
         for name, logger in logging.Logger.manager.loggerDict.items():
             if isinstance(logger, logging.Logger):
@@ -32,7 +32,7 @@ class ProcessLoggers:
         return {name: _word(logger.getEffectiveLevel()) for name, logger in sorted(known.items())}
 
     def set_level(self, name: str, level: str | None) -> None:
-        """``level`` is a word of :data:`LEVELS`; None: what holds above it. Not the root's."""
+        """``level`` is a word of :data:`LEVELS`; None (not for the root): that of the logger above."""
         assert level is not None or name != ROOT
         number = logging.NOTSET if level is None else LEVELS[level]
         logging.getLogger(None if name == ROOT else name).setLevel(number)

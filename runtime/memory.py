@@ -1,4 +1,4 @@
-"""The garbage collector's part in a process that holds a large image."""
+"""Garbage collection in a process that holds a large image."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import gc
 
 
 def keep_out_of_collection() -> None:
-    """Take all that lives now out of the garbage collector's sight.
+    """Exempt all live objects from garbage collection.
 
-    A million partitions make a full collection stop the process for a fifth of a second, and find nothing:
-    an image holds no cycles and is freed by its reference counts all the same. Called often, this takes
-    milliseconds: only what came since the last call is looked at. Garbage is not kept, but what is alive now
-    and becomes garbage in a cycle later is: what comes and goes, such as a connection, breaks its cycles when
-    it ends.
+    With a million partitions a full collection stops the process for a fifth of a second and finds nothing:
+    an image has no cycles and is freed by its reference counts. If this is called often, a call takes
+    milliseconds: only objects created since the last call are visited. Garbage is collected first, but an
+    object that is alive now and becomes part of a garbage cycle later is never freed: objects with a limited
+    lifetime, such as connections, must break their cycles when they end.
     """
     gc.collect()
     gc.freeze()

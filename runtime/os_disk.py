@@ -1,8 +1,8 @@
 """The disk port on real files.
 
-Decides how appends, flushes and atomic replacements map to system calls. Must never report a flush as done
-after the kernel has once refused it: after a failed fsync the dirty pages may be marked clean, so that a
-second fsync succeeds without having written anything. A file whose flush failed stays failed.
+Maps appends, flushes and atomic replacements to system calls. A flush must never be reported as done after
+the kernel has once refused it: after a failed fsync the dirty pages may be marked clean, so that a second
+fsync succeeds without having written anything. A file whose flush failed stays failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 def _sync_data(descriptor: int) -> None:
-    """Data and size to the medium; on macOS plain fsync stops at the drive's cache."""
+    """Write data and size to the medium; on macOS plain fsync writes only to the drive's cache."""
     if _FULL_SYNC is not None:
         fcntl.fcntl(descriptor, _FULL_SYNC)
     else:
@@ -30,8 +30,9 @@ def _sync_data(descriptor: int) -> None:
 
 
 class OsFile:
-    """One descriptor opened for append and positioned reads. Closed when dropped, so that a reader who
-    still holds a slice of a deleted segment is not hurt."""
+    """One descriptor opened for append and positioned reads. Closed when its last reference is dropped, so
+    that a reader with a slice of a deleted segment can finish.
+    """
 
     __slots__ = ("_budget", "_descriptor", "_flush_fault", "_path", "_size_bytes")
 
@@ -56,7 +57,7 @@ class OsFile:
         self._append_rest(memoryview(data)[written:])
 
     def _append_rest(self, rest: memoryview) -> None:
-        """A short write is rare (disk nearly full, more than 2 GiB) and ends in success or in an OSError."""
+        """Write the rest after a short write (rare: disk nearly full, more than 2 GiB), or raise OSError."""
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -114,7 +115,8 @@ class OsDisk:
 
     def __init__(self, budget: FileBudget | None = None) -> None:
         self._budget = budget
-        # By path: a flush in a thread and the event loop may replace the same checkpoint at once.
+        # Locks by path: a flush in a thread and the event loop may replace the same checkpoint at the same
+        # time.
         self._replacing: dict[str, threading.Lock] = {}
 
     def open(self, path: str, *, create: bool = True) -> OsFile:
@@ -134,7 +136,7 @@ class OsDisk:
         try:
             return OsFile(path, os.open(path, flags, 0o644), budget)
         except OSError as error:
-            # Somebody who is not counted has used them up: others may still give way.
+            # Descriptors that are not counted have used them up: holders may still release some.
             if error.errno not in _NO_DESCRIPTOR or not budget.free_some():
                 raise
         return OsFile(path, os.open(path, flags, 0o644), budget)
@@ -156,7 +158,7 @@ class OsDisk:
             temporary = f"{path}.tmp"
             file = self.open(temporary)
             try:
-                file.truncate(0)  # a crash may have left an older one
+                file.truncate(0)  # a crash may have left an older file
                 file.append(data)
                 file.flush()
             finally:
@@ -178,7 +180,7 @@ class OsDisk:
             raise
 
     def make_dirs(self, path: str) -> None:
-        """Durable on return: a vote below a directory that a power loss forgets would be lost."""
+        """Durable on return: a vote would be lost if a power loss lost its directory."""
         missing = []
         current = path
         while not os.path.isdir(current):

@@ -1,7 +1,7 @@
-"""Where a connection receives what does not fit into the buffer that all share.
+"""The buffer in which a connection receives frames that do not fit into the shared buffer.
 
-Decides how memory grows under an incomplete frame. A large buffer is a mapping of memory that the operating
-system extends where it is: nothing is copied, and a page is taken when the first byte arrives in it.
+It grows while a frame is incomplete. A large buffer is a memory mapping that the operating system extends in
+place: nothing is copied, and a page is allocated when its first byte arrives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAPPED_BYTES = 1024 * 1024
 
 
 class ReceiveBuffer:
-    """``view`` is all of it. Views of it keep the memory alive after the connection has let go of it."""
+    """``view`` is the whole buffer. Views of it keep the memory alive after the connection has dropped it."""
 
     __slots__ = ("_mapping", "view")
 
@@ -29,14 +29,14 @@ class ReceiveBuffer:
         return len(self.view)
 
     def grow(self, size_bytes: int) -> None:
-        """Go on with ``size_bytes`` in all, which are more; what was received stays at its place."""
+        """Grow to ``size_bytes`` in total; received bytes stay at their positions."""
         if self._mapping is not None:
             self.view.release()
             try:
                 self._mapping.resize(size_bytes)
                 return
             except (BufferError, SystemError, OSError):
-                pass  # somebody still has a view of it, or mappings cannot be extended here
+                pass  # a view of it still exists, or mappings cannot be extended on this system
             finally:
                 self.view = memoryview(self._mapping)
         grown = ReceiveBuffer(size_bytes)

@@ -1,4 +1,4 @@
-"""The port for calls between controllers and brokers: bytes out, one answer or one failure back.
+"""The port for calls between controllers and brokers: bytes out, one response or one failure back.
 
 The answer arrives later through ``on_reply``, as an event. A deadline goes with every call and is the only
 liveness mechanism: a peer that is gone is one whose deadline passed. A caller may give up before.
@@ -16,7 +16,7 @@ from pykraft.runtime.address import Address
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
-    """No answer: the deadline passed, the peer refused the connection, or it does not know the method."""
+    """No response: the deadline passed, the peer refused the connection, or it does not know the method."""
 
     reason: str
 
@@ -57,21 +57,21 @@ class RpcTransport(Protocol):
 
 
 class RpcServer(Protocol):
-    """The answering side. A handler that raises is answered as a failure and logged as a bug."""
+    """The serving side. If a handler raises, the call fails and the error is logged as a bug."""
 
     def register(self, method: str, handler: RpcHandler) -> None:
         """Serve ``method``; all registrations come before :meth:`start`."""
         ...
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the address (port 0: any that is free); returns the port.
+        """Bind the address (port 0: any free one); returns the port.
 
-        :class:`OSError` that says why it cannot be had.
+        Raises :class:`OSError` that says why it cannot be bound.
         """
         ...
 
     async def start(self) -> None:
-        """Answer on the address that was bound."""
+        """Serve on the address that was bound."""
         ...
 
     async def stop(self, grace_ms: int) -> None: ...

@@ -1,9 +1,9 @@
 """Byte streams without sockets: the ports and the output queue.
 
-Output is a queue of memory and file ranges. A sink takes what it can and says how much; a file range is read
-into one scratch buffer that every connection shares, and is read again if the sink took only part of it, so a
-slow reader costs a position in a file and no memory. Decides what to send; never touches a
-socket, so it runs unmodified in simulation.
+Output is a queue of memory and file ranges. A sink takes what it can and returns how much; a file range is
+read into one scratch buffer that all connections share, and is read again if the sink took only part of it,
+so a slow reader costs a position in a file and no memory. This file never touches a socket, so it runs
+unmodified in simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLBACK_BYTES = 256 * 1024
 
 @runtime_checkable
 class FileSlice(Protocol):
-    """A range of a file, to be sent as it stands. The bytes are read when they are sent, not before."""
+    """A range of a file, to be sent unchanged. The bytes are read when they are sent, not before."""
 
     @property
     def file(self) -> DiskFile: ...
@@ -38,25 +38,27 @@ Chunk = Buffer | FileSlice
 
 
 class ByteSink(Protocol):
-    """Where output goes. Returning less than was offered means: full, I call back when there is room."""
+    """A destination of output. If it accepts less than offered, it is full and calls back when it has
+    room.
+    """
 
     def send(self, view: memoryview, more: bool) -> int:
         """Bytes accepted (copied or sent on return); 0 when blocked. :class:`OSError` if the peer is gone."""
         ...
 
     def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
-        """As :meth:`send`, straight from a file; None where that cannot be and the bytes must be read."""
+        """As :meth:`send`, straight from a file; None if that is impossible and the bytes must be read."""
         ...
 
     def close(self) -> None: ...
 
 
 class TruncatedSliceError(OSError):
-    """A file range ended before the bytes that were already promised to the peer."""
+    """A file ended before the end of a range whose length the peer was already sent."""
 
 
 class UnreadableSliceError(OSError):
-    """The medium cannot read ``chunk``, which was already promised to the peer."""
+    """The medium cannot read ``chunk``, whose length the peer was already sent."""
 
     def __init__(self, chunk: FileSlice, error: UnreadableError) -> None:
         super().__init__(*error.args, error.filename)
@@ -66,7 +68,7 @@ class UnreadableSliceError(OSError):
 class OutputQueue:
     """Bytes and file ranges waiting for one sink, in order.
 
-    ``pending_chunks`` and ``memory_bytes`` (file ranges count nothing) tell the owner when to take no more.
+    ``pending_chunks`` and ``memory_bytes`` (without file ranges) tell the owner when to add no more.
     """
 
     __slots__ = ("_chunks", "_offset", "_scratch", "memory_bytes")
@@ -134,7 +136,7 @@ class OutputQueue:
             else:
                 take = min(chunk.size_bytes - offset, room - filled)
                 if take and _read_fully(chunk, offset, self._scratch[filled : filled + take]) < take:
-                    raise TruncatedSliceError(f"{chunk.file.path} ended inside a promised range")
+                    raise TruncatedSliceError(f"{chunk.file.path} ended inside a range that is being sent")
             filled += take
             offset = 0
             if filled == room:

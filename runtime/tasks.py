@@ -1,6 +1,6 @@
 """What runs beside the requests: supervised background tasks, and jobs for worker threads.
 
-A broker whose fetcher or heartbeat loop silently ended would go on serving with half its parts dead, which
+A broker whose fetcher or heartbeat loop ended silently would keep serving with half of its parts dead, which
 is worse than not serving; so every long-lived task is started here and its failure is reported once.
 """
 

@@ -1,12 +1,12 @@
 """TCP for the event loop: connecting, receive buffers and the two sinks (listening: ``tcp_server``).
 
-Decides where received bytes lie and when a connection may read; never looks at what the bytes mean (a
-:class:`StreamSession` does). Receiving: all quiet connections share one buffer; a connection owns one only
-while a frame is incomplete, and it grows with what has really arrived, never because of an announced size
-(:mod:`~pykraft.runtime.receive_buffer`). What is received is copied once at most, out of the shared buffer; a
-session that keeps a large frame is given the buffer that it lies in.
-Sending: an own queue over a duplicated socket (the transport's own buffer would copy), or over the transport
-where there is no socket to duplicate (TLS, simulation).
+Decides in which buffer bytes are received and when a connection may read; a :class:`StreamSession` interprets
+the bytes. Receiving: all idle connections share one buffer; a connection owns one only while a frame is
+incomplete, and it grows with the bytes that have arrived, never because of an announced size
+(:mod:`~pykraft.runtime.receive_buffer`). Received bytes are copied at most once, out of the shared buffer; a
+session that keeps a large frame is given the buffer that holds it.
+Sending: our own queue over a duplicated socket (the transport's own buffer would copy), or over the transport
+if there is no socket to duplicate (TLS, simulation).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ logger = logging.getLogger(__name__)
 
 SHARED_BUFFER_BYTES = 256 * 1024
 MIN_OWN_BUFFER_BYTES = 1024
-#: Buffers kept for connections that are between frames but have shown that they send large ones.
+#: The limit of buffers that are kept for connections between frames that have sent large ones.
 RETAINED_BYTES_MAX = 64 * 1024 * 1024
 OUTPUT_CHUNKS_MAX = 512
 OUTPUT_MEMORY_BYTES_MAX = 4 * 1024 * 1024
 
-_DEFERRED = 1  # its share of the turn is used
-_STALLED = 2  # too many open answers
-_CONGESTED = 4  # the peer does not read its answers
+_DEFERRED = 1  # its share of the turn is used up
+_STALLED = 2  # too many open requests
+_CONGESTED = 4  # the peer does not read its responses
 
 
 class StreamSession(Protocol):
-    """The meaning of one connection's bytes.
+    """Interprets the bytes of one connection.
 
-    ``need_bytes``: how many bytes make the next call worthwhile, 0 after stopping early; ``stalled``: it
-    stopped until it calls ``receive_more`` (else: continue in a later turn, queueing in ``lane``).
+    ``need_bytes``: the bytes needed for the next call to make progress, 0 after stopping early; ``stalled``:
+    it stopped until it calls ``receive_more`` (otherwise it continues in a later turn, queued in ``lane``).
     """
 
     need_bytes: int
@@ -66,14 +66,14 @@ class StreamSession(Protocol):
 SessionFactory = Callable[["StreamConnection"], StreamSession]
 
 OnUnreadable = Callable[[FileSlice], None]
-"""Told of a file range that could not be sent because the medium does not give it."""
+"""Called with a file range that could not be sent because the medium cannot read it."""
 
 
 class StreamRuntime:
-    """What all connections of one event loop share: receive buffer, scratch buffer and budgets.
+    """The shared state of all connections of one event loop: receive buffer, scratch buffer and budgets.
 
-    They count against ``files``, if it is given; who listens refuses them when that says so. ``now_us`` tells
-    for how long a turn of the loop has taken.
+    Connections count against ``files``, if it is given; a server refuses them when it is full. ``now_us``
+    measures how long a turn of the loop takes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StreamRuntime:
         self.sendfile = sendfile
         self.files = files
         self.retained_bytes = 0
-        self.tick = loop.time()  # of the newest sweep of a server; a connection remembers when it last heard
+        self.tick = loop.time()  # the last sweep of a server; a connection notes it when it receives
 
 
 class SocketSink:
@@ -124,11 +124,11 @@ class SocketSink:
             count = 0
         except OSError as error:
             if error.errno == errno.EIO:
-                return None  # it could not be read from the file: who reads it is told so
+                return None  # the file could not be read: reading it will raise the error
             raise
         else:
             if count == 0:
-                raise OSError(f"{file.path} ended inside a promised range")
+                raise OSError(f"{file.path} ended inside a range that is being sent")
         if count < length_bytes:
             self._wait()
         return count
@@ -174,7 +174,7 @@ _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
 class StreamConnection(asyncio.BufferedProtocol):
-    """One connection: its receive buffer, its output and its right to read."""
+    """One connection: its receive buffer, its output, and whether it may read."""
 
     __slots__ = (
         "_blocked",
@@ -212,10 +212,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._on_unreadable = on_unreadable
         self._transport: asyncio.Transport | None = None
         self._buffer: ReceiveBuffer | None = None
-        self._is_kept = False  # the session has views of the buffer that stay
+        self._is_kept = False  # the session keeps views of the buffer
         self._start = 0
         self._end = 0
-        self._trusted = 0  # bytes this peer has shown to send at once
+        self._trusted = 0  # bytes that this peer has sent at once before
         self._paused = 0
         self._corked = False
         self._output: OutputQueue | None = None
@@ -253,7 +253,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             session.connection_lost()
         if self._on_lost is not None:
             self._on_lost(self)
-        # No cycles are left: what the garbage collector was told to overlook would never be freed by it.
+        # Leave no cycles: objects that are exempt from garbage collection would never be freed.
         self._transport = None
 
     def eof_received(self) -> bool:
@@ -296,9 +296,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         return (str(name[0]), int(name[1])) if isinstance(name, tuple) else (str(name or ""), 0)
 
     def write(self, chunks: Sequence[Chunk], *, urgent: bool = False) -> None:
-        """Queue output; it leaves at once, or when the callback that receives is done.
+        """Queue output; it is sent at once, or at the end of the receiving callback.
 
-        If the turn has had enough it leaves in a later one, unless it is ``urgent``: of replication.
+        If the turn's budget is used up it is sent in a later turn, unless ``urgent`` (replication).
         """
         if self.closed:
             return
@@ -313,7 +313,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         if urgent or self._runtime.budget.has_time():
             self._pump()
-        else:  # one of many answers that something has completed all at once
+        else:  # one of many responses that were completed at once
             self._pump_scheduled = True
             self._runtime.budget.defer(self._pump_again, OUTPUT)
 
@@ -322,13 +322,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         return self._runtime.budget.has_room()
 
     def receive_more(self) -> None:
-        """The stalled session can go on."""
+        """The stalled session can continue."""
         self._unpause(_STALLED)
 
     def keep_received(self) -> bool:
-        """While the session receives: whether what it was given stays as it is for who has views of it.
+        """Called while the session receives: whether views of the received bytes will stay unchanged.
 
-        False if it lies in the buffer that all share, which is at most ``SHARED_BUFFER_BYTES``.
+        False if the bytes are in the shared buffer, and therefore at most ``SHARED_BUFFER_BYTES``.
         """
         self._is_kept = self._buffer is not None
         return self._is_kept
@@ -341,7 +341,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def release_memory(self) -> None:
-        """Between frames and quiet for a while: go back to the shared buffer."""
+        """Between frames and idle for a while: return to the shared buffer."""
         if self._start == self._end:
             self._drop_buffer()
             self._trusted = 0
@@ -349,7 +349,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     # -- receiving ---------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        """Hand the session what is there; keep what it leaves."""
+        """Pass the received bytes to the session; keep those that it does not consume."""
         session = self.session
         assert session is not None
         left = self._end - self._start
@@ -391,9 +391,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._drop_buffer()
 
     def _keep(self, left: int, need: int) -> None:
-        """Make room behind an incomplete frame (or frames whose turn has not come).
+        """Make room after an incomplete frame (or frames that wait for their turn).
 
-        What is moved has come with one callback: the frame before it was handled as soon as it was there.
+        The moved bytes were received in one callback: the frame before them was handled as soon as it was
+        complete.
         """
         buffer = self._buffer
         if buffer is None:
@@ -406,7 +407,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._start, self._end = 0, left
 
     def _give_away(self, left: int, need: int) -> None:
-        """Leave the buffer to the views that the session has of it."""
+        """Leave the buffer to the session's views of it."""
         self._is_kept = False
         assert self._buffer is not None
         if left:
@@ -416,7 +417,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._start = self._end = 0
 
     def _move(self, source: memoryview, left: int, need: int) -> None:
-        """Into a new buffer."""
+        """Move the bytes into a new buffer."""
         replacement = ReceiveBuffer(self._wanted(left, need))
         replacement.view[:left] = source[self._start : self._end]
         self._drop_buffer()
@@ -425,14 +426,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._start, self._end = 0, left
 
     def _grow(self, buffer: ReceiveBuffer) -> None:
-        """In the loop's next read, and not before: until then the loop has a view of the buffer."""
+        """Called in the loop's next read, and not before: until then the loop has a view of the buffer."""
         assert self.session is not None
         old = len(buffer)
         buffer.grow(self._start + self._wanted(self._end - self._start, self.session.need_bytes))
         self._runtime.retained_bytes += len(buffer) - old
 
     def _wanted(self, left: int, need: int) -> int:
-        """The size of a buffer for a frame of ``need`` bytes of which ``left`` have come."""
+        """The size of a buffer for a frame of ``need`` bytes of which ``left`` have arrived."""
         usual = SHARED_BUFFER_BYTES if self._trusted >= SHARED_BUFFER_BYTES else 0
         capacity = min(max(need, usual), max(MIN_OWN_BUFFER_BYTES, 2 * left, self._trusted))
         return max(capacity, left + 1)
@@ -442,10 +443,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._runtime.retained_bytes -= len(self._buffer)
             self._buffer = None
 
-    # -- the right to read -------------------------------------------------------------------------------
+    # -- when to read ------------------------------------------------------------------------------------
 
     def _sync_reading(self) -> None:
-        """Make the transport read exactly when nothing speaks against it."""
+        """Make the transport read unless there is a reason to pause."""
         wanted = not self._paused
         if wanted != self._reading and not self.closed:
             assert self._transport is not None
@@ -462,14 +463,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._sync_reading()
 
     def _unpause(self, why: int) -> None:
-        """One reason is gone. If it was the last, go on in a later turn: the caller is amid other work."""
+        """A reason to pause ends. After the last one, continue in a later turn: the caller is in other
+        work.
+        """
         if self._paused & why and not self.closed:
             self._paused &= ~why
             if not self._paused:
                 self._defer(RESUMED)
 
     def _continue(self) -> None:
-        """Its turn has come: frames that are already here first, then the socket."""
+        """Continue in a later turn: first with received frames, then with the socket."""
         self._paused &= ~_DEFERRED
         if self._paused or self.closed:
             return
@@ -478,7 +481,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             try:
                 self._process()
             except BaseException:
-                # As the event loop does when it calls: a session that failed is not there to go on.
+                # As the event loop does with errors of callbacks: a failed session cannot continue.
                 self.close()
                 raise
         self._sync_reading()
@@ -486,7 +489,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     # -- sending -----------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send until the queue is empty, the peer is slow or others should have their turn."""
+        """Send until the queue is empty, the peer is slow or the turn's budget is used up."""
         output = self._output
         if self.closed or output is None:
             return

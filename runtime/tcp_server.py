@@ -1,7 +1,7 @@
-"""Listening sockets: who may connect, how many, and for how long a connection may stay silent.
+"""Listening sockets: how many connections are accepted, and how long one may stay idle.
 
-Decides nothing about bytes. A connection over a limit is closed at once, with one log line for all that are
-refused between two sweeps.
+A connection over a limit is closed at once, with one log line for all that are refused between two sweeps.
+The bytes of connections are handled elsewhere (:mod:`.tcp`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 def bind_failure(error: OSError) -> str:
-    """Why an address cannot be listened on; event loops put what they tried before it."""
+    """Why an address cannot be bound, without the event loop's prefix."""
     return (error.strerror or str(error)).rpartition(": ")[2]
 
 
 class StreamServer:
-    """A listening socket and its connections: at most so many, and none that stays silent for too long."""
+    """A listening socket and its connections, with limits on their number and idle time."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class StreamServer:
         self._factory: SessionFactory = _refuse
         self._on_unreadable: OnUnreadable | None = None
         self.max_connections = max_connections
-        """May be changed at any time; connections that are open stay."""
+        """May be changed at any time; open connections are kept."""
         self.max_connections_per_ip = max_connections_per_ip
-        """As the former."""
+        """As ``max_connections``."""
         self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
         self._idle_s = idle_timeout_ms / 1000 + self._sweep_s
         self._connections: dict[StreamConnection, str] = {}
@@ -66,7 +66,7 @@ class StreamServer:
         return port
 
     async def bind(self) -> int:
-        """Take the address; peers are refused until :meth:`start_serving`. Returns the port."""
+        """Bind the address; connections are refused until :meth:`start_serving`. Returns the port."""
         loop = self._runtime.loop
         self._server = await loop.create_server(
             lambda: StreamConnection(self._runtime, self._accept, self._lost, self._on_unreadable),
@@ -87,7 +87,7 @@ class StreamServer:
         self._sweeper = self._runtime.loop.call_later(self._sweep_s, self._sweep)
 
     async def stop_listening(self) -> None:
-        """Accept nobody any more; connections go on."""
+        """Accept no further connection; open ones are kept."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -122,14 +122,16 @@ class StreamServer:
         return self._factory(connection)
 
     def _refusal(self, from_address: int) -> str | None:
-        """Which limit the newest connection is beyond, if any; so many others come from its address."""
+        """The limit that the newest connection exceeds, if any; ``from_address`` are open from its
+        address.
+        """
         if len(self._connections) > self.max_connections:
             return "max.connections is reached"
         if from_address >= self.max_connections_per_ip:
             return "max.connections.per.ip is reached"
         files = self._runtime.files
         if files is not None and not files.may_stay():
-            return f"the process may open {files.limit} files only"
+            return f"the process may open only {files.limit} files"
         return None
 
     def _lost(self, connection: StreamConnection) -> None:
@@ -145,7 +147,7 @@ class StreamServer:
 
     def _sweep(self) -> None:
         runtime = self._runtime
-        # Not a count: all servers of a loop move it.
+        # Not a count: all servers of a loop change it.
         now_s = runtime.tick = runtime.loop.time()
         if self._refused:
             logger.warning("refused %d connections", self._refused)
@@ -159,7 +161,7 @@ class StreamServer:
 
 
 class _RefusedSession:
-    """Stands in for the session of a connection that is already being closed."""
+    """The session of a connection that is already being closed."""
 
     need_bytes = 1
     stalled = False

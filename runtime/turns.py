@@ -1,15 +1,14 @@
-"""What one turn of the event loop may do for clients: the budget that everything in a process shares.
+"""The shared budget of a process for client work in one turn of the event loop.
 
-Raft, the heartbeats of brokers and all clients live on one event loop. Without a bound a thousand clients
-that commit at once hold it for most of a second, and bulk produce holds it long enough for an election. So
-whoever works for clients asks here before the next piece of work, and queues when the turn has had enough:
-then everything else on the loop gets its turn, too. A turn is bounded in bytes (what is read and sent), in
-time (what is done on the spot) and in steps (what is only started, and done in the next turn by a task of
-its own).
+Raft, the heartbeats of brokers and all clients share one event loop. Without a limit, a thousand clients that
+commit at once hold it for most of a second, and bulk produce holds it long enough for an election. So code
+that works for clients asks here before the next piece of work, and queues when the budget of the turn is used
+up: then everything else on the loop runs, too. A turn is limited in bytes (read and sent), in time (for work
+done in the turn) and in steps (work that is only started, and done in the next turn by a task of its own).
 
-Who queues waits in a lane, and the lanes are served in rotation. A thousand commits that wait are one lane,
-so a request of another kind waits for a few of them and not for all. Answers that are ready go first, for
-half of the turn at most. Never touches a socket or a clock.
+Queued work waits in a lane, and the lanes are served in rotation. A thousand waiting commits are one lane, so
+a request of another kind waits for a few of them and not for all. Responses that are ready are sent first,
+for half of the turn at most. This file never touches a socket or a clock.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ TURN_BYTES = 1024 * 1024
 TURN_US = 4_000
 TURN_STEPS = 8
 RESUMED_PER_TURN = 2
-"""Of the connections that move bulk data; each moves a good part of :data:`TURN_BYTES`."""
+"""Connections with bulk data that are resumed per turn; each moves a large part of :data:`TURN_BYTES`."""
 
 BULK: Final = "bulk"
 """The lane of connections that have used their share of bytes."""
 
 RESUMED: Final = "resumed"
-"""The lane of connections that were stopped for another reason, which is gone."""
+"""The lane of connections that were paused for another reason, which no longer applies."""
 
 OUTPUT: Final = "output"
-"""The lane of connections that have an answer to send."""
+"""The lane of connections that have a response to send."""
 
 
 class Turns(Protocol):
-    """What those who work for clients need of the budget."""
+    """The part of the budget that code working for clients needs."""
 
     def has_room(self) -> bool:
         """Whether the next piece of work may be done in this turn."""
@@ -46,12 +45,12 @@ class Turns(Protocol):
         ...
 
     def defer(self, resume: Callable[[], None], lane: object = BULK) -> None:
-        """Call ``resume`` in a later turn, after those who already wait in its lane."""
+        """Call ``resume`` in a later turn, after everything that already waits in its lane."""
         ...
 
 
 class EndlessTurn:
-    """For who shares the event loop with nobody."""
+    """For code that has the event loop to itself."""
 
     def has_room(self) -> bool:
         return True
@@ -64,7 +63,7 @@ class EndlessTurn:
 
 
 class TurnBudget:
-    """:class:`Turns` of one event loop. ``now_us`` is monotonic; a turn begins with the first who asks."""
+    """:class:`Turns` of one event loop. ``now_us`` is monotonic; a turn begins with the first call."""
 
     __slots__ = (
         "_began_us",
@@ -110,7 +109,7 @@ class TurnBudget:
         return self._steps < self.turn_steps and self._now_us() - self._began_us < self.turn_us
 
     def has_time(self) -> bool:
-        """As :meth:`has_room`, for what ends work that was begun: however much was begun in this turn."""
+        """As :meth:`has_room`, for finishing work that was started: does not count the steps of this turn."""
         if not self._is_open:
             self._open()
         return self._now_us() - self._began_us < self.turn_us
@@ -140,13 +139,15 @@ class TurnBudget:
             self._resume()
 
     def _resume(self) -> None:
-        """Answers first, for half of the turn at most; then one from each other lane in turn, at least one.
+        """Responses first, for half of the turn at most; then one from each other lane in rotation, at least
+        one.
 
-        Answers go on where nobody else waits.
+        Responses continue if nothing else waits.
         """
         while OUTPUT in self._lanes and self._now_us() - self._began_us < self.turn_us // 2:
             self._take(OUTPUT)()
-        # An answer that took longer, with a slow disk, did so at its own cost: who is resumed asks for room.
+        # A response that took longer, for example with a slow disk, has used its own share: resumed work asks
+        # for room again.
         self._began_us = max(self._began_us, self._now_us() - self.turn_us // 2)
         bulk = 0
         while (lane := self._next_lane(bulk)) is not None:
@@ -156,7 +157,7 @@ class TurnBudget:
                 return
 
     def _next_lane(self, bulk: int) -> object | None:
-        """Whose turn it is after ``bulk`` connections with bulk data."""
+        """The next lane after ``bulk`` connections with bulk data."""
         last = None
         for lane in self._lanes:
             if lane == OUTPUT:
@@ -166,7 +167,7 @@ class TurnBudget:
         return last
 
     def _take(self, lane: object) -> Callable[[], None]:
-        """The first who waits in ``lane``, which is the last in the rotation then."""
+        """The first that waits in ``lane``; the lane becomes the last in the rotation."""
         queue = self._lanes.pop(lane)
         resume = queue.popleft()
         if queue:

@@ -105,7 +105,7 @@ def test_connections_are_refused_before_files_run_out_and_accepted_again_when_th
                 with contextlib.suppress(ConnectionResetError):
                     assert await asyncio.wait_for(reader.read(), 10) == b""
                 refused.close()
-            assert "may open 60 files only" in caplog.text
+            assert "may open only 60 files" in caplog.text
             for pair_reader, writer in pairs:
                 writer.write(frame(b"still here"))
                 assert await read_frame(pair_reader) == b"still here"
