@@ -1,7 +1,8 @@
-"""Giving answers to those who wait for them, not more in a turn of the event loop than it can take.
+"""Completes waiting requests, not more in a turn of the event loop than it has room for.
 
-Whoever is answered goes on in a task of its own in the next turn: to encode and to send. A thousand who are
-answered at once, because the replicas have caught up or the leadership is lost, would fill a turn for long.
+An answered request continues in a task of its own in the next turn, which encodes and sends its answer. A
+thousand requests that are answered at once, because the replicas have caught up or the leadership is lost,
+would hold the event loop for long.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LANE = "group answers"
 
 
 class Answers:
-    """A queue in front of the futures of those who wait; empty most of the time."""
+    """A queue in front of the futures of waiting requests; empty most of the time."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -36,7 +37,7 @@ class Answers:
         self.give(future, KafkaError(code))
 
     def flush(self) -> None:
-        """Complete all of them now: the coordinator goes down."""
+        """Complete all queued futures now: the coordinator is stopping."""
         while self._queue:
             self._complete(*self._queue.popleft())
 

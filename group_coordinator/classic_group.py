@@ -1,8 +1,9 @@
-"""A classic group: members that join, wait for each other, and let one of them hand out the work.
+"""A classic group: its members join, wait for each other, and one of them, the leader, computes the
+assignment.
 
-The value holds everything the protocol needs, the waiting members included; who is waiting on which
-connection is none of its business. Only a completed rebalance is written to the log, so a failover keeps
-generation and assignments but forgets a rebalance in progress (its members are told to rejoin).
+The value holds everything the protocol needs, also which members wait for an answer, but no connections. Only
+a completed rebalance is written to the log, so a failover keeps generation and assignments but forgets a
+rebalance in progress (its members are told to rejoin).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class ClassicState(Enum):
 class ClassicMember:
     """``protocols`` in order of preference, each with opaque metadata.
 
-    ``awaiting_join`` and ``awaiting_sync``: a request of this member is parked. ``synced`` is False from the
-    moment the member was told a new generation until it asks for its assignment.
+    ``awaiting_join`` and ``awaiting_sync``: a request of this member is parked. ``synced`` is False from when
+    the member learns of a new generation until it asks for its assignment.
     """
 
     member_id: str
@@ -54,10 +55,10 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroup:
-    """``pending_member_ids`` were handed an id and have yet to join with it (KIP-394).
+    """``pending_member_ids`` were given to clients that have yet to join with them (KIP-394).
 
-    ``initial_delay_left_ms`` is None but for the first rebalance of an empty group, which waits for more
-    members (KIP-134): then it is how much of the members' rebalance timeout the delay may still use up.
+    ``initial_delay_left_ms`` is None except during the first rebalance of an empty group, which waits for
+    more members (KIP-134): then it is how much of the members' rebalance timeout the delay may still take.
     """
 
     group_id: str
@@ -88,7 +89,7 @@ class ClassicGroup:
         return next((m.member_id for m in self.members.values() if m.instance_id == instance_id), None)
 
     def iter_members(self) -> Iterator[ClassicMember]:
-        """Members in order of their ids."""
+        """The members in order of their ids."""
         for member_id in sorted(self.members):
             yield self.members[member_id]
 
@@ -96,7 +97,7 @@ class ClassicGroup:
         return replace(self, members=self.members.set(member.member_id, member))
 
     def without_member(self, member_id: str) -> ClassicGroup:
-        """The group without that member; if it led, another takes the lead."""
+        """The group without that member; if it was the leader, another member becomes the leader."""
         if member_id not in self.members:
             return self
         members = self.members.delete(member_id)
@@ -106,7 +107,7 @@ class ClassicGroup:
         return replace(self, members=members, leader_id=leader_id)
 
     def to_value(self) -> GroupMetadataValue:
-        """What the log keeps: the group as of a completed rebalance."""
+        """The value for the log: the group as of a completed rebalance."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

@@ -1,8 +1,8 @@
-"""JoinGroup: who may enter a classic group, under which id, and whether that starts a rebalance.
+"""JoinGroup: whether a member may join a classic group, under which id, and whether that starts a rebalance.
 
 A dynamic member joins in two steps from version 4 on (KIP-394): first it is given an id, then it joins with
-it, so that a client whose first answer got lost leaves no ghost behind. A static member (KIP-345) is
-recognised by its instance id and may take its place back without a rebalance.
+it, so that a client that did not receive the first answer leaves no unused member behind. A static member
+(KIP-345) is recognized by its instance id and can take its place again without a rebalance.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) 
 
 def _check_request(request: JoinGroupRequest, call: Call) -> None:
     if "classic" not in call.config.rebalance_protocols:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is switched off.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is disabled.")
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
@@ -70,7 +70,7 @@ def _check_request(request: JoinGroupRequest, call: Call) -> None:
 
 
 def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
-    """The member must speak the group's protocol type and know a protocol that all members know."""
+    """The member must have the group's protocol type and a protocol that all members support."""
     names = {protocol.name for protocol in request.protocols}
     fits = bool(request.protocol_type) and bool(names)
     others = group
@@ -144,7 +144,7 @@ def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupReques
         case ClassicState.EMPTY:
             raise _unknown_member(request)
         case ClassicState.COMPLETING_REBALANCE if not changed:
-            # The answer to the join was lost: say it again.
+            # The answer to the join was lost: repeat it.
             draft.restart_session(member)
             return build_join_response(group, member.member_id)
         case ClassicState.STABLE if not changed and member.member_id != group.leader_id:
@@ -161,7 +161,7 @@ def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupReques
 def _replace_static_member(
     draft: ClassicDraft, old: ClassicMember, request: JoinGroupRequest, call: Call
 ) -> Answer:
-    """A restarted static member takes its place back under a new id; its former self is fenced."""
+    """A restarted static member takes its place again under a new id; its old id is fenced."""
     group_id, old_leader_id, new_id = draft.group.group_id, draft.group.leader_id, call.new_member_id
     if old.awaiting_join:
         fenced = join_error(ErrorCode.FENCED_INSTANCE_ID, old.member_id)
@@ -183,7 +183,7 @@ def _replace_static_member(
         if call.version >= _SKIP_ASSIGNMENT_VERSION:
             response.skip_assignment = response.leader == new_id
         else:
-            # An old client that finds itself leader would hand out a new assignment; it must not.
+            # An old client that learns it is the leader would compute a new assignment; it must not.
             response.leader, response.members = old_leader_id or "", []
         return response
     maybe_prepare_rebalance(draft)

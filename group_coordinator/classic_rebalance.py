@@ -1,11 +1,11 @@
-"""The rebalance of a classic group: collect everybody, count a generation, elect, wait for the assignment.
+"""The rebalance of a classic group: all members join, the next generation begins, its leader assigns
+partitions.
 
-A draft gathers what a request or a timer causes. The functions below move its group from state to state:
+A draft collects the effects of one request or timer. The functions below move its group from state to state:
 
-* EMPTY, STABLE, COMPLETING --prepare--> PREPARING: members must join again; whoever waits for an assignment
-  is told to;
-* PREPARING --complete--> COMPLETING: everybody joined or time is up; the leader gets the member list;
-* PREPARING --complete--> EMPTY: nobody is left; the empty group is written down;
+* EMPTY, STABLE, COMPLETING --prepare--> PREPARING: members must join again; those that wait for an assignment
+  are told so; * PREPARING --complete--> COMPLETING: all members joined or the time is up; the leader gets the
+  member list; * PREPARING --complete--> EMPTY: no member is left; the empty group is written to the log;
 * COMPLETING --> STABLE happens in :mod:`.classic_sync`.
 """
 
@@ -25,12 +25,12 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.schema import Message
 
 _ABSENT_CHECK_MS = 1_000
-"""How often, at most, a group whose members are all static and away is looked at."""
+"""The least interval of checks of a group whose members are all static and away."""
 
 
 @dataclass(slots=True)
 class ClassicDraft:
-    """What one request or timer does to one classic group."""
+    """The effects of one request or timer on one classic group."""
 
     group: ClassicGroup
     config: GroupConfig
@@ -70,7 +70,7 @@ class ClassicDraft:
         self.start_timer(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
 
     def write_group(self) -> None:
-        """Persist the group as it is now."""
+        """Add a record of the group as it is now."""
         self.records.append(GroupRecord(GroupMetadataKey(self.group.group_id), self.group.to_value()))
 
     def transition_to(self, state: ClassicState) -> None:
@@ -78,7 +78,7 @@ class ClassicDraft:
 
 
 def prepare_rebalance(draft: ClassicDraft) -> None:
-    """Everybody has to join again. A group that was empty first waits a little for more members."""
+    """Start a rebalance: all members must join again. A group that was empty waits for more of them."""
     group = draft.group
     assert group.state is not ClassicState.PREPARING_REBALANCE
     if group.state is ClassicState.COMPLETING_REBALANCE:
@@ -96,7 +96,7 @@ def prepare_rebalance(draft: ClassicDraft) -> None:
 
 
 def maybe_prepare_rebalance(draft: ClassicDraft) -> None:
-    """After the member set changed: start a rebalance, or see whether the running one can end."""
+    """After a change of the member set: start a rebalance, or check whether the current one can complete."""
     if draft.group.state is ClassicState.PREPARING_REBALANCE:
         maybe_complete_join(draft)
     else:
@@ -114,7 +114,7 @@ def maybe_complete_join(draft: ClassicDraft) -> None:
 
 
 def join_deadline_passed(draft: ClassicDraft) -> None:
-    """Either the initial delay is over (and starts again if someone new came), or time to join is up."""
+    """The initial delay is over (and is repeated if a new member joined), or the time to join is up."""
     left_ms = draft.group.initial_delay_left_ms
     if left_ms is not None and draft.group.new_member_added and left_ms > 0:
         delay_ms = min(draft.config.initial_rebalance_delay_ms, left_ms)
@@ -125,7 +125,7 @@ def join_deadline_passed(draft: ClassicDraft) -> None:
 
 
 def complete_join(draft: ClassicDraft) -> None:
-    """Close the join phase: drop who did not come (static members may be away), count the generation."""
+    """End the join phase: remove members that did not join (static ones may be away), begin a generation."""
     for member in draft.group.iter_members():
         if not member.awaiting_join and member.instance_id is None:
             remove_member(draft, member.member_id)
@@ -155,7 +155,7 @@ def complete_join(draft: ClassicDraft) -> None:
 
 
 def remove_member(draft: ClassicDraft, member_id: str) -> None:
-    """Take a member out; what it waits for is answered UNKNOWN_MEMBER_ID."""
+    """Remove a member; its waiting request is answered with UNKNOWN_MEMBER_ID."""
     member = draft.group.members[member_id]
     if member.awaiting_join:
         draft.complete(ParkKind.JOIN, member_id, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
@@ -167,7 +167,7 @@ def remove_member(draft: ClassicDraft, member_id: str) -> None:
 
 
 def select_protocol(group: ClassicGroup) -> str:
-    """Every member votes for its favourite among the protocols that all of them know."""
+    """Each member votes for its preferred one of the protocols that all members support."""
     common = common_protocols(group)
     votes = Counter(
         next(name for name, _ in member.protocols if name in common) for member in group.members.values()
@@ -181,7 +181,7 @@ def common_protocols(group: ClassicGroup) -> frozenset[str]:
 
 
 def build_join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """The current generation as ``member_id`` is to hear it; only the leader hears of the others."""
+    """The current generation as answered to ``member_id``; only the leader gets the list of members."""
     members = []
     if member_id == group.leader_id:
         members = [

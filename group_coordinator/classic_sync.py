@@ -1,8 +1,8 @@
 """SyncGroup, Heartbeat and LeaveGroup of a classic group.
 
-SyncGroup: the leader hands in the assignment, which is written down before anybody hears of it; the others
-wait for it. Heartbeat: the answer is how members learn of a rebalance. LeaveGroup: several members at once
-from version 3, by member id or by instance id.
+SyncGroup: the leader sends the assignment, which is written to the log before any member receives it; the
+others wait for it. Heartbeat: its answer tells members of a rebalance. LeaveGroup: from version 3 on several
+members at once, by member id or by instance id.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call
 
 
 def _leave(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
-    """Take one member out of the draft; the rebalance comes once, after all of them."""
+    """Remove one member from the draft; one rebalance follows after all of them."""
     group, member_id = draft.group, identity.member_id
     if identity.group_instance_id is not None:
         owner_id = group.static_member_id(identity.group_instance_id)
@@ -130,10 +130,11 @@ def _leave(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
 def check_member(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ClassicMember:
-    """The member, if it is one, is not fenced, and is at the group's generation."""
+    """The member, if it is in the group, not fenced and at its generation; else :class:`KafkaError`."""
     if not member_id:
-        # librdkafka goes on like this for a moment after its session ran out. It has no identity that another
-        # could have taken over; told that it is fenced, as Kafka tells it, a static consumer would die.
+        # librdkafka sends such requests for a moment after its session has expired. Without a member id it
+        # cannot have been replaced by another; if it were told that it is fenced, as Kafka does, a static
+        # consumer would stop.
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member has no id yet.")
     if instance_id is not None:
         owner_id = group.static_member_id(instance_id)

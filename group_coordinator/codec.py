@@ -1,6 +1,6 @@
-"""Records to bytes and back, in Kafka's own ``__consumer_offsets`` format (:mod:`.record_tables`).
+"""Encodes and decodes records in Kafka's own ``__consumer_offsets`` format (:mod:`.record_tables`).
 
-Types that are not known here decode to None: a reader must step over what a newer coordinator wrote.
+Unknown types decode to None: a reader must skip the records of a newer coordinator.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ from pykraft.kafka_protocol.versioned import (
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """One type of record. ``read_*`` make what :mod:`.records` has of a decoded table; ``to_table`` turns a
-    value whose fields are not already those of its table into one."""
+    """One type of record. ``read_*`` turn a decoded table into the classes of :mod:`.records`; ``to_table``
+    does the reverse for values whose fields differ from those of their table.
+    """
 
     record_type: int
     key_table: type[Message]
@@ -62,7 +63,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     key = encode_versioned(form.key_table, record.key, 0, stated=form.record_type)
     if record.value is None:
         return key, None
-    assert form.value_table is not None, f"{record.key} is only read"
+    assert form.value_table is not None, f"{record.key} is never written"
     version = form.version
     if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp_ms is not None:
         version = _VERSION_WITH_RETENTION
@@ -75,7 +76,7 @@ def encode_records(records: Iterable[GroupRecord]) -> list[tuple[bytes, bytes | 
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The record, or None if its type is unknown. :class:`ProtocolError` if its bytes make no sense."""
+    """The record, or None if its type is unknown. :class:`ProtocolError` if its bytes cannot be decoded."""
     form = _FORMATS_BY_TYPE.get(read_version(key))
     if form is None:
         return None

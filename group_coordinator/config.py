@@ -1,7 +1,7 @@
-"""What an operator can set about groups.
+"""The settings of groups.
 
-This file only holds values and checks that they fit together. The two intervals of the consumer protocol are
-handed to members in every heartbeat answer.
+This file only holds the values and checks that they are consistent. The heartbeat interval of the consumer
+protocol is sent to members in every heartbeat answer.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class GroupConfig(Settings):
             raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
 
     def with_group_overrides(self, overrides: Mapping[str, str]) -> GroupConfig:
-        """These settings, with what was set for one group (checked by the controller).
+        """These settings with the overrides of one group, which the controller has checked.
 
-        A heartbeat interval that does not fit into this broker's own session becomes a third of it.
+        A heartbeat interval that is not less than the session timeout on this broker becomes a third of it.
         """
         session_ms = int(overrides.get(SESSION_TIMEOUT_MS.name, self.consumer_session_timeout_ms))
         interval_ms = int(overrides.get(HEARTBEAT_INTERVAL_MS.name, self.consumer_heartbeat_interval_ms))

@@ -3,16 +3,16 @@
 Three sets decide everything:
 
 * kept               = assigned ∩ target
-* pending revocation = assigned - target      (the member must let go of these first)
-* pending assignment = target - kept          (given only where nobody else still holds them)
+* pending revocation = assigned - target (the member must revoke these first) * pending assignment = target -
+  kept (assigned only once no other member holds them)
 
-A member that must revoke stays at its epoch (UNREVOKED) until it reports that it no longer owns the revoked
-partitions; only then does its epoch move. A member that has nothing to revoke moves to the target epoch at
-once, with what is free (UNRELEASED while something is still held by others, else STABLE). So at any time a
-partition is held by at most one member, and a member at the target epoch holds nothing that the target gives
-to someone else.
+A member that must revoke partitions stays at its epoch (UNREVOKED) until it reports that it no longer owns
+them; only then does its epoch move. A member that has nothing to revoke moves to the target epoch at once,
+with the partitions that are free (UNRELEASED while other members still hold some, else STABLE). So at any
+time a partition is held by at most one member, and a member at the target epoch holds no partition that the
+target assigns to another.
 
-This file never looks at the group: the caller says what is free.
+This file never looks at the group: the caller tells which partitions are free.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def reconcile(
 ) -> ConsumerMember:
     """The member after one step.
 
-    ``owned`` is what the member reports to own right now, None when it reported nothing (it must then be
-    assumed to own everything it ever got). ``held_by_others`` is what other members may still be using.
+    ``owned``: the partitions that the member reports to own; None if it reported nothing (then it may own
+    everything that it was ever assigned). ``held_by_others``: the partitions that other members may still be
+    using.
     """
     match member.state:
         case MemberState.STABLE:
@@ -49,7 +50,7 @@ def reconcile(
             return _advance(member, member.epoch, target_epoch, target, owned, held_by_others)
         case MemberState.UNKNOWN:
             # Written by a coordinator that knew more states than this one. A member that owns nothing can
-            # start afresh; any other would have to revoke something we know nothing about, so it must rejoin.
+            # start over; any other would have to revoke unknown partitions, so it must rejoin.
             assert owned is not None and not owned, (
                 "a member in an unknown state must be fenced by the caller"
             )
@@ -82,7 +83,7 @@ def _moved(
     assigned: Partitions,
     pending_revocation: Partitions,
 ) -> ConsumerMember:
-    # The previous epoch is what the member would still send if the answer that told it the new one is lost.
+    # If the answer with the new epoch is lost, the member still sends the previous one.
     previous_epoch = member.previous_epoch if epoch == member.epoch else member.epoch
     return replace(
         member,

@@ -1,6 +1,6 @@
-"""DeleteGroups: forget groups that have no members, with their offsets.
+"""DeleteGroups: deletes groups without members, and their offsets.
 
-All groups of one request that live in one shard go in one batch; each answers for itself.
+All groups of one request that are in one shard are deleted in one batch; each has its own error code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ListGroups, DescribeGroups and ConsumerGroupDescribe: what an administrator sees of a group.
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as an administrator sees them.
 
-Read-only. DescribeGroups knows classic groups only; a client that gets GROUP_ID_NOT_FOUND or the state Dead
-for a consumer group asks ConsumerGroupDescribe, and the other way round.
+Read-only. DescribeGroups describes classic groups only; a client that gets GROUP_ID_NOT_FOUND or the state
+Dead for a consumer group sends ConsumerGroupDescribe, and the other way round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONSUMER_MEMBER_TYPE = 1
 
 
 def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGroup]:
-    """Groups that pass both filters; an empty filter passes everything. Case does not matter."""
+    """The groups that match both filters; an empty filter matches all groups. Case does not matter."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = []

@@ -1,6 +1,6 @@
-"""The answers to a request that failed as a whole, for the group APIs in which an error is more than a code.
+"""The responses to requests that failed as a whole, for the group APIs in which an error is more than a code.
 
-For all others they follow from the message tables (:mod:`pykraft.kafka_protocol.error_answers`).
+Those of all other APIs are derived from the message tables (:mod:`pykraft.kafka_protocol.error_answers`).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ _JOIN_NULL_PROTOCOL_VERSION = 7
 
 
 def build_join_error(request: JoinGroupRequest, version: int, error: KafkaError) -> JoinGroupResponse:
-    """The member keeps the id that it has."""
+    """The member keeps the id that it sent."""
     return as_version_has_it(join_error(error.code, request.member_id), version)
 
 
 def as_version_has_it(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """From version 7 on an error has no protocol; before, its name is empty."""
+    """From version 7 on the protocol name of an error is null; before, it is empty."""
     if response.error_code and version >= _JOIN_NULL_PROTOCOL_VERSION:
         response.protocol_name = None
     return response
 
 
 def build_heartbeat_error(request: HeartbeatRequest, version: int, error: KafkaError) -> HeartbeatResponse:
-    """While a group is loaded its members count as alive: many clients take the error for fatal here."""
+    """While a group is being loaded the answer is success: to many clients this error is fatal here."""
     loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error.code)
 
 
 def build_sync_error(request: SyncGroupRequest, version: int, error: KafkaError) -> SyncGroupResponse:
-    """A rebalance under way is lost with the coordinator that led it: while the next loads, join again."""
+    """While a group is being loaded members must rejoin: the old coordinator took the rebalance with it."""
     loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code)
 
@@ -43,7 +43,7 @@ def build_sync_error(request: SyncGroupRequest, version: int, error: KafkaError)
 def build_offset_fetch_error(
     request: OffsetFetchRequest, version: int, error: KafkaError
 ) -> OffsetFetchResponse:
-    """Groups carry it, or in version 1, which has no other place for it, their partitions."""
+    """The error stands at each group, or in version 1, which has no other place for it, at each partition."""
     groups = offset_fetch.groups_of(request, version)
     answers = [offset_fetch.build_group_error(group, error.code, version) for group in groups]
     return offset_fetch.build_response(answers, version)

@@ -1,6 +1,6 @@
-"""What happens when a timer runs out, for groups of both protocols.
+"""The effects of expired timers on groups of both protocols.
 
-A timer is only a hint: the handler looks at the state again and does nothing if the reason is gone.
+A timer is only a hint: the handler looks at the state again and does nothing if there is no longer a reason.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
             if member is None:
                 return _NOTHING
             if member.awaiting_join or member.awaiting_sync:
-                # A member cannot heartbeat while its request waits here; the phase has its own deadline.
+                # A member sends no heartbeats while its request is parked here; the phase has its own
+                # deadline.
                 draft.restart_session(member)
                 return CoordinatorResult(None, timers=tuple(draft.timers))
             remove_member(draft, member_id)
@@ -84,10 +85,11 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
 def iter_new_sessions(
     known: ShardState, current: Callable[[], ShardState], config_of: Callable[[str], GroupConfig]
 ) -> Iterator[tuple[TimerChange, ...]]:
-    """A full session for every member of ``known``, from now: nobody is blamed for the coordinator's absence.
+    """Start a full session for each member of ``known``: no member may expire because the coordinator was
+    absent.
 
-    Lazily, group by group and member by member, so that a caller can pause; who has changed or gone since is
-    taken as of ``current()``. ``config_of`` gives the settings of a group by its name.
+    Lazily, one member at a time, so that the caller can pause; members that have changed or left since are
+    taken as of ``current()``. ``config_of`` returns the settings of a group by its id.
     """
     for group_id, known_group in known.groups.items():
         yield ()

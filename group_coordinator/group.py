@@ -1,9 +1,9 @@
-"""A consumer group (KIP-848): three epochs, its members, and who is to own what.
+"""A consumer group (KIP-848): three epochs, its members, and their target assignment.
 
-*Group epoch*: moves when members, subscriptions or the subscribed topics change. *Assignment epoch*: the
-group epoch that the target assignment was computed for. *Member epoch*: how far a member has come. Values
-here are immutable; only :func:`replay_group` makes a new one out of a record, on the live path and when
-loading alike, so that what is in memory is always what the log says.
+*Group epoch*: increases when members, subscriptions or the subscribed topics change. *Assignment epoch*: the
+group epoch for which the target assignment was computed. *Member epoch*: the assignment epoch that a member
+has reached. Values are immutable; only :func:`replay_group` derives a new one from a record, on the live path
+and when loading alike, so that memory always agrees with the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pykraft.metadata_log.persistent import Map
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """``subscribed_names`` and ``subscribed_regexes`` count the members that use each."""
+    """``subscribed_names`` and ``subscribed_regexes``: how many members subscribe to each."""
 
     group_id: str
     epoch: int = 0
@@ -51,7 +51,7 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Kafka's name for what the group is doing."""
+        """The state of the group by Kafka's name."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:
@@ -68,7 +68,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def held_by_others(self, member_id: str) -> frozenset[TopicPartition]:
-        """Partitions that some other member may still be using."""
+        """The partitions that other members may still be using."""
         held: set[TopicPartition] = set()
         for other_id, other in self.members.items():
             if other_id != member_id:
@@ -77,7 +77,7 @@ class ConsumerGroup:
         return frozenset(held)
 
     def iter_members(self) -> Iterator[ConsumerMember]:
-        """Members in order of their ids."""
+        """The members in order of their ids."""
         for member_id in sorted(self.members):
             yield self.members[member_id]
 
@@ -85,7 +85,7 @@ class ConsumerGroup:
 def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
     """Apply one of the record types 5 to 8, or a new group epoch (type 3).
 
-    Records of a compacted log may come in any order between keys, so a member may appear by its assignment
+    A compacted log has the records of different keys in any order, so the assignment of a member may come
     before its metadata.
     """
     match record.key, record.value:

@@ -1,4 +1,4 @@
-"""Small builders for the records of consumer groups, shared by everything that decides about them."""
+"""Builders for the records of consumer groups, shared by all handlers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def member_assignment_record(group_id: str, member: ConsumerMember) -> GroupReco
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
-    """Everything about a member, gone; the assignment first, so that nobody is left with half a member."""
+    """Delete all records of a member, its assignment first, so that no reader ever finds half a member."""
     return (
         GroupRecord(CurrentAssignmentKey(group_id, member_id), None),
         GroupRecord(TargetAssignmentMemberKey(group_id, member_id), None),
@@ -33,14 +33,14 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
 
 
 def group_epoch_record(group: ConsumerGroup, metadata_hash: int) -> GroupRecord:
-    """The next group epoch, at which the subscribed topics looked like ``metadata_hash``."""
+    """The next group epoch, with the hash of the metadata of the subscribed topics."""
     return GroupRecord(
         ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1, metadata_hash)
     )
 
 
 def group_tombstones(group: ConsumerGroup) -> tuple[GroupRecord, ...]:
-    """A consumer group and all of its members, gone. The group's own record last."""
+    """Delete a consumer group and all of its members, the group's own record last."""
     records: list[GroupRecord] = []
     for member_id in sorted(set(group.members) | set(group.targets)):
         records.extend(member_tombstones(group.group_id, member_id))

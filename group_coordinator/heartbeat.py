@@ -1,11 +1,12 @@
-"""ConsumerGroupHeartbeat: one request that joins, keeps alive, reconciles and acknowledges (KIP-848).
+"""ConsumerGroupHeartbeat: one request by which a member joins, stays alive, is reconciled and acknowledges
+(KIP-848).
 
-In this order: refuse what is malformed; find or make the member; move the group epoch if the member set, a
-subscription or the subscribed topics changed; bring the target assignment up to the group epoch; take this
-member one step towards it. Every step yields records, which are folded into a working copy of the group, so
-that the next step sees exactly what a replay will.
+In this order: refuse malformed requests; find or create the member; increase the group epoch if the member
+set, a subscription or the subscribed topics changed; bring the target assignment up to the group epoch; take
+this member one step towards it. Every step yields records, which are applied to a working copy of the group,
+so that the next step sees exactly what a replay will.
 
-Never looks at a clock and never at another group. Leaving is in :mod:`.heartbeat_leave`.
+This module never reads a clock and never looks at another group. Leaving is in :mod:`.heartbeat_leave`.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _existing_group(state: ShardState, group_id: str) -> ConsumerGroup:
 
 
 def _joinable_group(state: ShardState, group_id: str, prelude: list[GroupRecord]) -> ConsumerGroup:
-    """The group to join; it is made on the spot, in place of an empty classic group if there is one."""
+    """The group to join; created if it does not exist, or if it is an empty classic group."""
     match state.groups.get(group_id):
         case ConsumerGroup() as group:
             return group
@@ -126,7 +127,7 @@ def _joinable_group(state: ShardState, group_id: str, prelude: list[GroupRecord]
 
 
 def _find_member(draft: _Draft, request: ConsumerGroupHeartbeatRequest, call: Call) -> ConsumerMember:
-    """The member this request speaks for: known, returning under a new id, or new."""
+    """The member that sent the request: known, static and returning under a new id, or new."""
     group = draft.group
     joins = request.member_epoch == JOIN_EPOCH
     member_id = request.member_id or call.new_member_id
@@ -147,10 +148,10 @@ def _find_member(draft: _Draft, request: ConsumerGroupHeartbeatRequest, call: Ca
         check_epoch(member, member_id, request)
     if member is not None:
         if member.epoch == STATIC_LEAVE_EPOCH:
-            # The same process came back under the same id.
+            # The same process returns under the same id.
             return replace(member, epoch=JOIN_EPOCH, previous_epoch=STATIC_LEAVE_EPOCH)
         return member
-    assert joins, "an unknown member was let through"
+    assert joins, "an unknown member passed check_epoch"
     if len(group.members) >= call.config.consumer_max_size:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -160,7 +161,7 @@ def _find_member(draft: _Draft, request: ConsumerGroupHeartbeatRequest, call: Ca
 
 
 def _replace_static_member(draft: _Draft, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
-    """A static member that left for a while comes back under a new id and finds its partitions waiting."""
+    """A static member that left temporarily returns under a new id and gets its partitions again."""
     group_id, target = draft.group.group_id, draft.group.target_of(predecessor.member_id)
     draft.add(*member_tombstones(group_id, predecessor.member_id))
     member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=STATIC_LEAVE_EPOCH)
@@ -177,7 +178,7 @@ def _replace_static_member(draft: _Draft, predecessor: ConsumerMember, member_id
 def _with_request(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerMember:
-    """The member with what the request says about it; null and -1 mean unchanged."""
+    """The member with the fields of the request; null and -1 mean unchanged."""
     names, regex = member.topic_names, member.topic_regex
     if request.subscribed_topic_names is not None:
         names = tuple(sorted(set(request.subscribed_topic_names)))
@@ -200,7 +201,7 @@ def _with_request(
 
 
 def _update_member(draft: _Draft, old: ConsumerMember, updated: ConsumerMember, *, is_new: bool) -> bool:
-    """Record what changed about the member; returns whether that concerns the assignment."""
+    """Write the changes of the member; returns whether they concern the assignment."""
     if is_new or updated.to_metadata_value() != old.to_metadata_value():
         draft.add(member_metadata_record(draft.group.group_id, updated))
     return (
@@ -243,7 +244,7 @@ def _reconcile(
 
 
 def _rebalance_timer(group_id: str, old: ConsumerMember, member: ConsumerMember) -> TimerChange:
-    """A member gets its rebalance timeout once per revocation, not once per heartbeat."""
+    """The rebalance timeout starts once per revocation, not with every heartbeat."""
     key = TimerKey(TimerKind.REBALANCE, group_id, member.member_id)
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
         return CancelTimer(key)

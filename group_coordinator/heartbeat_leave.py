@@ -1,7 +1,8 @@
-"""Leaving a consumer group: for good (-1), for a while (-2, static members only), by being fenced or removed.
+"""Leaving a consumer group: for good (epoch -1), temporarily (-2, static members only), fenced or removed.
 
-Whoever goes for good is erased at once and the group epoch moves, so that the others share the partitions at
-their next heartbeats. A static member that goes for a while keeps what it has until its session ends.
+A member that leaves for good is deleted at once and the group epoch increases, so that the others get its
+partitions with their next heartbeats. A static member that leaves temporarily keeps its partitions until its
+session expires.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def handle_leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -
 
 
 def fence_member(group: ConsumerGroup, member_id: str) -> CoordinatorResult:
-    """Erase a member, whether it left or was given up on."""
+    """Delete a member that left or has expired."""
     return fence_members(group, [member_id])
 
 
 def fence_members(group: ConsumerGroup, member_ids: Collection[str]) -> CoordinatorResult:
-    """Erase members; the group epoch moves once, if there are any."""
+    """Delete members; the group epoch increases once, if there are any."""
     if not member_ids:
         return CoordinatorResult(None)
     records = [record for member_id in member_ids for record in member_tombstones(group.group_id, member_id)]
@@ -63,7 +64,7 @@ def fence_members(group: ConsumerGroup, member_ids: Collection[str]) -> Coordina
 
 
 def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, version: int) -> CoordinatorResult:
-    """LeaveGroup: an admin takes members out, by member id or by instance id. Each is answered for itself."""
+    """LeaveGroup: an admin removes members, by member id or by instance id. Each has its own error code."""
     identities = leaving_members(request, version)
     owners = [_find_leaving(group, identity) for identity in identities]
     found = [owner for owner in owners if isinstance(owner, str)]
@@ -73,7 +74,7 @@ def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, version: in
 
 
 def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> str | KafkaError:
-    """The id of the member that is meant, or why there is none."""
+    """The id of the member to remove, or the error for it."""
     instance_id, member_id = identity.group_instance_id, identity.member_id
     if instance_id is None:
         if member_id in group.members:
@@ -91,7 +92,7 @@ def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> str | Kafka
 def _leave_for_a_while(
     group: ConsumerGroup, member_id: str, response: ConsumerGroupHeartbeatResponse
 ) -> CoordinatorResult:
-    # What it was still to revoke is free now: it has stopped. The session goes on running.
+    # The member has stopped, so the partitions that it had to revoke are free. Its session keeps running.
     away = replace(
         group.members[member_id],
         epoch=STATIC_LEAVE_EPOCH,

@@ -1,6 +1,6 @@
-"""What a ConsumerGroupHeartbeat must look like, and whether the member may say it now.
+"""Validates a ConsumerGroupHeartbeat: its fields, and the member that it names.
 
-All refusals of the consumer protocol that need no decision stand here; nothing here has effects.
+All refusals of the consumer protocol that need no decision are here; nothing here has effects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGro
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
-    """The rules that need nothing but the request and the configuration."""
+    """Check the rules that need only the request and the configuration."""
     if "consumer" not in call.config.rebalance_protocols:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is switched off.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is disabled.")
     _require(bool(request.group_id.strip()), "GroupId can't be empty.")
     check_names(request.group_id, request.member_id)
     _require(request.instance_id is None or bool(request.instance_id.strip()), "InstanceId can't be empty.")
@@ -60,7 +60,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
-    """What the member says it owns; None if it does not say."""
+    """The partitions that the member reports to own; None if the request does not say."""
     if request.topic_partitions is None:
         return None
     return frozenset(
@@ -69,7 +69,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | Non
 
 
 def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member states everything about itself, and so is to be told everything in return."""
+    """Whether the member sent all of its fields, and so gets its full assignment in return."""
     if request.member_epoch == JOIN_EPOCH:
         return True
     subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
@@ -77,7 +77,7 @@ def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def check_static_owner(instance_id: str, member_id: str, owner: ConsumerMember | None) -> None:
-    """A static member past its join must be the one its instance id stands for."""
+    """A static member that has joined must be the current owner of its instance id."""
     if owner is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if owner.member_id != member_id:
@@ -90,9 +90,10 @@ def check_static_owner(instance_id: str, member_id: str, owner: ConsumerMember |
 def check_epoch(
     member: ConsumerMember | None, member_id: str, request: ConsumerGroupHeartbeatRequest
 ) -> None:
-    """The member must be at its current epoch, or at the one before if the answer got lost on the way.
+    """The member must send its current epoch, or the previous one if it did not receive the last answer.
 
-    In that second case it may only own what it still has, or it would go on with what it must give up.
+    In that case it may own only partitions that it still has, or it would keep using some that it must
+    revoke.
     """
     if member is None:
         raise KafkaError(

@@ -1,6 +1,6 @@
-"""A shard with those who wait for it, and with what it still has to clean up.
+"""A shard with the requests that wait for it, and with its unfinished sweeps.
 
-Holds futures and gives answers; decides nothing about groups.
+Holds futures and completes them; decides nothing about groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEVER_MS = 2**63
 
 
 class Waiting:
-    """Somebody to be answered once the high watermark reaches ``offset``, or told off at the deadline."""
+    """A request that is answered once the high watermark reaches ``offset``, or fails at its deadline."""
 
     __slots__ = ("answer", "deadline_ms", "future", "offset")
 
@@ -37,22 +37,22 @@ class HostedShard:
         self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[Waiting] = deque()
         self.at_the_door: deque[Waiting] = deque()
-        """Those whose requests would move a group without a record: until the lease is back."""
+        """Requests that would change a group without a record: they wait until the lease is renewed."""
         self.deleted_while_loading: set[str] = set()
         self.sweeps: deque[Sweep] = deque()
         self.sweep_from_ms = 0
-        """When the next slice of a sweep may be tried: later than now only after one that was not written."""
+        """The earliest time of the next slice: later than now only after one that could not be written."""
         self.swept_offset: int | None = None
-        """Where the last slice ends, until that is committed: the replicas set the pace."""
+        """The end of the last slice until it is committed: the replicas set the pace."""
         self.next_cleanup_ms = 0
 
     @property
     def sweep_due_ms(self) -> int:
-        """When the next slice of a sweep is due; infinitely late if none is."""
+        """When the next slice of a sweep is due; far in the future if none is."""
         return self.sweep_from_ms if self.sweeps and self.swept_offset is None else _NEVER_MS
 
     def release(self, high_watermark: int, now_ms: int) -> None:
-        """Answer those who waited for no more than ``high_watermark``, and not for too long."""
+        """Answer the requests that wait for ``high_watermark`` or less; those past their deadlines fail."""
         while self.waiting and self.waiting[0].offset <= high_watermark:
             waiting = self.waiting.popleft()
             if waiting.deadline_ms > now_ms:
@@ -61,14 +61,13 @@ class HostedShard:
                 self._answers.fail(waiting.future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def give_up_waiting(self, now_ms: int) -> None:
-        """The replicas, or the controller, take too long. What was decided stands, but the client must ask
-        again."""
+        """Fail the requests past their deadlines. What was decided stands, but the client must retry."""
         for queue in (self.waiting, self.at_the_door):
             while queue and queue[0].deadline_ms <= now_ms:
                 self._answers.fail(queue.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def open_the_door(self) -> None:
-        """The lease is back: who waited for it is dealt with now."""
+        """The lease was renewed: resume the requests that waited for it."""
         while self.at_the_door:
             self._answers.give(self.at_the_door.popleft().future, None)
 

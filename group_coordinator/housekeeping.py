@@ -1,9 +1,9 @@
-"""What a shard forgets by itself: offsets of deleted topics, expired offsets, groups with nothing left.
+"""Deletes what a shard no longer needs: offsets of deleted topics, expired offsets, empty groups.
 
-A :class:`Sweep` walks over the shard as it was at one moment, in slices that are short enough for the event
-loop. What it decides it decides on the state of the slice: an offset that was committed meanwhile is another
-value and stays, even under the same name. A sweep is not in the log. A new coordinator finds by itself what
-is left to do, since an offset says of which topic (by id) it is.
+A :class:`Sweep` walks over the state of a shard at one moment, in slices that are short enough for the event
+loop. Each slice decides on the newest state: an offset that was committed again meanwhile is another value
+and stays, even under the same name. A sweep itself is not in the log. A new coordinator finds out what is
+left to do, since an offset names its topic by id.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pykraft.metadata_log.persistent import Map, drain
 _NO_TOPICS: Map[TopicKey, Map[str, int]] = Map()
 
 SLICE_STEPS = 100
-"""What is looked at in one turn of the event loop. If all of it is to be forgotten: some milliseconds."""
+"""How many steps one turn of the event loop takes. If all of them delete something: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A committed offset, or a group as such (``value`` None), that may have to be forgotten."""
+    """A committed offset, or a group (``value`` None), that may have to be deleted."""
 
     group_id: str
     topic: str = ""
@@ -45,13 +45,13 @@ class Candidate:
 
 
 Steps: TypeAlias = Iterator[Candidate | None]
-"""None is a step of the walk that found nothing: it counts as work, too."""
+"""None is a step of the walk without a candidate: it counts as work, too."""
 
 Decide: TypeAlias = Callable[[ShardState, Candidate, Call], Iterable[GroupRecord]]
 
 
 class Sweep:
-    """One walk. :meth:`build_slice` may be asked again until :meth:`slice_is_written` says to go on."""
+    """One walk. :meth:`build_slice` returns the same slice until :meth:`slice_is_written` is called."""
 
     def __init__(self, steps: Steps, decide: Decide) -> None:
         self._steps = steps
@@ -69,7 +69,7 @@ class Sweep:
             taken = list(islice(self._steps, SLICE_STEPS))
             self._is_walked = len(taken) < SLICE_STEPS
             found = (candidate for candidate in taken if candidate is not None)
-            # Maps are walked in the order of hashes; within a slice records have the same order everywhere.
+            # Maps are walked in hash order; sorting gives the records of a slice a definite order.
             self._taken = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
         now = self._taken[: self._slice_length]
         return CoordinatorResult(
@@ -80,9 +80,9 @@ class Sweep:
         del self._taken[: self._slice_length]
 
     def slice_is_too_large(self) -> None:
-        """No batch may be as large as this slice, since group ids may have 32 KiB: the next are half as long.
+        """The slice exceeds the size of a batch, since group ids may have 32 KiB: halve the next slices.
 
-        What is too large by itself is left where it is, lest nothing behind it is ever forgotten.
+        A single candidate that is too large is skipped, as otherwise nothing after it would ever be deleted.
         """
         if self._slice_length == 1:
             self.slice_is_written()
@@ -91,18 +91,18 @@ class Sweep:
 
 
 def sweep_deleted_topics(state: ShardState, deleted: Collection[TopicKey]) -> Sweep:
-    """Forgets what was committed for topics that were deleted just now."""
+    """Deletes the offsets of topics that were deleted just now."""
     gone = {key for name, topic_id in deleted for key in ((name, topic_id), (name, ZERO_UUID))}
     by_topic = Map((key, state.groups_by_topic[key]) for key in gone if key in state.groups_by_topic)
     return Sweep(_offsets_of_topics(by_topic, state.offsets, gone.__contains__), _forget_if_unchanged)
 
 
 def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Collection[str]) -> Sweep:
-    """Forgets what earlier coordinators left behind of topics that do not exist.
+    """Deletes the offsets of topics that do not exist, which earlier coordinators have left.
 
     All of ``state`` is older than ``topics``: it was written before this broker was elected. So a topic that
-    is not among them is gone, not new. ``deleted_names``: topics that were deleted during the load; one of
-    the same name may exist again.
+    is missing from ``topics`` is deleted, not new. ``deleted_names``: topics that were deleted during the
+    load; topics of the same names may exist again.
     """
 
     def is_gone(key: TopicKey) -> bool:
@@ -110,25 +110,25 @@ def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Colle
         current = topics.topic_id(name)
         return current is None or (name in deleted_names if topic_id == ZERO_UUID else topic_id != current)
 
-    # Nothing is known to be gone before the first image.
+    # Before the first image no topic is known to be deleted.
     by_topic = state.groups_by_topic if topics.image.offset >= 0 else _NO_TOPICS
     return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _forget_if_unchanged)
 
 
 def sweep_expired_offsets(state: ShardState) -> Sweep:
-    """Forgets offsets of groups without members that nobody has committed for the retention time."""
+    """Deletes offsets of groups without members that were not committed for the retention time."""
     return Sweep(_offsets_without_members(state.groups, state.offsets), _forget_if_expired)
 
 
 def sweep_expired_groups(state: ShardState) -> Sweep:
-    """Forgets groups with neither members nor offsets; after :func:`sweep_expired_offsets`."""
+    """Deletes groups with neither members nor offsets; runs after :func:`sweep_expired_offsets`."""
     steps = (
         Candidate(group_id) if _has_no_members(group) else None for group_id, group in drain(state.groups)
     )
     return Sweep(steps, _forget_group_if_idle)
 
 
-# The walks hold on to nothing that they have passed: see drain().
+# The walks keep no reference to what they have passed: see drain().
 
 
 def _offsets_of_topics(
@@ -144,7 +144,7 @@ def _offsets_of_topics(
         for group_id, _ in drain(groups):
             group_offsets = offsets[group_id]
             if name not in group_offsets:
-                continue  # the group had offsets of two topics of this name, and both are gone
+                continue  # the group had offsets of two topics of this name, both deleted
             offsets = offsets.set(group_id, group_offsets.delete(name))
             for partition, value in drain(group_offsets[name]):
                 gone = is_gone((name, value.topic_id))
@@ -197,7 +197,7 @@ def _emptied_ms(group: Group) -> int:
 
 
 def _expires_ms(value: OffsetCommitValue, emptied_ms: int, call: Call) -> int:
-    """A commit lives for the retention time, counted from when the group lost its last member if later."""
+    """A commit expires the retention time after it, or after the group became empty if that is later."""
     if value.expire_timestamp_ms is not None:
         return value.expire_timestamp_ms
     return max(value.commit_timestamp_ms, emptied_ms) + call.config.offsets_retention_ms

@@ -1,4 +1,4 @@
-"""LeaveGroup as a message: who is meant, and how each is answered, in every version."""
+"""LeaveGroup as a message: the members that leave, and the answer for each, in every version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCHED_VERSION = 3
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
-    """Several from version 3 on, one before."""
+    """The members that leave: several from version 3 on, one before."""
     return request.members if version >= _BATCHED_VERSION else [MemberIdentity(member_id=request.member_id)]
 
 

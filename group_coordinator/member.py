@@ -1,7 +1,7 @@
 """A member of a consumer group as the coordinator's records describe it (KIP-848).
 
-Two halves: what the member said about itself (subscription, timeouts) and how far it has been reconciled
-(epochs, state, partitions). This file never decides a transition; see
+It has two halves: what the member reported about itself (subscription, timeouts), and how far it has been
+reconciled (epochs, state, partitions). This file decides no transitions; see
 :mod:`pykraft.group_coordinator.current_assignment`.
 """
 
@@ -23,7 +23,7 @@ STATIC_LEAVE_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to the target assignment; the numbers are Kafka's, on disk."""
+    """How far a member is from its target assignment; the numbers are those of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -33,7 +33,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """``assigned`` and ``pending_revocation`` together are what the member may still be using."""
+    """The member may be using the partitions in ``assigned`` and in ``pending_revocation``."""
 
     member_id: str
     instance_id: str | None = None
@@ -52,7 +52,7 @@ class ConsumerMember:
 
     @property
     def held(self) -> Partitions:
-        """Every partition that nobody else may be given."""
+        """Every partition that must not be assigned to another member."""
         return self.assigned | self.pending_revocation
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
@@ -93,7 +93,7 @@ class ConsumerMember:
         )
 
     def with_assignment_value(self, value: CurrentAssignmentValue | None) -> ConsumerMember:
-        """As the record says; a tombstone means nothing is assigned and the member never was reconciled."""
+        """The member with the assignment of a record; a tombstone makes it one that was never reconciled."""
         if value is None:
             value = CurrentAssignmentValue(JOIN_EPOCH, -1, MemberState.STABLE, NO_PARTITIONS, NO_PARTITIONS)
         known = value.state in MemberState._value2member_map_

@@ -1,7 +1,7 @@
-"""Names that clients choose, and how long they may be.
+"""The length limit of names that clients choose.
 
 A record's key and the members of a classic group hold strings with 16-bit lengths, while requests may carry
-longer ones. They are refused at the door, so that nothing gets into memory that could not be written down.
+longer ones. Those are refused on arrival, so that nothing enters memory that could not be written to the log.
 """
 
 from __future__ import annotations

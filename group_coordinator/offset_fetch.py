@@ -1,7 +1,7 @@
-"""OffsetFetch: what a group has committed, for one group (versions 1 to 7) or several (8 and later).
+"""OffsetFetch: the committed offsets of one group (versions 1 to 7) or several (8 and later).
 
-A partition without a committed offset answers -1, and so does a whole group that does not exist: to a
-consumer both mean the same. Only a member that names its epoch is checked against it.
+A partition without a committed offset is answered with -1, and so is every partition of a group that does not
+exist: to a consumer both mean the same. Only the epoch of a member that sends one is checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def groups_of(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequ
 def fetch_group_offsets(
     state: ShardState, request: OffsetFetchRequestGroup, topics: TopicsView, version: int
 ) -> OffsetFetchResponseGroup:
-    """:class:`KafkaError` if the member may not read at its epoch."""
+    """The committed offsets of a group; :class:`KafkaError` for an unknown member or a stale epoch."""
     _check_member(state, request)
     answer = OffsetFetchResponseGroup(group_id=request.group_id)
     if request.topics is None:
@@ -84,7 +84,7 @@ def _all_topics(
         topic_id = topics.topic_id(name)
         current = [index for index in sorted(committed) if _of_topic(committed[index], topic_id)]
         if not current or (topic_id is None and version >= TOPIC_ID_VERSION):
-            continue  # deleted a moment ago
+            continue  # the topic has just been deleted
         answers.append(
             OffsetFetchResponseTopics(
                 name=name,
@@ -96,9 +96,9 @@ def _all_topics(
 
 
 def _of_topic(value: OffsetCommitValue | None, topic_id: Uuid | None) -> OffsetCommitValue | None:
-    """What was committed for this topic, and not for one of the same name that has been deleted.
+    """The committed offset, if it is of this topic and not of a deleted one of the same name.
 
-    That nobody sees those any more does not wait for them to be forgotten, which happens in slices.
+    Offsets of deleted topics are hidden at once; they are deleted later, in slices.
     """
     return value if value is not None and value.topic_id in (ZERO_UUID, topic_id) else None
 
@@ -144,7 +144,7 @@ def build_group_error(
         code = ErrorCode.NOT_COORDINATOR
     answer = OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
     if version < 2 and request.topics is not None:
-        # Version 1 has no error of its own for the group: every partition carries it.
+        # Version 1 has no error code for the group: every partition carries it.
         answer.topics = [
             OffsetFetchResponseTopics(
                 name=topic.name,

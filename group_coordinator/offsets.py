@@ -1,8 +1,8 @@
-"""OffsetCommit: may this caller commit now, and what is written.
+"""OffsetCommit: checks whether the caller may commit, and builds the records.
 
-All partitions of a request go into one batch, so that a commit is never half there. Whether the caller may
-commit is a question to its group: a member must be at the current epoch or generation, a caller without
-membership only gets at a group that has no members.
+All partitions of a request go into one batch, so that a commit is stored whole or not at all. The group
+decides who may commit: a member must be at the current epoch or generation, and a caller that is not a member
+can commit only to a group without members.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _check_partition(name: str | None, partition: OffsetCommitRequestPartition, 
 
 
 def _check_caller(state: ShardState, request: OffsetCommitRequest, call: Call) -> tuple[TimerChange, ...]:
-    """:class:`KafkaError` unless the caller may commit. A commit also counts as a sign of life."""
+    """:class:`KafkaError` unless the caller may commit. A commit of a classic member restarts its session."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
@@ -104,7 +104,10 @@ def _check_consumer_member(group: ConsumerGroup, request: OffsetCommitRequest, c
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
     if call.version < MEMBER_EPOCH_VERSION:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Members of a consumer group must use version 9.")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "Members of a consumer group need OffsetCommit version 9.",
+        )
     if epoch != member.epoch:
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"The member is at epoch {member.epoch}, not {epoch}.")
 
@@ -114,7 +117,7 @@ def _check_classic_member(group: ClassicGroup, request: OffsetCommitRequest) -> 
     anonymous = generation < 0 and not request.member_id and request.group_instance_id is None
     if anonymous or (generation < 0 and group.is_empty):
         if not group.is_empty:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The group has members; only they may commit.")
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The group has members, and only they may commit.")
         return ()
     member = check_member(group, request.member_id, request.group_instance_id, generation)
     if group.state is ClassicState.COMPLETING_REBALANCE:
@@ -124,7 +127,7 @@ def _check_classic_member(group: ClassicGroup, request: OffsetCommitRequest) -> 
 
 
 def build_offset_tombstones(state: ShardState, group_id: str) -> list[GroupRecord]:
-    """Forget all offsets of a group."""
+    """The records that delete all offsets of a group."""
     return [
         GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
         for topic, partitions in sorted(state.group_offsets(group_id).items())

@@ -1,7 +1,7 @@
 """Which partition of ``__consumer_offsets`` holds a group: Java's string hash, as every Kafka client expects.
 
-Java hashes UTF-16 code units with 32-bit wrap-around, and Kafka takes the absolute value with the one
-number that has none (the smallest) mapped to zero.
+Java hashes UTF-16 code units with 32-bit wrap-around, and Kafka takes the absolute value; the smallest
+integer, which has none, becomes zero.
 """
 
 from __future__ import annotations

@@ -1,34 +1,33 @@
-"""What a coordinator may say when its broker's lease is over and it does not know whether others lead by now.
+"""What a coordinator may answer after its broker's lease has expired, when another may lead the groups.
 
-The lease promises that no controller has fenced the broker before it ended
-(:mod:`pykraft.metadata_log.controller.leadership`). Past it another coordinator may have loaded the groups.
-What the one here still may do:
+The lease guarantees that no controller fences the broker before it ends
+(:mod:`pykraft.metadata_log.controller.leadership`). After that another coordinator may have loaded the
+groups. This one may still do the following:
 
-**Decisions with records.** They are appended, and the answer leaves when the high watermark has passed
-them. For that every in-sync replica must have copied them from this leader, and who becomes leader later is
-one of those: it knows them. If another leads already the replicas follow it, the records are never
-committed, and whoever waits is told so when ``offsets.commit.timeout.ms`` is over. So commits, members'
-changes and assignments are taken, with no regard to the lease. An answer that comes later than that time-
-out after the decision is withheld: by then a new coordinator might have given up a member that was told
-nothing. (The time-out must be shorter than sessions are: 5 s, and 6 s by default.)
+**Decisions with records.** They are appended, and the answer is sent when the high watermark has passed them.
+For that every in-sync replica must have copied them from this leader, and a later leader is one of those
+replicas, so it knows the records. If another broker leads already, the replicas follow it, the records are
+never committed, and the waiting request fails after ``offsets.commit.timeout.ms``. So commits, changes of
+members and assignments are accepted without regard to the lease. An answer that would be sent later than that
+timeout after the decision is replaced by an error: by then a new coordinator might have removed a member that
+was told nothing. (The timeout must be shorter than sessions: 5 s and 6 s by default.)
 
-**Heartbeats of members that are known** are answered with what was committed, and move nothing, for as long
-as a new coordinator is bound to wait for the member. A new coordinator is elected after the fence, so not
-before the lease here ended, in true time. It gives every member a full session, and who does not give
-partitions back or join again as long as its rebalance takes, if that is shorter. Let S be the smaller of
-the two, and let clocks be off by up to 5 %: a fast one takes the member for dead S / 1.05 = 0.952 S after
-the election at the earliest; here answers end 0.9 S after the lease on a slow clock, 0.9 / 0.95 = 0.947 S
-in true time at the latest. So nobody is told that all is well after its partitions were given to another.
-A new coordinator knows of a member what was committed here, and perhaps more: of what is still pending it has
-all, a part, or nothing. So who is thrown out by a record that is pending is not answered either.
-Of a leadership that was *moved* away from a broker that lives, a lease promises less: it may have happened
-up to 0.947 broker sessions before the lease ended. By so much the two may overlap then. Nor does it cover
-what is done on purpose: a member that is removed by an admin, or whose instance id is taken by another,
-hears of it later. In both cases records may be read twice; nothing that the member commits is taken.
+**Heartbeats of known members** are answered from the committed state and change nothing, as long as a new
+coordinator must wait for the member. A new coordinator is elected after the fence, so not before this lease
+ended, in true time. It gives every member a full session, and removes one that does not revoke its
+partitions, or does not join again, after the member's rebalance timeout if that is shorter. Let S be the
+smaller of the two, and let clocks be off by up to 5 %: a fast clock expires the member S / 1.05 = 0.952 S
+after the election at the earliest; here answers end 0.9 S after the lease on a slow clock, 0.9 / 0.95 = 0.947
+S in true time at the latest. So no member is told to continue after its partitions were assigned to another.
+A new coordinator knows of a member what was committed here, and perhaps more: of the pending records it has
+all, some or none. So a member that a pending record removes or fences is not answered either. If a leadership
+was *moved* away from a live broker, the lease guarantees less: the move may have happened up to 0.947 broker
+sessions before the lease ended, and the two coordinators may overlap for that long. Nor does it cover
+deliberate changes: a member that is removed by an admin, or whose instance id is taken by another member,
+learns of it later. In both cases records may be read twice; nothing that the member commits is accepted.
 
-**What moves a group without a record** (a classic member that joins, or leaves, or comes for its
-assignment) waits at the door until the lease is back. A rebalance could not be completed here: its
-assignment is a record.
+**Changes of a group without a record** (a classic member that joins, or leaves, or asks for its assignment)
+wait until the lease is renewed. A rebalance could not be completed here: its assignment is a record.
 
 **Reads** (offsets, descriptions, listings) wait at the door, too: what they return may be old, and there is
 no record to wait for. A consumer that begins at an offset older than the one that was committed reads records
@@ -56,10 +55,10 @@ from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
 
 Decide = Callable[[ShardState], CoordinatorResult]
 Patience = Callable[[ShardState], int]
-"""For how long, in ms, a new coordinator is bound to wait for the member that asks; 0 for nobody known."""
+"""How long, in ms, a new coordinator must wait for the member that asks; 0 for an unknown member."""
 
 _PATIENCE_PERCENT = 90
-"""The rest covers clocks that run at different rates."""
+"""The rest allows for clocks that run at different rates."""
 
 _ALL_IS_WELL = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -77,7 +76,7 @@ def patience_ms(state: ShardState, group_id: str, member_id: str, config: GroupC
 def answer_heartbeat(
     committed: ShardState, newest: ShardState, decide: Decide, patience: Patience, lapsed_ms: int
 ) -> CoordinatorResult | None:
-    """The answer to a heartbeat ``lapsed_ms`` after the lease; None if it may not be given."""
+    """The answer to a heartbeat ``lapsed_ms`` after the lease has expired; None if none may be given."""
     for state in (committed, newest):
         if lapsed_ms >= patience(state) * _PATIENCE_PERCENT // 100:
             return None
@@ -100,11 +99,11 @@ def _is_well(result: CoordinatorResult) -> bool:
 
 
 class MustWaitForLeaseError(Exception):
-    """The decision would move a group without a record."""
+    """The decision would change a group without a record."""
 
 
 def only_with_records(decide: Decide) -> Decide:
-    """``decide``; :class:`KafkaError` or :class:`MustWaitForLeaseError` where no record vouches for it."""
+    """``decide``; without records :class:`KafkaError` or :class:`MustWaitForLeaseError` is raised."""
 
     def checked(state: ShardState) -> CoordinatorResult:
         try:
@@ -119,7 +118,9 @@ def only_with_records(decide: Decide) -> Decide:
 
 
 def lease_is_over() -> KafkaError:
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost touch with the controller.")
+    return KafkaError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost contact with the controller."
+    )
 
 
 def _moves(result: CoordinatorResult) -> bool:

@@ -1,7 +1,7 @@
 """Kafka's formats of the records in ``__consumer_offsets``, as message tables (``kafka_protocol.schema``).
 
-In front of a key stands the type of the record, in front of a value its version. Fields have the names that
-they have in :mod:`.records`.
+A key begins with the type of the record, a value with its version. Fields have the same names as in
+:mod:`.records`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MemberKey(Message):
 
 @message(versions="0-4", flexible="4+")
 class OffsetCommit(Message):
-    """Only version 1 has a retention of its own."""
+    """Only version 1 has an expiry timestamp."""
 
     offset: int = int64()
     leader_epoch: int = int32("3+", default=-1)

@@ -1,8 +1,8 @@
-"""The records of ``__consumer_offsets``: what a group coordinator remembers, as values.
+"""The records of ``__consumer_offsets``, the state of a group coordinator, as values.
 
 A record is a key and a value; a value of None deletes the key (a tombstone). These are Kafka's own record
-types (0 to 8), so that tools which read the topic of a Kafka cluster can read ours. What they mean is
-decided in :mod:`pykraft.group_coordinator.replay`; their bytes in :mod:`pykraft.group_coordinator.codec`.
+types (0 to 8), so that tools that read the topic of a Kafka cluster can read ours. Their meaning is defined
+in :mod:`pykraft.group_coordinator.replay`, their bytes in :mod:`pykraft.group_coordinator.codec`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitValue:
-    """``topic_id`` tells topics of the same name apart; zero if the record does not say which it was.
+    """``topic_id`` tells topics of the same name apart; zero if the record has none.
 
-    ``expire_timestamp_ms`` is None unless an old client asked for a retention of its own. The record format
-    that holds one has no room for a topic id.
+    ``expire_timestamp_ms`` is None unless an old client asked for its own retention time. The record version
+    that holds it has no topic id.
     """
 
     offset: int
@@ -93,7 +93,7 @@ class ConsumerGroupMetadataValue:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupPartitionMetadataKey:
-    """Only read (and ignored): since Kafka 4.1 the hash in the group's metadata replaces it."""
+    """Never written, and ignored when read: since Kafka 4.1 the hash in the group's metadata replaces it."""
 
     group_id: str
 

@@ -1,8 +1,8 @@
 """Regular expressions of consumer subscriptions, matched in time linear in the topic name.
 
-A pattern comes from any client, and Python's own engine can be made to run for hours on a short one. So
-patterns are compiled to a finite automaton whose states are walked together, as RE2 does; one that would grow
-too large is refused. A pattern must match a whole topic name.
+Any client can send a pattern, and a short one can keep Python's own engine busy for hours. So patterns are
+compiled to a finite automaton whose states are followed in parallel, as in RE2; a pattern whose automaton
+would be too large is refused. A pattern must match a whole topic name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Pattern", "RegexError", "compile_pattern"]
 
 MAX_PATTERN_CHARS = 10_000
 MAX_PROGRAM = 5_000
-"""Steps; RE2/J has no such limit, but one pattern of a few characters can ask for a million."""
+"""The limit of steps. RE2/J has no such limit, but a pattern of a few characters can need a million."""
 
 _MAX_CACHED_STATES = 200_000
 _WORD_CHARS = CharClass(WORD)
@@ -32,7 +32,7 @@ _WORD_CHARS = CharClass(WORD)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Consume a character of ``accepts`` (if any), then go on at each of ``targets``."""
+    """Consume a character of ``accepts`` (if not None), then continue at each of ``targets``."""
 
     accepts: CharClass | None
     targets: tuple[int, ...]
@@ -40,7 +40,7 @@ class _Step:
 
 
 class _Compiler:
-    """Builds the program back to front: every node is compiled knowing where to go afterwards."""
+    """Builds the program back to front: the step after a node is known when the node is compiled."""
 
     def __init__(self) -> None:
         self.steps: list[_Step] = []
@@ -81,10 +81,10 @@ class _Compiler:
 
 
 class Pattern:
-    """A compiled pattern. Transitions met once are remembered, so that many names match quickly.
+    """A compiled pattern. Transitions are cached, so that many names are matched quickly.
 
-    A set of states is what may come next, before it is known which assertions hold: that depends on the
-    characters on both sides.
+    A set of states holds the steps that may come next, before it is known which assertions hold: that depends
+    on the characters on both sides.
     """
 
     def __init__(self, steps: list[_Step], start: int) -> None:
@@ -120,7 +120,7 @@ class Pattern:
         return known
 
     def _closure(self, states: frozenset[int], before: str, after: str) -> set[int]:
-        """All steps that are reached without a character between the kinds ``before`` and ``after``."""
+        """All steps that are reached between characters of the kinds ``before`` and ``after``."""
         reached: set[int] = set()
         pending = list(states)
         while pending:
@@ -135,7 +135,7 @@ class Pattern:
 
 
 def _kind(char: str) -> str:
-    """As much of a character as assertions ask about; empty for no character."""
+    """The kind of a character, as far as assertions distinguish it; empty for no character."""
     return char if char in ("", "\n") else "w" if _WORD_CHARS.contains(char) else "-"
 
 
@@ -156,7 +156,7 @@ def _holds(assertion: Assertion, before: str, after: str) -> bool:
 
 
 def compile_pattern(pattern: str) -> Pattern:
-    """:class:`RegexError` says what is wrong with a pattern that cannot be used."""
+    """Compile a pattern; :class:`RegexError` with the reason if it cannot be used."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise RegexError(f"the pattern is longer than {MAX_PATTERN_CHARS} characters")
     compiler = _Compiler()

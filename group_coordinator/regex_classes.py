@@ -1,7 +1,7 @@
 """Sets of characters as RE2/J names them: Perl's, POSIX's, and Unicode's categories and scripts.
 
-Only the names of topics are matched, so sets are exact for ASCII and for the two other characters that
-fold to ASCII letters (long s and the Kelvin sign), and may leave out all others.
+Only topic names are matched, so the sets are exact for ASCII and for the two other characters that fold to
+ASCII letters (long s and the Kelvin sign), and may lack all others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SCRIPTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CharClass:
-    """One character out of ``ranges``, or out of everything else; with ``fold`` in either case."""
+    """One character in ``ranges``, or if ``negated`` one outside; with ``fold`` in upper or lower case."""
 
     ranges: Ranges
     negated: bool = False
@@ -87,7 +87,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def folded(ranges: Ranges) -> Ranges:
-    """``ranges`` and what differs from a character of theirs in case only."""
+    """``ranges`` and all characters that differ from one of theirs only in case."""
     more = (
         char
         for char in _KNOWN_CHARS
@@ -98,13 +98,13 @@ def folded(ranges: Ranges) -> Ranges:
 
 @cache
 def unicode_class(name: str) -> Ranges | None:
-    """The characters of a category or script; None if there is none of that name."""
+    """The characters of a category or script; None if the name is unknown."""
     if name == "Any":
         return (("\0", LAST_CHAR),)
     if name in _CATEGORIES:
         found = (char for char in _KNOWN_CHARS if unicodedata.category(char).startswith(name))
     elif name in _SCRIPTS:
-        # Letters here are all Latin, and what is no letter belongs to all scripts.
+        # All letters here are Latin, and all other characters are common to all scripts.
         wanted = {"Latin": True, "Common": False}.get(name)
         found = (char for char in _KNOWN_CHARS if char.isalpha() is wanted)
     else:

@@ -1,9 +1,9 @@
 """The pattern language of consumer subscriptions: text to syntax tree.
 
-RE2's, in the dialect of RE2/J that Kafka uses: flags, named groups, ``\\d \\w \\s``, ``[[:alpha:]]``,
+It is RE2's, in the dialect of RE2/J that Kafka uses: flags, named groups, ``\\d \\w \\s``, ``[[:alpha:]]``,
 ``\\pL`` and ``\\p{Greek}``, ``\\Q…\\E``, ``\\x{10FFFF}``, ``^ $ \\A \\z \\b \\B``. Backreferences and
-look-around do not exist in it and are refused, and so is ``\\Z``. Greed makes no difference to what
-matches as a whole.
+look-around do not exist in it and are refused, and so is ``\\Z``. Greedy and lazy repetition make no
+difference, since a pattern matches the whole name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykraft.group_coordinator.regex_classes import (
 )
 
 MAX_REPEAT = 1_000
-"""RE2's."""
+"""The same limit as in RE2."""
 
 MAX_DEPTH = 100
 
@@ -32,7 +32,7 @@ _HEX = "0123456789abcdefABCDEF"
 
 
 class RegexError(ValueError):
-    """A pattern that is malformed, uses what RE2 does not have, or is too large."""
+    """A pattern that is malformed, uses features that RE2 does not have, or is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Repeat:
 
 
 class Assertion(Enum):
-    """What must hold between two characters."""
+    """A condition on the position between two characters."""
 
     TEXT_START = auto()
     TEXT_END = auto()
@@ -68,7 +68,7 @@ Node = CharClass | Sequence | Choice | Repeat | Assertion
 
 @dataclass(frozen=True, slots=True)
 class _Flags:
-    """``(?i)``, ``(?m)``, ``(?s)``; ``(?U)`` changes nothing here."""
+    """The flags ``(?i)``, ``(?m)`` and ``(?s)``; ``(?U)`` has no effect here."""
 
     fold: bool = False
     multi_line: bool = False
@@ -98,7 +98,7 @@ class Parser:
     def _take(self) -> str:
         char = self._peek()
         if not char:
-            raise RegexError("the pattern ends too soon")
+            raise RegexError("unexpected end of the pattern")
         self.position += 1
         return char
 
@@ -128,7 +128,7 @@ class Parser:
                 parts[-1] = Repeat(parts[-1], *bounds)
                 is_repeated = True
                 continue
-            is_repeated = self._peek() == "{"  # RE2/J takes a brace that is no counter for one here
+            is_repeated = self._peek() == "{"  # RE2/J takes a brace that is not a count for one here
             if self._accept("\\Q"):
                 parts.extend(self._quoted())
             elif (node := self._atom()) is not None:
@@ -150,7 +150,7 @@ class Parser:
         end = self.pattern.find("}", self.position)
         least, comma, most = self.pattern[self.position + 1 : max(end, 0)].partition(",")
         if end < 0 or not _is_number(least) or not (_is_number(most) or not most):
-            return None  # RE2 reads a brace that is no counter as itself
+            return None  # RE2 reads a brace that is not a count as a literal
         self.position = end + 1
         if max(len(least), len(most)) > len(str(MAX_REPEAT)):
             raise RegexError("bad repeat count")
@@ -161,7 +161,7 @@ class Parser:
         return low, high
 
     def _atom(self) -> Node | None:
-        """None for flags that hold from here on."""
+        """The next node; None if only flags were set."""
         char = self._take()
         match char:
             case "(":
@@ -206,12 +206,12 @@ class Parser:
         if not name or not all(char.isascii() and (char.isalnum() or char == "_") for char in name):
             raise RegexError("bad group name")
         if name in self.group_names:
-            raise RegexError(f"two groups are called {name}")
+            raise RegexError(f"two groups are named {name}")
         self.group_names.add(name)
         self.position = end + 1
 
     def _opens_with_flags(self) -> bool:
-        """Read the flags of ``(?i-s:…)`` or ``(?i-s)``; whether a group follows."""
+        """Read the flags of ``(?i-s:…)`` or ``(?i-s)``; returns whether a group follows."""
         flags, value, is_complete = self.flags, True, True
         while (char := self._take()) not in ":)":
             if char == "-" and value:
@@ -223,7 +223,7 @@ class Parser:
             else:
                 raise RegexError(f"(?{char} is not supported")
         if not is_complete:
-            raise RegexError("no flag behind '-'")
+            raise RegexError("no flag after '-'")
         if char == ")":
             self.flags = flags
             return False
@@ -245,7 +245,7 @@ class Parser:
         return self._literal(self._escaped_char()) if ranges is None else CharClass(ranges)
 
     def _escaped_class(self) -> Ranges | None:
-        """What stands behind a backslash, if that is a class."""
+        """The class after a backslash; None if it is not a class."""
         char = self._peek()
         if char and char.lower() in PERL:
             self.position += 1
@@ -262,7 +262,7 @@ class Parser:
             name = self.pattern[self.position + 1 : max(end - 1, 0)]
         ranges_named = unicode_class(name.removeprefix("^"))
         if not end or ranges_named is None:
-            raise RegexError("unknown class of Unicode characters")
+            raise RegexError("unknown Unicode character class")
         self.position = end
         negated = (char == "P") != name.startswith("^")
         if self.flags.fold and name.removeprefix("^") != "Any":
@@ -346,5 +346,5 @@ class Parser:
 
 
 def _is_number(text: str) -> bool:
-    """RE2 takes no leading zeros."""
+    """Whether it is a number without leading zeros, as RE2 demands."""
     return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))

@@ -1,7 +1,7 @@
-"""The only way state changes: one record in, the next state out.
+"""Replays records, the only way in which state changes: takes a record and returns the next state.
 
-Used on the live path, after a failover and in tests alike. Must be idempotent, and must not care in which
-order a compacted log brings records of different keys; it never reads a clock and never refuses a record.
+Used on the live path, after a failover and in tests alike. It must be idempotent and independent of the order
+in which a compacted log has records of different keys; it never reads a clock and never refuses a record.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _replay_classic(state: ShardState, group_id: str, value: GroupMetadataValue 
 
 
 def _without_group(state: ShardState, group_id: str) -> ShardState:
-    """Members and epochs are gone; offsets, if any, stay behind in an empty group."""
+    """Delete the members and epochs of a group; its offsets, if any, remain in an empty group."""
     if group_id in state.offsets:
         return state.with_group(ClassicGroup(group_id))
     return state.without_group(group_id)
@@ -93,7 +93,7 @@ def _reindexed(
     old: OffsetCommitValue | None,
     new: OffsetCommitValue | None,
 ) -> Map[TopicKey, Map[str, int]]:
-    """The index after ``new`` took the place of ``old``; most often both are of the same topic."""
+    """The index after ``new`` has replaced ``old``; most often both are of the same topic."""
     if old is not None and new is not None and old.topic_id == new.topic_id:
         return by_topic
     for value, change in ((old, -1), (new, +1)):

@@ -1,8 +1,8 @@
-"""What a handler decides: records to write, an answer, timers to move, waiting requests to answer.
+"""The result of a handler: records to write, an answer, timers to change, parked requests to answer.
 
-Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first;
-only if that succeeds do timers, group values and completions take effect. Answers leave at the high
-watermark.
+Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first; only
+if that succeeds do timers, group values and completions take effect. Answers are sent when the high watermark
+has passed the records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ParkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Instead of an answer: the request waits for the rest of its group under this name."""
+    """In place of an answer: the request is parked under this name until the rest of its group is ready."""
 
     kind: ParkKind
     group_id: str
@@ -38,14 +38,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer for whatever waits under ``parked`` (possibly nothing)."""
+    """The answer for the request that is parked under ``parked``, if there is one."""
 
     parked: Parked
     response: Message
 
 
 def build_superseded(parked: Parked) -> Message:
-    """The answer for a request in whose place a newer one of the same member waits."""
+    """The answer for a parked request that is replaced by a newer one of the same member."""
     code = ErrorCode.REBALANCE_IN_PROGRESS
     match parked.kind:
         case ParkKind.JOIN:
@@ -59,9 +59,9 @@ Answer: TypeAlias = Message | Parked | None
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorResult:
-    """``groups`` are new values of classic groups beyond what their records say (rebalances in progress).
+    """``groups``: new values of classic groups with state that is not in records (rebalances in progress).
 
-    ``forgotten`` names classic groups that end without ever having been written.
+    ``forgotten``: the ids of classic groups that end without ever having been written.
     """
 
     response: Answer
@@ -74,9 +74,10 @@ class CoordinatorResult:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a handler is told besides state and request.
+    """The arguments of a handler besides state and request.
 
-    ``wall_ms`` stamps records. ``new_member_id`` is an unused id, should the handler need to give one out.
+    ``wall_ms`` is the timestamp of records. ``new_member_id`` is an unused id, in case the handler assigns
+    one.
     """
 
     config: GroupConfig

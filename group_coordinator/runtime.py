@@ -1,9 +1,9 @@
-"""The shards this broker leads, and everyone who waits for one.
+"""The shards that this broker leads, and the requests that wait for them.
 
-Loading, answering at the high watermark, parked joins and syncs, timers, cleaning up in slices. Decisions are
-made in pure code; this file decides only *when* an answer leaves. On resignation everything that waits for a
-shard fails with NOT_COORDINATOR and the shard is dropped: its next leader knows everything that was ever
-answered.
+Loads shards, sends answers at the high watermark, keeps parked joins and syncs, runs timers and sweeps.
+Decisions are made in pure code; this file decides only *when* an answer is sent. On resignation all requests
+that wait for a shard fail with NOT_COORDINATOR, and the shard is dropped: its next leader knows everything
+that was ever answered.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ _EXPIRED_PER_TICK = 5
 
 
 class Lease(Protocol):
-    """What the controller has granted this broker."""
+    """The lease that the controller has granted this broker."""
 
     def lease_valid(self, now_ms: int) -> bool:
-        """Whether nobody else can have been told to take over yet. ``now_ms`` is monotonic."""
+        """Whether no other broker can have taken over yet. ``now_ms`` is monotonic."""
         ...
 
     def lapsed_ms(self, now_ms: int) -> int | None:
-        """For how long the lease has been over; 0 while it holds, None for a broker that is fenced."""
+        """How long ago the lease expired; 0 while it holds, None for a broker that is fenced."""
         ...
 
 
 class _NoLease:
-    """For a coordinator that nobody else can replace."""
+    """The lease of a coordinator that no other broker can replace."""
 
     def lease_valid(self, now_ms: int) -> bool:
         return True
@@ -85,7 +85,7 @@ class _NoLease:
 
 @dataclass(slots=True)
 class _Allowance:
-    """What the timers of all shards together may still do in this turn."""
+    """How much the timers of all shards together may still do in this turn."""
 
     sessions: int = field(default_factory=lambda: _SESSIONS_PER_TICK)
     expired: int = field(default_factory=lambda: _EXPIRED_PER_TICK)
@@ -136,7 +136,7 @@ class CoordinatorRuntime:
     # ---- leadership
 
     def elect(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads ``partition``: load it. An epoch that is not newer is old news."""
+        """This broker leads ``partition``: load it. An epoch that is not newer changes nothing."""
         hosted = self._hosted.get(partition)
         if hosted is not None:
             if hosted.shard.leader_epoch >= leader_epoch:
@@ -172,13 +172,13 @@ class CoordinatorRuntime:
         shard.finish_loading(offset, self.config_of)
         hosted.next_cleanup_ms = self._clock.monotonic_ms() + self.config.offsets_retention_check_interval_ms
         self._start_sweep(hosted, sweep_after_load(shard.state, self.topics, hosted.deleted_while_loading))
-        level = logging.INFO if offset else logging.DEBUG  # a new topic: fifty partitions of nothing
+        level = logging.INFO if offset else logging.DEBUG  # a new topic has fifty empty partitions
         log.log(level, "loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
 
     async def _replay_in_slices(self, shard: Shard, records: Sequence[Record]) -> None:
-        """Fold without holding the event loop for long."""
+        """Replay records without holding the event loop for long."""
         for start in range(0, len(records), _LOAD_SLICE_RECORDS):
-            async with self._load_slice:  # many partitions may come at once
+            async with self._load_slice:  # many partitions may be loaded at once
                 shard.load(records[start : start + _LOAD_SLICE_RECORDS])
                 self._grow(_LOAD_SLICE_RECORDS)
                 await asyncio.sleep(0)
@@ -209,7 +209,7 @@ class CoordinatorRuntime:
                 hosted.deleted_while_loading.update(name for name, _ in deleted)
 
     def config_of(self, group_id: str) -> GroupConfig:
-        """The settings of a group: what was set for it, else what holds here."""
+        """The settings of a group: its overrides, and this broker's settings for all others."""
         overrides = self._configs.get((ConfigResourceType.GROUP, group_id))
         return self.config if overrides is None else self.config.with_group_overrides(overrides)
 
@@ -221,7 +221,7 @@ class CoordinatorRuntime:
     async def write(self, partition: int, decide: Decide, patience: Patience | None = None) -> Message:
         """Decide on a shard and answer once the decision can no longer be lost.
 
-        ``patience`` is given for heartbeats: see :mod:`.past_lease`.
+        ``patience`` is set for heartbeats: see :mod:`.past_lease`.
         """
         while True:
             lapsed_ms = self._lapsed_ms()
@@ -262,7 +262,7 @@ class CoordinatorRuntime:
         return seen
 
     def _lapsed_ms(self) -> int:
-        """For how long the lease is over, 0 while it holds. :class:`KafkaError` if the broker is fenced."""
+        """How long ago the lease expired; 0 while it holds. :class:`KafkaError` if the broker is fenced."""
         lapsed_ms = self._lease.lapsed_ms(self._clock.monotonic_ms())
         if lapsed_ms != 0:
             self._lapsed = True
@@ -271,7 +271,7 @@ class CoordinatorRuntime:
         return lapsed_ms
 
     async def _until_lease_is_back(self, hosted: HostedShard) -> None:
-        """:class:`KafkaError` if that takes too long."""
+        """Wait until the lease is renewed; :class:`KafkaError` if that takes too long."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
         hosted.at_the_door.append(Waiting(0, deadline_ms, future, None))
@@ -298,15 +298,14 @@ class CoordinatorRuntime:
         return outcome
 
     def _grow(self, records: int) -> None:
-        """So many records came into the state, whether they are more than before or in place of older ones:
-        both are new to the garbage collector."""
+        """Count records that entered the state; also those that replaced others are new to the collector."""
         self._grown_records += records
         if self._grown_records >= _GROWTH_RECORDS:
             self._grown_records = 0
             self._on_growth()
 
     def _park(self, hosted: HostedShard, key: Parked) -> asyncio.Future[object]:
-        """Wait under ``key``. An older request of the same member has been given up by its client."""
+        """Park a request under ``key``. An older one of the same member has been given up by its client."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         older = hosted.parked.get(key)
         if older is not None and not older.done():
@@ -315,7 +314,7 @@ class CoordinatorRuntime:
         return future
 
     def _settle(self, hosted: HostedShard, outcome: Outcome) -> None:
-        """Answer those who were parked, now or at the offset of the outcome."""
+        """Answer the parked requests that the outcome completes, now or at its offset."""
         for completion in outcome.completions:
             future = hosted.parked.pop(completion.parked, None)
             if future is not None:
@@ -354,7 +353,7 @@ class CoordinatorRuntime:
             self.tick()
 
     def tick(self) -> None:
-        """Let what is due at this moment happen: as much of it as a turn of the event loop allows."""
+        """Run the timers and sweeps that are due, as many as one turn of the event loop allows."""
         now_ms = self._clock.monotonic_ms()
         leads = self._lease.lease_valid(now_ms)
         left = _Allowance()
@@ -411,7 +410,7 @@ class CoordinatorRuntime:
         self._wake.set()
 
     def _sweep(self, now_ms: int) -> None:
-        """One slice of one sweep; the shards take turns."""
+        """Write one slice of one sweep; the shards take turns."""
         due = [hosted for hosted in self._hosted.values() if hosted.sweep_due_ms <= now_ms]
         if not due:
             return
@@ -432,7 +431,7 @@ class CoordinatorRuntime:
             hosted.sweeps.popleft()
 
     def _report_bug(self, task: asyncio.Task[None]) -> None:
-        """A background task never ends by itself: if it does, that is a bug, and the owner must know."""
+        """Report a background task that ended with an error: that is a bug, and the owner must know."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         if self._on_fault is not None:

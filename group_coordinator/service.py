@@ -1,7 +1,8 @@
-"""The group coordinator as the broker sees it: leadership and metadata in, requests answered.
+"""The interface of the group coordinator to the broker: it takes leadership and metadata changes and answers
+requests.
 
-Finds the shard of a group and calls the handler of the API: one method each, from request to response. What
-refuses a request as a whole is raised as :class:`KafkaError`.
+Finds the shard of a group and calls the handler of the API: one method each, from request to response. An
+error for a request as a whole is raised as :class:`KafkaError`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class GroupCoordinatorService:
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """``on_growth`` is called now and then while much comes into the state that will stay."""
+        """``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects."""
         self.config = config
         self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth, turns)
         self._clock = clock
@@ -96,7 +97,7 @@ class GroupCoordinatorService:
         self._runtime.start()
 
     async def stop(self) -> None:
-        """Whoever still waits is answered NOT_COORDINATOR."""
+        """Stop; requests that still wait are answered with NOT_COORDINATOR."""
         await self._runtime.stop()
 
     def partition_for(self, group_id: str) -> int:
@@ -104,15 +105,15 @@ class GroupCoordinatorService:
 
     @property
     def num_partitions(self) -> int:
-        """How many partitions the offsets topic has; as configured as long as it does not exist."""
+        """The number of partitions of the offsets topic; the configured one until it exists."""
         return self._runtime.topics.partition_count(OFFSETS_TOPIC) or self.config.offsets_topic_num_partitions
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition: load it. Requests meanwhile: COORDINATOR_LOAD_IN_PROGRESS."""
+        """This broker leads the partition: load it. Until then requests get COORDINATOR_LOAD_IN_PROGRESS."""
         self._runtime.elect(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """This broker no longer leads the partition: everything in flight fails NOT_COORDINATOR."""
+        """This broker no longer leads the partition: all waiting requests fail with NOT_COORDINATOR."""
         self._runtime.resign(partition)
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:
@@ -122,10 +123,10 @@ class GroupCoordinatorService:
         self._runtime.on_metadata(delta, image)
 
     def tick(self) -> None:
-        """Let every timer that is due take effect now (the started service does this by itself)."""
+        """Run every timer that is due (the started service does this by itself)."""
         self._runtime.tick()
 
-    # The APIs. :class:`KafkaError`: what refuses a request as a whole.
+    # The APIs. A :class:`KafkaError` is the error of a request as a whole.
 
     async def consumer_group_heartbeat(
         self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
@@ -211,7 +212,7 @@ class GroupCoordinatorService:
                     partition, lambda state: describe.list_groups(state, request)
                 )
             except KafkaError as error:
-                # A partition that moved away meanwhile is listed by its new coordinator.
+                # The groups of a partition that moved away meanwhile are listed by their new coordinator.
                 if error.code is not ErrorCode.NOT_COORDINATOR:
                     response.error_code = error.code
             else:
@@ -314,7 +315,7 @@ class GroupCoordinatorService:
 
 
 async def _gather_in_slices(look_up: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:
-    """``look_up`` of each item, in order. One request may name as many groups as fit into it."""
+    """``look_up`` of each item, in order, a few at a time: one request may name very many groups."""
     found: list[B] = []
     for start in range(0, len(items), _GROUPS_AT_ONCE):
         found += await asyncio.gather(*(look_up(item) for item in items[start : start + _GROUPS_AT_ONCE]))

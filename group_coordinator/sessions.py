@@ -1,7 +1,7 @@
-"""Deadlines of sessions and rebalances: which have passed, and when the next one will.
+"""The deadlines of sessions and rebalances: which have expired, and when the next one will.
 
 Soft state, deliberately not in the log: after a failover every member gets a full session again. The time is
-an argument; the caller uses the monotonic clock.
+an argument; callers pass the monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from enum import IntEnum
 
 class TimerKind(IntEnum):
     SESSION = 1
-    """A member of either protocol has not been heard from."""
+    """A member of either protocol has sent no heartbeat in time."""
     REBALANCE = 2
-    """A consumer member has not revoked what it was told to."""
+    """A consumer member has not revoked its partitions in time."""
     JOIN_PHASE = 3
-    """A classic group has waited long enough for its members to join."""
+    """The time in which the members of a classic group must join is over."""
     SYNC_PHASE = 4
-    """A classic group has waited long enough for its members to fetch their assignment."""
+    """The time in which the members of a classic group must fetch their assignment is over."""
     PENDING_MEMBER = 5
-    """A classic client was given a member id and has not joined with it."""
+    """A classic client was given a member id and has not joined with it in time."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,9 +35,9 @@ class TimerKey:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Start or restart a timer, ``delay_ms`` from now. ``epoch`` comes back when it expires.
+    """Start or restart a timer that expires ``delay_ms`` from now and then returns ``epoch``.
 
-    With ``keep_running`` a timer that already runs is left alone.
+    With ``keep_running`` a running timer is not restarted.
     """
 
     key: TimerKey
@@ -78,7 +78,7 @@ class Deadlines:
     def set(self, key: TimerKey, deadline_ms: int, epoch: int = 0) -> None:
         old = self._deadlines.get(key)
         self._deadlines[key] = (deadline_ms, epoch)
-        # A heap entry that is due before the deadline is pushed forward when it surfaces.
+        # A heap entry that is due before the deadline is moved when it reaches the top.
         if old is None or deadline_ms < old[0]:
             heapq.heappush(self._heap, (deadline_ms, key))
 

@@ -1,11 +1,11 @@
-"""One partition of ``__consumer_offsets`` while this broker leads it: state, timers, one way to change it.
+"""One partition of ``__consumer_offsets`` while this broker leads it: its state and its timers.
 
-The skeleton is the controller's: a handler decides, records are replayed and appended as one batch, and the
-new state counts from the offset of its last record. If the append fails nothing has changed, because nothing
-was touched. The answer belongs at the returned offset: whoever holds it waits until the high watermark has
-passed, so that no epoch or offset leaks that a new leader would not know.
+It works like the controller: a handler decides, its records are replayed and appended as one batch, and the
+new state belongs to the offset of its last record. If the append fails nothing has changed. The caller must
+hold the answer until the high watermark has passed the returned offset, so that no epoch or offset is
+answered that a new leader would not know.
 
-No futures and no IO here but the :class:`PartitionWriter` port.
+There are no futures here, and no IO except through the :class:`PartitionWriter` port.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from pykraft.metadata_log.timeline import Timeline
 log = logging.getLogger(__name__)
 
 TIMER_RETRY_MS = 1_000
-"""How long a timer whose effect could not be written waits before it tries again."""
+"""How long to wait before a timer whose effect could not be written is tried again."""
 
 
 class PartitionWriter(Protocol):
-    """What the coordinator needs of the partitions of ``__consumer_offsets``; the broker provides it."""
+    """Access to the partitions of ``__consumer_offsets``, which the broker provides."""
 
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
-        """Append one batch and return the exclusive end offset. :class:`KafkaError` if it cannot be."""
+        """Append one batch and return the exclusive end offset. :class:`KafkaError` if that fails."""
         ...
 
     def high_watermark(self, partition: int) -> int:
-        """Everything below (exclusive) survives a change of leader."""
+        """The offset (exclusive) below which all records survive a change of the leader."""
         ...
 
     def read(self, partition: int, start_offset: int) -> Awaitable[tuple[Sequence[Record], int]]:
-        """Some records from ``start_offset`` on and where to go on; none and the same offset at the end."""
+        """Some records from ``start_offset`` on and the next offset; at the end none and the same offset."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is to be said once the high watermark reaches ``offset`` (None: at once)."""
+    """The answers to send once the high watermark reaches ``offset`` (None: at once)."""
 
     offset: int | None
     response: Answer
@@ -65,7 +65,7 @@ class Outcome:
 
 
 class Shard:
-    """State of one partition, led at ``leader_epoch``."""
+    """The state of one partition that this broker leads at ``leader_epoch``."""
 
     def __init__(self, partition: int, leader_epoch: int, writer: PartitionWriter) -> None:
         self.partition = partition
@@ -81,22 +81,22 @@ class Shard:
 
     @property
     def state(self) -> ShardState:
-        """The newest state, committed or not: what the next decision is made on."""
+        """The newest state, committed or not, on which the next decision is made."""
         return self._timeline.current
 
     @property
     def end_offset(self) -> int:
-        """Behind the newest record of :attr:`state` (exclusive)."""
+        """The offset after the newest record of :attr:`state`."""
         return self._pending_offset
 
     @property
     def committed(self) -> ShardState:
-        """The newest state that any later coordinator starts from or goes beyond."""
+        """The newest state that every later coordinator has, perhaps with more records."""
         self.advance(self._known_high_watermark())
         return self._timeline.committed
 
     def load(self, records: Sequence[Record]) -> None:
-        """Fold a stretch of the log. Records that are not known, or make no sense, are stepped over."""
+        """Replay a part of the log. Records that are unknown or cannot be decoded are skipped."""
         for record in records:
             if record.key is None:
                 continue
@@ -111,9 +111,9 @@ class Shard:
                 self._loading = replay(self._loading, decoded)
 
     def finish_loading(self, end_offset: int, config_of: Callable[[str], GroupConfig]) -> None:
-        """The whole log is folded, up to ``end_offset``; sessions are to be started.
+        """The whole log is replayed, up to ``end_offset``; begin to start sessions.
 
-        The end of the log may lie above the high watermark: answers wait for it as if it were our own write.
+        The end of the log may be above the high watermark: answers wait for it as if it were our own write.
         """
         self._timeline = Timeline(EMPTY_STATE)
         self._timeline.set(end_offset, self._loading)
@@ -124,16 +124,16 @@ class Shard:
         self.loaded = True
 
     def restart_sessions(self, config_of: Callable[[str], GroupConfig]) -> None:
-        """Nobody could be heard until now: :meth:`start_sessions` gives every member a full session."""
+        """No heartbeat could arrive until now: :meth:`start_sessions` will give members full sessions."""
         self._new_sessions = iter_new_sessions(self.state, lambda: self.state, config_of)
 
     @property
     def starts_sessions(self) -> bool:
-        """Members still wait for their new sessions; until all have one nothing expires."""
+        """Whether members still wait for their new sessions; no timer expires until all have one."""
         return self._new_sessions is not None
 
     def start_sessions(self, now_ms: int, limit: int) -> int:
-        """Take up to ``limit`` steps of what :meth:`restart_sessions` began; returns how many it took."""
+        """Take up to ``limit`` steps of the work of :meth:`restart_sessions`; returns how many it took."""
         if self._new_sessions is None:
             return 0
         steps = 0
@@ -151,7 +151,7 @@ class Shard:
     def apply(
         self, decide: Callable[[ShardState], CoordinatorResult], *, wall_ms: int, now_ms: int
     ) -> Outcome:
-        """Decide on the current state and make it so. :class:`KafkaError` leaves everything as it was."""
+        """Decide on the current state and apply the result. A :class:`KafkaError` leaves all unchanged."""
         assert self.loaded, "a shard must be loaded before it decides"
         result = decide(self.state)
         state = replay_all(self.state, result.records)
@@ -168,18 +168,18 @@ class Shard:
         return Outcome(self.wait_offset(), result.response, result.completions)
 
     def wait_offset(self) -> int | None:
-        """The offset at which something decided or read just now may be told; None if nothing is pending."""
+        """The offset at which to answer what was decided or read just now; None if nothing is pending."""
         high_watermark = self._known_high_watermark()
         self.advance(high_watermark)
         return self._pending_offset if self._pending_offset > high_watermark else None
 
     def expire(self, call: Call, *, now_ms: int, limit: int = 2**31) -> list[Outcome]:
-        """Let timers that have run out take effect, at most ``limit`` of them."""
-        assert not self.starts_sessions, "some deadlines are still those of before"
+        """Apply the effects of expired timers, at most ``limit`` of them."""
+        assert not self.starts_sessions, "some deadlines are still the old ones"
         outcomes = []
         for key, epoch in self.deadlines.pop_expired(now_ms, limit):
             if key in self.deadlines:
-                continue  # one that ran out before it has set it anew
+                continue  # a timer that expired before it has set it again
             try:
                 outcome = self.apply(
                     lambda state, key=key, epoch=epoch: handle_timer(state, key, epoch, call),  # type: ignore[misc]
@@ -193,8 +193,8 @@ class Shard:
         return outcomes
 
     def _known_high_watermark(self) -> int:
-        # An error means that the partition is being taken away. What is decided is decided; the resignation
-        # that follows fails whoever waits for it.
+        # An error means that this broker loses the partition. The decision stands; the resignation that
+        # follows fails the waiting requests.
         with contextlib.suppress(KafkaError):
             self._high_watermark = self._writer.high_watermark(self.partition)
         return self._high_watermark
@@ -207,7 +207,7 @@ class Shard:
 
 
 def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
-    """What a failed append means to a client: look elsewhere, try again, or never mind."""
+    """The error of a failed append for clients: find the new coordinator, retry, or give up."""
     match code:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.FENCED_LEADER_EPOCH | ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.NOT_COORDINATOR
@@ -218,7 +218,7 @@ def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
 
 
 def _forget(state: ShardState, group_id: str) -> ShardState:
-    """End a classic group that was never written; offsets outlive it."""
+    """Remove a classic group that was never written; its offsets remain."""
     if state.classic_group(group_id) is None:
         return state
     if group_id in state.offsets:

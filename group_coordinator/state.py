@@ -1,7 +1,7 @@
-"""Everything one partition of ``__consumer_offsets`` says: groups by id, and their committed offsets.
+"""The state that one partition of ``__consumer_offsets`` holds: groups by id, and their committed offsets.
 
-Immutable; :mod:`pykraft.group_coordinator.replay` makes the next one. Offsets may exist without a group
-of members (a client that only commits): they then belong to an empty classic group.
+Immutable; :mod:`pykraft.group_coordinator.replay` derives the next one. Offsets may exist without members (of
+a client that only commits): they then belong to an empty classic group.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TopicOffsets: TypeAlias = Map[int, OffsetCommitValue]
 GroupOffsets: TypeAlias = Map[str, TopicOffsets]
 
 TopicKey: TypeAlias = tuple[str, Uuid]
-"""A topic by name and id, as committed offsets name it; the id is zero where they do not say."""
+"""A topic by name and id, as committed offsets name it; the id is zero if they have none."""
 
 NO_OFFSETS: GroupOffsets = Map()
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """``groups_by_topic`` is an index into ``offsets``: which groups have how many of a topic."""
+    """``groups_by_topic`` is an index of ``offsets``: how many offsets of a topic each group has."""
 
     groups: Map[str, Group] = field(default_factory=Map)
     offsets: Map[str, GroupOffsets] = field(default_factory=Map)

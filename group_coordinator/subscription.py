@@ -1,8 +1,8 @@
-"""What members subscribe to, in terms of the topics that exist now.
+"""Resolves the subscriptions of members to the topics that exist now.
 
-A view over one metadata image that remembers what it worked out: the topics behind a subscription, the
-topics a pattern matches, and a hash over the subscribed topics' metadata by which a group notices that
-topics were created, deleted or grown. Same image, same answers; a new image gets a new view.
+A view of one metadata image that caches its results: the topics of a subscription, the topics that a pattern
+matches, and a hash over the metadata of the subscribed topics by which a group notices that topics were
+created, deleted or extended. The results depend only on the image; a new image gets a new view.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_REMEMBERED = 5_000
-"""Clients choose what there is to remember, and topics may not change for weeks."""
+"""The limit of each cache: clients choose what is cached, and topics may not change for weeks."""
 
 
 class TopicsView:
-    """The topics of ``image`` as groups see them."""
+    """The topics of ``image`` as groups need them."""
 
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
         self.image = image
@@ -56,7 +56,7 @@ class TopicsView:
         return counts
 
     def subscribed_ids(self, member: ConsumerMember) -> frozenset[Uuid]:
-        """Ids of the existing topics that ``member`` wants."""
+        """The ids of the existing topics that ``member`` subscribes to."""
         key = (member.topic_names, member.topic_regex)
         known = self._by_subscription.get(key)
         if known is None:
@@ -69,20 +69,20 @@ class TopicsView:
         return known
 
     def names_matching(self, regex: str) -> frozenset[str]:
-        """Names of existing topics that ``regex`` matches as a whole; none if it is not a usable pattern."""
+        """The names of existing topics that ``regex`` matches as a whole; none if the pattern is invalid."""
         known = self._by_regex.get(regex)
         if known is None:
             try:
                 pattern: Pattern | None = compile_pattern(regex)
             except RegexError:
-                pattern = None  # refused when it arrived; a record could still hold one
+                pattern = None  # requests with such a pattern are refused, but a record could hold one
             names = self.image.topic_ids if pattern is not None else ()
             known = frozenset(name for name in names if pattern is not None and pattern.matches(name))
             _remember(self._by_regex, regex, known)
         return known
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
-        """Signed 64 bits over name, id and size of every subscribed topic that exists; 0 if none does."""
+        """A signed 64-bit hash over name, id and size of all existing subscribed topics; 0 if none exist."""
         known = self._hashes.get(group.group_id)
         if known is not None and known[0] is group.subscribed_names and known[1] is group.subscribed_regexes:
             return known[2]
@@ -111,7 +111,7 @@ def _remember(cache: dict[K, V], key: K, value: V) -> None:
 
 
 def check_regex(regex: str) -> None:
-    """:class:`KafkaError` INVALID_REGULAR_EXPRESSION for a pattern that cannot be used."""
+    """:class:`KafkaError` INVALID_REGULAR_EXPRESSION if the pattern cannot be used."""
     try:
         compile_pattern(regex)
     except RegexError as error:

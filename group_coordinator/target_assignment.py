@@ -1,7 +1,7 @@
-"""Which member is to own what: run the assignor, and record the differences.
+"""Computes the target assignment with the assignor, and records the differences.
 
-Only members whose part changed get a record, then the assignment epoch moves to the group epoch. Nothing is
-taken from or given to anyone here; members walk to the target one heartbeat at a time.
+Only members whose target changed get a record; then the assignment epoch is set to the group epoch. No
+partition is revoked or assigned here; members move to the target one heartbeat at a time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_ran
 
 
 def preferred_assignor(group: ConsumerGroup, configured: Sequence[str]) -> str:
-    """The assignor that most members ask for; ties and silence go to the one configured first."""
+    """The assignor that most members ask for; for ties, and if no member asks, the one configured first."""
     votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor)
     return max(configured, key=lambda name: (votes[name], -configured.index(name)))
 
 
 def build_target(group: ConsumerGroup, topics: TopicsView, configured: Sequence[str]) -> list[GroupRecord]:
-    """Records that bring the target assignment up to the group epoch."""
+    """The records that bring the target assignment up to the group epoch."""
     specs = {
         member.member_id: MemberSpec(
             topics.subscribed_ids(member), group.target_of(member.member_id), member.instance_id

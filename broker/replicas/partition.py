@@ -361,7 +361,7 @@ class Partition:
         if not isr.maybe_added or len(isr.committed) == 1:
             return None
         # An unanswered addition holds the high watermark back until the partition epoch changes. Proposing
-        # the same # members in another order changes it, and makes a late copy of that addition void.
+        # the same members in another order changes it, and makes a late copy of that addition void.
         return (*isr.committed[1:], isr.committed[0])
 
     def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:

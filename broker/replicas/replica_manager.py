@@ -131,7 +131,7 @@ class ReplicaManager:
         """
         if not self.lease.lease_valid(self.clock.monotonic_ms()):
             raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with the controller"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost contact with the controller"
             )
 
     def check_sent(self, partition: Partition, offset: int) -> None:

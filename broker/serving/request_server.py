@@ -138,7 +138,7 @@ class RequestServer(Generic[S]):
             connection.close(f"{api.key.name} version {header.api_version} is not served")
             return
         # ApiVersions is answered whatever its version, in the oldest encoding, so that a client newer than
-        # the broker # can find a version both know (KIP-511).
+        # the broker can find a version both know (KIP-511).
         error = KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"ApiVersions version {header.api_version} is not served"
         )

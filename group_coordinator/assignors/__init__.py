@@ -1,4 +1,4 @@
-"""Server-side assignors of KIP-848: who is to own which partition of the subscribed topics.
+"""The server-side assignors of KIP-848, which assign the partitions of the subscribed topics to members.
 
-Pure and deterministic; they know nothing of epochs or of who owns what right now.
+They are pure and deterministic, and know nothing about epochs or the partitions that members own now.
 """

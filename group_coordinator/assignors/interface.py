@@ -1,8 +1,8 @@
-"""What an assignor is given and what it gives back.
+"""The input and output of an assignor.
 
-An assignor sees subscriptions, the previous target and partition counts; nothing about epochs or who owns
-what right now (reconciliation takes care of that). It must be deterministic, give every partition of a
-subscribed topic to exactly one subscriber, and move as little as it can.
+An assignor gets subscriptions, the previous target and partition counts, but no epochs or current ownership,
+which are left to reconciliation. It must be deterministic, assign every partition of a subscribed topic to
+exactly one subscriber, and move as few partitions as possible.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ class Assignor(Protocol):
     def __call__(
         self, members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
     ) -> dict[str, Partitions]:
-        """Partitions for every member (possibly none). ``partition_counts`` names the topics that exist."""
+        """The partitions of every member (possibly none). ``partition_counts`` has the topics that exist."""
         ...

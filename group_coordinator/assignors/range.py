@@ -1,7 +1,8 @@
 """The range assignor: contiguous runs of partitions, the same run in every co-partitioned topic.
 
-Topics with the same subscribers and the same number of partitions are cut alike, so that partition 3 of both
-is read by one member and their keys can be joined. A run goes to the member that already held most of it.
+Topics with the same subscribers and the same number of partitions are divided alike, so that partition 3 of
+both is read by one member and their keys can be joined. A run is assigned to the member that already had most
+of it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def assign_range(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
 ) -> dict[str, Partitions]:
     assigned: dict[str, set[TopicPartition]] = {member_id: set() for member_id in members}
-    # Static members first and by their instance id: their place must not depend on a generated member id.
+    # Static members first, by their instance ids: their order must not depend on generated member ids.
     order = sorted(members, key=lambda m: (members[m].instance_id is None, members[m].instance_id or "", m))
     alike: dict[tuple[int, tuple[str, ...]], list[Uuid]] = {}
     for topic_id in sorted({topic_id for spec in members.values() for topic_id in spec.subscribed}):

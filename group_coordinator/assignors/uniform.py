@@ -1,8 +1,7 @@
-"""The uniform assignor: every member the same number of partitions, give or take one, moving few.
+"""The uniform assignor: all members get nearly the same number of partitions, and few partitions move.
 
-With one common subscription the counts differ by at most one. With different subscriptions the least
-loaded eligible member gets each partition, and partitions move from the fuller to the emptier until no
-single move helps.
+If all subscriptions are the same, the counts differ by at most one. Otherwise the least loaded subscriber
+gets each partition, and then partitions move from more to less loaded members until no single move helps.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def _assign_unlike(
         kept = {p for p in spec.current & unassigned if p[0] in spec.subscribed}
         assigned[member_id] = kept
         unassigned -= kept
-    # Topics with few subscribers first: those who could take anything should not be full by then.
+    # Topics with few subscribers first: the partitions of all others can still be balanced later.
     for partition in sorted(unassigned, key=lambda p: (len(subscribers[p[0]]), p)):
         assigned[_least_loaded(subscribers[partition[0]], assigned)].add(partition)
     _balance(assigned, subscribers)
@@ -73,7 +72,7 @@ def _assign_unlike(
 
 
 def _balance(assigned: dict[str, set[TopicPartition]], subscribers: Mapping[Uuid, list[str]]) -> None:
-    """Move partitions while a move narrows a difference; ends because the sum of squared loads falls."""
+    """Move partitions while that narrows a difference; ends because the sum of squared loads falls."""
     moved = True
     while moved:
         moved = False

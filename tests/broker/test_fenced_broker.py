@@ -170,7 +170,7 @@ def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(data_p
             cluster.brokers[1].lease.valid = False
             refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)
             assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert "lost touch" in refused.error_message
+            assert "lost contact" in refused.error_message
             assert (await client.produce(data_plane.batch(b"acks=all"))).error_code == 0
             assert data_plane.values((await client.fetch(0)).records) == [b"acks=all"]
 
