@@ -34,11 +34,11 @@ def test_comments_separators_continuations_and_escapes_are_read_as_java_reads_th
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 @example({"log.dirs": "C:\\data\n", " key:of=all#": " \t\u2028\x85 value ", "empty": ""})
-def test_what_is_written_is_read_again(entries: dict[str, str]) -> None:
+def test_written_properties_are_read_back(entries: dict[str, str]) -> None:
     assert parse_properties(format_properties(entries)) == entries
 
 
-def test_what_needs_no_escape_is_written_as_it_is() -> None:
+def test_characters_that_need_no_escape_are_written_unchanged() -> None:
     written = format_properties({"listeners": "PLAINTEXT://[::1]:9092", "broker.rack": "a b"})
     assert written == "listeners=PLAINTEXT://[::1]:9092\nbroker.rack=a b\n"
 
@@ -57,7 +57,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(kind: ConfigType, text: st
         ConfigKey("some.key", kind, None, "").parse(text)
 
 
-def test_given_values_win_over_defaults_and_are_validated() -> None:
+def test_given_values_take_precedence_over_defaults_and_are_validated() -> None:
     keys = {
         "a": ConfigKey("a", ConfigType.INT, "1", "", at_least(0)),
         "b": ConfigKey("b", ConfigType.LIST, None, ""),

@@ -1,4 +1,4 @@
-"""The tables of keys: consistent in themselves, and with what Kafka 4.3 says of its own keys."""
+"""The tables of keys: consistent in themselves, and with Kafka 4.3's definitions of its own keys."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ DEPARTURES = {
     "group.coordinator.rebalance.protocols": "streams groups are not served",
     "listener.security.protocol.map": "the default depends on the names of the listeners",
     "listeners": "the default depends on the role",
-    "metadata.max.idle.interval.ms": "leases write what is needed",
+    "metadata.max.idle.interval.ms": "leases write the records that are needed",
 }
 
 
-def test_no_server_property_stands_in_two_tables() -> None:
+def test_no_server_property_is_in_two_tables() -> None:
     times = Counter(name for names in (*SERVER_TABLES, INTERNAL_NAMES) for name in names)
     assert [name for name, count in times.items() if count > 1] == []
 
@@ -75,7 +75,7 @@ def test_type_default_and_update_mode_are_those_of_kafka(line: str) -> None:
     if name in DEPARTURES:
         return
     assert (key.type.name.lower(), key.default or "") == (kind, default)
-    assert not key.is_dynamic or key.update_mode.value == mode, "nothing is dynamic here only"
+    assert not key.is_dynamic or key.update_mode.value == mode, "no key is dynamic here but not in Kafka"
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -119,7 +119,7 @@ def test_settings_are_read_from_values_and_converted() -> None:
         ({"node.id": "1"}, {}),
     ],
 )
-def test_coarser_unit_holds_where_no_finer_one_is_given(
+def test_coarser_unit_applies_if_no_finer_one_is_given(
     given: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert topic_defaults(given) == expected
@@ -134,6 +134,6 @@ def test_coarser_unit_holds_where_no_finer_one_is_given(
         ("log.flush.scheduler.interval.ms", "-1"),
     ],
 )
-def test_coarser_unit_is_refused_by_its_own_name(name: str, text: str) -> None:
+def test_coarser_unit_is_refused_under_its_own_name(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"{text} for configuration {name}: "):
         topic_defaults({name: text})

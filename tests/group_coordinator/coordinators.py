@@ -1,4 +1,4 @@
-"""Group coordinators over a log in memory, and what clients send to them."""
+"""Group coordinators over a log in memory, and clients of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONFIG = GroupConfig(
 
 
 class Lease:
-    """The broker's standing with the controller, as a test wants it."""
+    """The broker's state towards the controller, as a test sets it."""
 
     def __init__(self) -> None:
         self.valid = True
@@ -184,10 +184,10 @@ class Broker:
     async def lead(self, epoch: int = 1) -> None:
         self.service.on_elected(0, epoch)
         await self.settle()
-        self.service.tick()  # sessions begin, and what earlier coordinators left is cleaned up
+        self.service.tick()  # sessions start, and the remainders of earlier coordinators are cleaned up
 
     def clean_up(self) -> None:
-        for _ in range(3):  # offsets, then groups, a slice a tick
+        for _ in range(3):  # offsets, then groups, one slice per tick
             self.service.tick()
 
     async def fail_over(self) -> None:
@@ -205,7 +205,7 @@ class Broker:
         return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
     async def wire(self, request: Message, version: int) -> Any:
-        """Through the codec both ways: what a client of that version would get to see."""
+        """Pass the message through the codec both ways: what a client of that version would see."""
         request = type(request).decode(request.encode(version), version)
         response = await self.send(request, version)
         return type(response).decode(response.encode(version), version)
@@ -261,7 +261,7 @@ CLASSIC_CONFIG = GroupConfig(offsets_topic_num_partitions=1, initial_rebalance_d
 
 
 class Classic:
-    """A coordinator of group ``g`` and what clients send to it."""
+    """A coordinator of group ``g``, and its clients."""
 
     def __init__(self, config: GroupConfig = CLASSIC_CONFIG) -> None:
         self.config = config
@@ -309,7 +309,7 @@ class Classic:
         return self.send(request, version)
 
     async def member_id(self) -> str:
-        """The first of the two steps."""
+        """The first of the two steps of a join: get a member id."""
         response = await self.join()
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert response.member_id.startswith("cli-")

@@ -1,4 +1,4 @@
-"""Classic groups by outcome, through the service on a real event loop with time set by hand."""
+"""Outcomes of classic groups, through the service on a real event loop with time set by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_two_members_join_in_two_steps_and_get_their_assignments() -> None:
     run_classic(scenario)
 
 
-def test_old_client_without_a_member_id_is_let_in_at_once() -> None:
+def test_old_client_without_a_member_id_is_accepted_at_once() -> None:
     async def scenario(world: Classic) -> None:
         join = world.join(version=3)
         await world.settle()
@@ -33,7 +33,7 @@ def test_old_client_without_a_member_id_is_let_in_at_once() -> None:
     run_classic(scenario)
 
 
-def test_first_rebalance_waits_longer_while_new_members_come() -> None:
+def test_first_rebalance_waits_longer_while_new_members_join() -> None:
     async def scenario(world: Classic) -> None:
         first, second = await world.member_id(), await world.member_id()
         joins = [world.join(first)]
@@ -63,7 +63,7 @@ def test_generation_and_assignment_survive_a_failover() -> None:
     run_classic(scenario)
 
 
-def test_unfinished_rebalance_is_forgotten_by_a_failover() -> None:
+def test_unfinished_rebalance_does_not_survive_a_failover() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -87,7 +87,7 @@ def test_repeated_join_gets_the_same_generation_again() -> None:
     run_classic(scenario)
 
 
-def test_stable_follower_that_repeats_its_join_disturbs_nobody() -> None:
+def test_stable_follower_that_repeats_its_join_starts_no_rebalance() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         assert (await world.join(other)).generation_id == 1
@@ -144,14 +144,14 @@ def test_member_without_a_common_protocol_is_refused(fields: dict[str, Any]) -> 
         ("nobody", {}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_join_that_cannot_be_is_refused(member_id: str, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_impossible_join_is_refused(member_id: str, fields: dict[str, Any], code: ErrorCode) -> None:
     async def scenario(world: Classic) -> None:
         assert (await world.join(member_id, **fields)).error_code == code
 
     run_classic(scenario)
 
 
-def test_full_group_takes_no_more() -> None:
+def test_full_group_accepts_no_more_members() -> None:
     async def scenario(world: Classic) -> None:
         for _ in range(4):
             await world.member_id()
@@ -187,7 +187,7 @@ def test_commit_needs_the_current_generation() -> None:
     run_classic(scenario)
 
 
-def test_assignment_is_not_told_before_it_is_replicated() -> None:
+def test_assignment_is_not_returned_before_it_is_replicated() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))
@@ -203,7 +203,7 @@ def test_assignment_is_not_told_before_it_is_replicated() -> None:
     run_classic(scenario)
 
 
-def test_assignment_that_cannot_be_written_is_not_handed_out() -> None:
+def test_assignment_that_cannot_be_written_is_not_returned() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))

@@ -1,4 +1,4 @@
-"""Members of classic groups that leave, fall silent or do not come back in time."""
+"""Members of classic groups that leave, fall silent or do not rejoin in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_leader_that_leaves_is_replaced() -> None:
     run_classic(scenario)
 
 
-def test_leader_that_dies_before_handing_in_is_given_up_on() -> None:
+def test_leader_that_dies_before_it_assigns_is_removed() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         rejoin_leader = world.join(leader)
@@ -103,7 +103,7 @@ def test_rebalance_waits_for_a_member_that_was_given_an_id() -> None:
     run_classic(scenario)
 
 
-def test_member_that_never_comes_back_with_its_id_is_not_waited_for_long() -> None:
+def test_member_that_never_joins_with_its_id_is_not_waited_for_long() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await world.member_id()
@@ -142,7 +142,7 @@ def test_member_that_commits_is_alive() -> None:
     run_classic(scenario)
 
 
-def test_member_that_is_removed_while_it_joins_is_told() -> None:
+def test_member_that_is_removed_while_it_joins_is_answered() -> None:
     async def scenario(world: Classic) -> None:
         leader, _ = await world.stable_pair()
         waits = world.join(leader)
@@ -155,7 +155,7 @@ def test_member_that_is_removed_while_it_joins_is_told() -> None:
     run_classic(scenario)
 
 
-def test_member_that_is_removed_while_it_waits_for_its_work_is_told() -> None:
+def test_member_that_is_removed_while_it_waits_for_its_assignment_is_answered() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         await asyncio.gather(world.join(leader), world.join(other))

@@ -1,7 +1,7 @@
 """Seeded random histories of one classic group: no two members of a generation share work, and it settles.
 
-What members commit is kept until the retention time is over, counted from the commit or from when the last
-member was gone, and is forgotten then.
+Committed offsets are kept until the retention time is over, counted from the later of the commit and the end
+of the last member, and are then removed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class World:
         self.clients: list[Client] = []
         self.ids = 0
         self.synced_generation = 0
-        self.committed: dict[int, tuple[int, int]] = {}  # partition: what was committed last, and when
-        self.had_members_ms = 0  # as any later coordinator knows
+        self.committed: dict[int, tuple[int, int]] = {}  # by partition: the last committed offset, and when
+        self.had_members_ms = 0  # as every later coordinator knows it
 
     def call(self) -> Any:
         self.ids += 1
@@ -223,7 +223,7 @@ class World:
         elif roll < 0.88:
             client = self.rng.choice(alive)
             if client.state in ("joining", "syncing"):
-                client.state = "out"  # gave up waiting and asks again
+                client.state = "out"  # gave up waiting and sends the request again
         elif roll < 0.92:
             self.rng.choice(alive).gone = True
         elif roll < 0.95:
@@ -235,7 +235,7 @@ class World:
         self.check()
 
     def leave_alone(self, alive: list[Client]) -> None:
-        """Nobody is there for a while."""
+        """The group has no members for some time."""
         for client in alive:
             self.leave(client)
         for _ in range(self.rng.randrange(4)):
@@ -263,7 +263,8 @@ class World:
                 self.lab.apply(partial(sweep.build_slice, call=call))
                 sweep.slice_is_written()
         if self.lab.shard.state.classic_group("g") is None:
-            # Forgotten: generations begin again, and of those who still believe in one nobody is a member.
+            # The group was removed: generations restart, and no client that still believes in one is a
+            # member.
             self.synced_generation = 0
             for client in self.clients:
                 client.owned = frozenset()
@@ -321,7 +322,7 @@ class World:
         assert sorted(work) == list(range(PARTITIONS)), "EverythingIsAssignedOnce"
 
     def end(self) -> None:
-        """The last members go; what they committed stays for its time, and no longer."""
+        """The last members leave; their offsets are kept for the retention time, and no longer."""
         for client in self.clients:
             client.gone = True
         for _ in range((10_000 + 20_000 + 3 * RETENTION_MS) // 1_000):

@@ -102,7 +102,7 @@ def test_absent_static_leader_keeps_its_place_but_not_the_lead() -> None:
     run_classic(scenario)
 
 
-def test_static_member_that_restarts_fences_its_former_self_that_waits_for_work() -> None:
+def test_restarted_static_member_fences_its_former_self_that_waits_for_an_assignment() -> None:
     async def scenario(world: Classic) -> None:
         ids = await static_pair(world)
         await asyncio.gather(*(world.join(ids[i], group_instance_id=i) for i in ("i0", "i1")))

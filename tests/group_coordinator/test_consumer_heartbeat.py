@@ -82,12 +82,12 @@ def test_bad_regex_is_refused(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.INVALID_REGULAR_EXPRESSION, "a", 0, subscribed_topic_regex="(t")
 
 
-def test_group_exists_only_once_somebody_joins(lab: tools.ShardLab) -> None:
+def test_group_exists_only_once_a_member_joins(lab: tools.ShardLab) -> None:
     refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", 1)
     refused(lab, ErrorCode.GROUP_ID_NOT_FOUND, "a", -1)
 
 
-def test_switched_off_protocol_is_refused() -> None:
+def test_disabled_protocol_is_refused() -> None:
     lab = tools.ShardLab({"t": 1}, GroupConfig(rebalance_protocols=("classic",)))
     refused(lab, ErrorCode.UNSUPPORTED_VERSION, "a", 0)
 
@@ -99,7 +99,7 @@ def test_first_member_gets_everything_at_epoch_one(lab: tools.ShardLab) -> None:
     assert lab.group.state_name == "Stable"
 
 
-def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab: tools.ShardLab) -> None:
+def test_steady_heartbeat_writes_nothing_and_returns_nothing_new(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     log = len(lab.writer.logs[0])
     response = lab.heartbeat("a", 1, owned)
@@ -108,13 +108,13 @@ def test_steady_heartbeat_writes_nothing_and_says_nothing_new(lab: tools.ShardLa
     assert len(lab.writer.logs[0]) == log
 
 
-def test_full_heartbeat_is_told_the_whole_assignment_again(lab: tools.ShardLab) -> None:
+def test_full_heartbeat_gets_the_whole_assignment_again(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     response = lab.heartbeat("a", 1, owned, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"])
     assert tools.assigned(response) == owned
 
 
-def test_second_member_gets_its_share_only_after_the_first_let_go(lab: tools.ShardLab) -> None:
+def test_second_member_gets_its_share_only_after_the_first_revoked(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     joined = lab.heartbeat("b", 0)
     assert (joined.member_epoch, tools.assigned(joined)) == (2, ASSIGNMENT_OF_NOTHING)
@@ -143,14 +143,14 @@ def test_leaving_frees_the_partitions_for_the_others(lab: tools.ShardLab) -> Non
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1)
 
 
-def test_last_member_leaves_an_empty_group_behind(lab: tools.ShardLab) -> None:
+def test_group_is_empty_after_its_last_member_leaves(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.heartbeat("a", -1)
     assert lab.group.state_name == "Empty"
     assert (lab.group.epoch, len(lab.group.targets)) == (2, 0)
 
 
-def test_epochs_that_do_not_fit_are_fenced(lab: tools.ShardLab) -> None:
+def test_wrong_epochs_are_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -178,28 +178,28 @@ def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(la
     assert lab.heartbeat("a", 1, kept).member_epoch == 2
 
 
-def test_changed_subscription_moves_the_group_epoch(lab: tools.ShardLab) -> None:
+def test_changed_subscription_increases_the_group_epoch(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     response = lab.heartbeat("a", 1, owned, subscribed_topic_names=["t", "u"])
     assert (lab.group.epoch, response.member_epoch) == (2, 2)
     assert len(tools.assigned(response)) == 6
 
 
-def test_growing_topic_moves_the_group_epoch_at_the_next_heartbeat(lab: tools.ShardLab) -> None:
+def test_growing_topic_increases_the_group_epoch_at_the_next_heartbeat(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 6, "u": 2})
     response = lab.heartbeat("a", 1, owned)
     assert (lab.group.epoch, len(tools.assigned(response))) == (2, 6)
 
 
-def test_topic_nobody_subscribes_to_changes_nothing(lab: tools.ShardLab) -> None:
+def test_topic_without_subscribers_changes_nothing(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 4, "u": 20, "v": 1})
     assert lab.heartbeat("a", 1, owned).assignment is None
     assert lab.group.epoch == 1
 
 
-def test_deleted_topic_is_taken_away(lab: tools.ShardLab) -> None:
+def test_deleted_topic_is_revoked(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["t", "u"]))
     lab.set_topics({"t": 4})
     response = lab.heartbeat("a", 1, owned)
@@ -238,7 +238,7 @@ def test_most_wanted_assignor_is_used(lab: tools.ShardLab) -> None:
     assert preferred_assignor(lab.group, ("uniform", "range")) == "uniform"
 
 
-def test_full_group_takes_no_new_member_but_an_old_one_may_rejoin() -> None:
+def test_full_group_accepts_no_new_member_but_a_known_one_may_rejoin() -> None:
     lab = tools.ShardLab({"t": 4}, GroupConfig(consumer_max_size=1))
     lab.heartbeat("a", 0)
     refused(lab, ErrorCode.GROUP_MAX_SIZE_REACHED, "b", 0)
@@ -285,7 +285,7 @@ def test_each_revocation_has_the_whole_rebalance_timeout(lab: tools.ShardLab) ->
     assert "a" not in lab.group.members
 
 
-def test_static_member_that_goes_for_a_while_lets_go_of_what_it_had_to_revoke(lab: tools.ShardLab) -> None:
+def test_static_member_that_leaves_temporarily_releases_what_it_had_to_revoke(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -293,7 +293,7 @@ def test_static_member_that_goes_for_a_while_lets_go_of_what_it_had_to_revoke(la
     assert tools.assigned(lab.heartbeat("b", 2, set())) == everything - kept
 
 
-def test_topic_that_was_deleted_and_created_again_is_assigned_anew(lab: tools.ShardLab) -> None:
+def test_recreated_topic_is_assigned_again(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     assert {topic for topic, _ in everything} == {tools.topic_id("t")}
     lab.topics = TopicsView(tools.make_image({"t": 4}, 2, {"t": 2}))
@@ -313,7 +313,7 @@ def test_end_of_a_session_that_could_not_be_written_is_tried_again(lab) -> None:
     assert lab.group.is_empty
 
 
-def test_member_that_revokes_in_time_is_left_alone(lab: tools.ShardLab) -> None:
+def test_member_that_revokes_in_time_is_not_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
     kept = tools.assigned(lab.heartbeat("a", 1, everything))
@@ -333,7 +333,7 @@ def test_rebalance_timeout_survives_a_failover(lab: tools.ShardLab) -> None:
     assert set(lab.group.members) == {"b"}
 
 
-def test_sessions_start_anew_after_a_failover(lab: tools.ShardLab) -> None:
+def test_sessions_start_again_after_a_failover(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.clock.now_ms += 1_000_000
     lab.fail_over()
@@ -358,7 +358,7 @@ def test_static_member_finds_its_partitions_waiting_under_a_new_id(lab: tools.Sh
     refused(lab, ErrorCode.FENCED_INSTANCE_ID, "a", 1, everything, instance_id="i")
 
 
-def test_static_member_may_come_back_under_its_old_id(lab: tools.ShardLab) -> None:
+def test_static_member_may_return_under_its_old_id(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
     response = lab.heartbeat("a", 0, instance_id="i")
@@ -386,7 +386,7 @@ def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(lab: 
     assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
 
 
-def test_static_member_that_leaves_for_good_is_gone(lab: tools.ShardLab) -> None:
+def test_static_member_that_leaves_for_good_is_removed(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0, instance_id="i")
     refused(lab, ErrorCode.FENCED_INSTANCE_ID, "x", -1, instance_id="i")
     lab.heartbeat("a", -1, instance_id="i")
@@ -423,7 +423,7 @@ def test_one_heartbeat_is_one_batch(lab: tools.ShardLab) -> None:
     assert len(lab.writer.batches[0][2]) == 5
 
 
-def test_unrevoked_state_is_on_record(lab: tools.ShardLab) -> None:
+def test_unrevoked_state_is_written(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     lab.heartbeat("a", 1, everything)

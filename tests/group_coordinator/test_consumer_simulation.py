@@ -1,8 +1,8 @@
 """Seeded random histories of one consumer group, with named invariants checked after every event (KIP-848).
 
-Members join, leave, crash, restart, revoke late; answers are lost, requests repeated; topics grow, come and
-go; the coordinator fails over to whatever the high watermark had reached. Every run ends in calm weather, in
-which the group must settle. A failing run is reproduced by its seed.
+Members join, leave, crash, restart, revoke late; answers are lost, requests repeated; topics are created,
+grow and are deleted; the coordinator fails over to a log that ends at or above the high watermark. Every run
+ends without faults, when the group must settle. A failing run is reproduced by its seed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Partitions = frozenset[tuple[Uuid, int]]
 
 @dataclass
 class Client:
-    """A consumer: ``owned`` is what it may be reading from right now, and what it reports.
+    """A consumer: ``owned`` is what it may be reading at this moment, and what it reports.
 
-    A lazy one takes new partitions some time after it was told of them, as Java's consumer does. Until then
-    it reports less than it was told, which the coordinator cannot tell from having revoked: if the next
-    answer is lost, it may read a partition that was given away, at an epoch that may no longer commit.
+    A lazy one owns new partitions some time after they were assigned, as Java's consumer does. Until then it
+    reports fewer than it was assigned, which looks to the coordinator like a revocation: if the next answer
+    is lost, it may read a partition that was assigned to another, at an epoch that may no longer commit.
     """
 
     member_id: str
@@ -89,7 +89,7 @@ class Client:
                 self.owned |= self.assignment
 
     def abandon(self) -> None:
-        """Fenced: give everything up and join anew."""
+        """Fenced: revoke everything and join again."""
         self.epoch, self.owned, self.assignment, self.send_full = 0, frozenset(), frozenset(), True
         self.reported = None
 
@@ -111,7 +111,7 @@ class World:
         # Answers that wait for the high watermark: (offset, client, the request's epoch, answer).
         self.in_flight: list[tuple[int, Client, ConsumerGroupHeartbeatResponse]] = []
         self.highest_told_epoch = 0
-        self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, lost ones too
+        self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, also in lost ones
 
     # ---- the coordinator
 
@@ -127,7 +127,7 @@ class World:
         return Call(CONFIG, self.topics, 1, self.clock.now_ms, "c", "/h", "unused")
 
     def fail_over(self) -> None:
-        """The new leader has everything below the high watermark and maybe some more."""
+        """The new leader has everything below the high watermark, and possibly more."""
         log = self.writer.logs.setdefault(0, [])
         boundaries = [0]
         for _, _, batch in self.writer.batches:
@@ -139,7 +139,7 @@ class World:
             batch for batch, end in zip(self.writer.batches, boundaries[1:], strict=True) if end <= keep
         ]
         for _, client, _ in self.in_flight:
-            client.send_full = True  # the answer never comes
+            client.send_full = True  # the answer is lost
         self.in_flight.clear()
         self.shard = self.load()
         self.shadow, self.shadow_offset = EMPTY_STATE, 0
@@ -225,7 +225,7 @@ class World:
             assert error.code in (*FENCING, ErrorCode.FENCED_INSTANCE_ID)
 
     def guess(self) -> None:
-        """No answer ever told the member this epoch: whoever comes with it is not the member."""
+        """No answer ever gave the member this epoch, so a request with it does not come from the member."""
         group = self.shard.state.consumer_group("g")
         if group is None or group.is_empty:
             return
@@ -245,7 +245,7 @@ class World:
         assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
     def reconcile(self, client: Client, *, fully: bool) -> None:
-        """Revoke first; take new partitions only once nothing is left to revoke."""
+        """Revoke first; add new partitions only once nothing is left to revoke."""
         to_revoke = sorted(client.owned - client.assignment)
         if to_revoke and not fully:
             client.owned -= set(self.rng.sample(to_revoke, self.rng.randint(0, len(to_revoke))))
@@ -283,7 +283,7 @@ class World:
             client = self.rng.choice(alive)
             self.leave(client, -2 if client.instance_id and self.rng.random() < 0.7 else -1)
         else:
-            self.rng.choice(alive).gone = True  # crashes without a word
+            self.rng.choice(alive).gone = True  # crashes without leaving
         self.guess()
         self.check()
 
@@ -314,12 +314,14 @@ class World:
             self.check_group(group)
             self.check_owners(group)
             if len(self.in_flight) == 0:
-                assert group.epoch >= self.highest_told_epoch, "NoEpochLeaks: a told epoch was forgotten"
+                assert group.epoch >= self.highest_told_epoch, "NoEpochLeaks: an epoch in an answer was lost"
 
     def check_group(self, group: ConsumerGroup) -> None:
         targets = [p for partitions in group.targets.values() for p in partitions]
         assert len(targets) == len(set(targets)), "LegalTargetAssignment: two members target one partition"
-        assert set(group.targets) <= set(group.members), "LegalTargetAssignment: a target for nobody"
+        assert set(group.targets) <= set(group.members), (
+            "LegalTargetAssignment: a target for a missing member"
+        )
         if group.epoch == group.assignment_epoch and self.topics.metadata_hash(group) == group.metadata_hash:
             wanted = set()
             for member in group.members.values():
@@ -330,14 +332,14 @@ class World:
                 wanted |= {(t, p) for t, n in self.topics.partition_counts(ids).items() for p in range(n)}
             assert set(targets) == wanted, "LegalTargetAssignment: a partition is left out"
         wants = Counter(name for member in group.members.values() for name in member.topic_names)
-        assert dict(group.subscribed_names.items()) == wants, "a subscription of nobody counts"
+        assert dict(group.subscribed_names.items()) == wants, "a subscription of a missing member counts"
         held: set[object] = set()
         for member in group.members.values():
             assert not (held & member.held), "NoDoubleClientAssignment (as the coordinator sees it)"
             held |= member.held
             assert member.epoch <= group.assignment_epoch <= group.epoch, "ValidMemberEpoch"
             if member.state is MemberState.UNREVOKED_PARTITIONS:
-                assert member.epoch < group.assignment_epoch, "ValidMemberEpoch: moved before it revoked"
+                assert member.epoch < group.assignment_epoch, "ValidMemberEpoch: advanced before it revoked"
             if (
                 member.epoch == group.assignment_epoch
                 and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -362,7 +364,7 @@ class World:
                 owners[partition] = client.member_id
 
     def calm_down(self) -> None:
-        """No more faults: the group must settle, and everything must be read by somebody."""
+        """No more faults: the group must settle, and every partition must have a reader."""
         self.advance_watermark(fully=True)
         self.clock.now_ms += CONFIG.consumer_session_timeout_ms - 1
         for _ in range(CALM_ROUNDS):

@@ -39,7 +39,7 @@ def step(
     return reconcile(old, target_epoch=target_epoch, target=target, owned=owned, held_by_others=held)
 
 
-def test_stable_at_the_target_epoch_stays_as_it_is() -> None:
+def test_stable_at_the_target_epoch_does_not_change() -> None:
     old = member(STABLE, 10, parts(1, 2))
     assert step(old, 10, parts(1, 2)) is old
 
@@ -70,7 +70,7 @@ def test_stable_to_unreleased_takes_only_what_is_free() -> None:
     assert (new.state, new.epoch, new.assigned) == (UNRELEASED, 11, parts(1, 2))
 
 
-def test_unrevoked_stays_while_the_member_says_nothing() -> None:
+def test_unrevoked_stays_while_the_member_reports_nothing() -> None:
     old = member(UNREVOKED, 10, parts(2), parts(1))
     assert step(old, 11, parts(2)) is old
 
@@ -97,7 +97,7 @@ def test_unrevoked_to_unreleased_once_revoked_and_others_still_hold() -> None:
     assert (new.state, new.epoch, new.assigned) == (UNRELEASED, 11, parts(2))
 
 
-def test_partition_on_its_way_out_comes_back_only_after_it_was_given_up() -> None:
+def test_partition_that_is_being_revoked_is_assigned_again_only_after_its_revocation() -> None:
     old = member(UNREVOKED, 10, parts(2), parts(1))
     assert step(old, 12, parts(1, 2)) is old
     new = step(old, 12, parts(1, 2), owned=parts(2))
@@ -109,7 +109,7 @@ def test_unreleased_to_stable_once_everything_is_free() -> None:
     assert (new.state, new.epoch, new.assigned) == (STABLE, 11, parts(2, 3))
 
 
-def test_unreleased_takes_what_became_free_and_keeps_waiting() -> None:
+def test_unreleased_gets_what_became_free_and_keeps_waiting() -> None:
     new = step(member(UNRELEASED, 11, parts(2)), 11, parts(2, 3, 4), held=parts(4))
     assert (new.state, new.epoch, new.previous_epoch, new.assigned) == (UNRELEASED, 11, 10, parts(2, 3))
 
@@ -119,12 +119,12 @@ def test_unreleased_stays_while_nothing_is_free() -> None:
     assert step(old, 11, parts(2, 3), held=parts(3)) == old
 
 
-def test_unreleased_to_unrevoked_when_the_target_takes_away() -> None:
+def test_unreleased_to_unrevoked_when_the_target_shrinks() -> None:
     new = step(member(UNRELEASED, 11, parts(2, 3)), 12, parts(3), held=parts(9))
     assert (new.state, new.epoch, new.pending_revocation) == (UNREVOKED, 11, parts(2))
 
 
-def test_unknown_state_of_a_newer_coordinator_starts_afresh_when_nothing_is_owned() -> None:
+def test_unknown_state_of_a_newer_coordinator_starts_over_when_nothing_is_owned() -> None:
     new = step(member(MemberState.UNKNOWN, 10, parts()), 11, parts(1), owned=parts())
     assert (new.state, new.epoch, new.assigned) == (STABLE, 11, parts(1))
 
@@ -133,7 +133,7 @@ sets = st.frozensets(st.integers(0, 5)).map(lambda indexes: parts(*indexes))
 
 
 @given(assigned=sets, target=sets, others=sets, owned=st.none() | sets, ahead=st.integers(1, 3))
-def test_one_step_never_takes_what_others_hold_nor_hides_what_the_member_may_own(
+def test_one_step_never_assigns_what_others_hold_nor_drops_what_the_member_may_own(
     assigned: Partitions, target: Partitions, others: Partitions, owned: Partitions | None, ahead: int
 ) -> None:
     old = member(STABLE, 10, assigned - others)

@@ -1,4 +1,4 @@
-"""Two coordinators whose clocks disagree: no member keeps partitions that the other gave away."""
+"""Two coordinators whose clocks disagree: no member keeps partitions that the other assigned elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.group_coordinator.coordinators import Leased
 
 
 class DriftingClock:
-    """Runs at its own rate, from its own start."""
+    """A clock that runs at its own rate, from its own start."""
 
     def __init__(self, world: TwoCoordinators, rate: float, start_ms: int) -> None:
         self._world, self._rate, self._start_ms = world, rate, start_ms
@@ -26,10 +26,10 @@ class DriftingClock:
 
 
 class TwoCoordinators:
-    """One that was fenced when its lease had ended, and does not know it; and the one that leads since.
+    """A coordinator that was fenced after its lease had ended and does not know it, and its successor.
 
-    The old one keeps one member, which does not know of the new one either; the new one is joined by another.
-    Only what both read at the same true time is judged.
+    The old one keeps one member, which does not know the new one either; another member joins the new one.
+    Only their clocks' readings at the same true time are compared.
     """
 
     def __init__(self, seed: int) -> None:
@@ -68,7 +68,7 @@ class TwoCoordinators:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_partitions(seed: int) -> None:
+def test_no_consumer_member_gets_an_answer_without_error_after_another_has_its_partitions(seed: int) -> None:
     async def main() -> None:
         w = TwoCoordinators(seed)
         await w.old.lead()
@@ -99,7 +99,7 @@ def test_no_consumer_member_is_told_that_all_is_well_after_another_has_its_parti
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_classic_member_is_told_that_all_is_well_after_the_group_went_on_without_it(seed: int) -> None:
+def test_no_classic_member_gets_an_answer_without_error_after_a_rebalance_without_it(seed: int) -> None:
     async def main() -> None:
         w = TwoCoordinators(seed)
         timeouts: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What administrators see of groups and do to them."""
+"""Describing, listing and deleting groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     run_broker(scenario)
 
 
-def test_each_describe_sends_the_client_to_the_other() -> None:
+def test_each_describe_api_refers_the_client_to_the_other() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -55,7 +55,7 @@ def test_each_describe_sends_the_client_to_the_other() -> None:
     run_broker(scenario)
 
 
-def test_only_empty_groups_are_deleted_and_with_everything_they_had() -> None:
+def test_only_empty_groups_are_deleted_with_everything_they_have() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
@@ -91,9 +91,7 @@ def test_empty_groups_change_protocol_and_keep_their_offsets() -> None:
         assert (await world.wire(join, 5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         await world.beat("m", -1)
         assert (await world.wire(join, 5)).error_code == ErrorCode.MEMBER_ID_REQUIRED
-        assert (await world.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND, (
-            "a classic member is on its way"
-        )
+        assert (await world.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND, "a classic member is joining"
         assert await world.fetch() == {("t", 0): 1}
 
     run_broker(scenario)

@@ -26,7 +26,7 @@ def specs(
 
 
 def moved(before: dict[str, Partitions], after: dict[str, Partitions]) -> int:
-    """Partitions that changed hands between members that are in both."""
+    """Partitions that moved between members that are in both assignments."""
     owners = {p: m for m, partitions in before.items() for p in partitions if m in after}
     return sum(owners[p] != m for m, partitions in after.items() for p in partitions if p in owners)
 
@@ -42,7 +42,7 @@ def check_legal(
 ) -> None:
     assert set(assigned) == set(subscriptions)
     everything = [p for partitions in assigned.values() for p in partitions]
-    assert len(everything) == len(set(everything)), "a partition was given twice"
+    assert len(everything) == len(set(everything)), "a partition was assigned twice"
     wanted = {topic for topics in subscriptions.values() for topic in topics}
     assert set(everything) == {(topic, i) for topic in wanted for i in range(sizes[topic])}
     for member_id, partitions in assigned.items():
@@ -50,7 +50,7 @@ def check_legal(
 
 
 @given(subscriptions=members, sizes=counts)
-def test_every_partition_goes_to_exactly_one_subscriber(
+def test_every_partition_is_assigned_to_exactly_one_subscriber(
     subscriptions: dict[str, set[Uuid]], sizes: dict[Uuid, int]
 ) -> None:
     check_legal(subscriptions, sizes, assign_uniform(specs(subscriptions), sizes))
@@ -93,7 +93,7 @@ def test_uniform_moves_only_the_newcomers_share(size: int, count: int) -> None:
 
 
 @given(size=st.integers(1, 24), count=st.integers(2, 6))
-def test_uniform_leaves_the_survivors_alone_when_a_member_leaves(size: int, count: int) -> None:
+def test_uniform_moves_nothing_of_the_others_when_a_member_leaves(size: int, count: int) -> None:
     before = assign_uniform(specs({f"m{i}": {A} for i in range(count)}), {A: size})
     after = assign_uniform(specs({f"m{i}": {A} for i in range(1, count)}, before), {A: size})
     assert moved(before, after) == 0

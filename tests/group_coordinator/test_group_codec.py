@@ -1,4 +1,4 @@
-"""Bytes of ``__consumer_offsets`` records: Kafka's, pinned."""
+"""The bytes of ``__consumer_offsets`` records are Kafka's."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def test_tombstone_keeps_the_key_and_has_no_value(record: GroupRecord) -> None:
 
 
 @pytest.mark.parametrize("record_type", [9, 16, 17, 99])
-def test_unknown_record_type_is_stepped_over(record_type: int) -> None:
+def test_unknown_record_type_is_skipped(record_type: int) -> None:
     assert decode_record(record_type.to_bytes(2, "big") + b"\x00\x01g", b"anything") is None
 
 
-def test_old_partition_metadata_record_is_read_as_nothing() -> None:
+def test_old_partition_metadata_record_is_ignored() -> None:
     record = decode_record(bytes.fromhex("0004000167"), b"\x00\x00whatever")
     assert record == GroupRecord(ConsumerGroupPartitionMetadataKey("g"), None)
 
@@ -183,7 +183,7 @@ def test_huge_array_count_is_refused_before_anything_is_allocated() -> None:
     [
         ("0003000167", "000000000004010003fffffe"),  # a tagged hash of three bytes
         ("000700016700016d", "00000000"),  # no array of partitions at all
-        ("0003000167", "000500000004"),  # a version to come
+        ("0003000167", "000500000004"),  # a future version
     ],
 )
 def test_malformed_value_is_refused(key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""What clients can make the coordinator hold is bounded, and so are the names that it takes."""
+"""What clients can make the coordinator store is bounded, and so are the names that it accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.group_coordinator.coordinators import World, run_world
 
 
 def test_repeated_joins_of_one_member_leave_one_request_waiting() -> None:
-    """A client that gives up and asks again on a new connection must not pile up requests."""
+    """A client that gives up and retries on a new connection must not accumulate requests."""
 
     async def scenario(w: World) -> None:
         await w.lead()
@@ -72,7 +72,7 @@ def test_join_with_a_name_no_record_can_hold_is_refused(fields: Any, code: Error
         join = w.join(**({"version": 9, "group_instance_id": "i"} | fields))
         await w.settle()
         w.pass_time(1)
-        w.pass_time(10_001)  # a member that was let in would now be expired, and the group written
+        w.pass_time(10_001)  # a member that was accepted would now expire, and the group would be written
         assert (await join).error_code == code
 
     run_world(scenario)
@@ -104,7 +104,7 @@ def test_longest_client_id_still_gets_a_member_id_that_fits() -> None:
 
 
 def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None:
-    """What a view of the topics remembers is bounded, even if the topics never change again."""
+    """A view of the topics caches a bounded amount, even if the topics never change again."""
     view = TopicsView(tools.make_image({"t": 1}))
     for n in range(3 * MAX_REMEMBERED):
         member = ConsumerMember("m", topic_names=("t", f"t{n}"), topic_regex=f"t{n}.*")

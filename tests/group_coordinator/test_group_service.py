@@ -43,7 +43,7 @@ def all_requests() -> list[tuple[Message, int]]:
     ]
 
 
-# What clients of the classic protocol understand there: that they are alive, and that they are to join again.
+# The errors that classic clients understand there: they are alive, and they must join again.
 WHILE_LOADING = {HeartbeatRequest: ErrorCode.NONE, SyncGroupRequest: ErrorCode.REBALANCE_IN_PROGRESS}
 
 
@@ -55,7 +55,7 @@ def error_of(response: Any) -> int:
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_other_brokers_groups_are_not_ours(request_: Message, version: int) -> None:
+def test_groups_of_other_brokers_are_refused(request_: Message, version: int) -> None:
     async def scenario(world: Broker) -> None:
         assert error_of(await world.wire(request_, version)) == ErrorCode.NOT_COORDINATOR
 
@@ -63,7 +63,7 @@ def test_other_brokers_groups_are_not_ours(request_: Message, version: int) -> N
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_requests_are_turned_away_while_loading(request_: Message, version: int) -> None:
+def test_requests_are_refused_while_loading(request_: Message, version: int) -> None:
     async def scenario(world: Broker) -> None:
         world.writer.read_gate = asyncio.Event()
         await world.lead()
@@ -93,7 +93,7 @@ def test_answer_waits_for_the_high_watermark() -> None:
     run_broker(scenario)
 
 
-def test_answer_without_records_waits_for_what_it_is_based_on() -> None:
+def test_answer_without_records_waits_for_the_records_it_is_based_on() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         world.writer.hold = True
@@ -110,7 +110,7 @@ def test_answer_without_records_waits_for_what_it_is_based_on() -> None:
     run_broker(scenario)
 
 
-def test_resignation_fails_everyone_who_waits() -> None:
+def test_resignation_fails_every_waiting_request() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
@@ -132,7 +132,7 @@ def test_resignation_fails_everyone_who_waits() -> None:
     run_broker(scenario)
 
 
-def test_new_leader_knows_what_was_answered_and_holds_back_what_was_not() -> None:
+def test_new_leader_has_what_was_answered_and_holds_back_the_rest() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 7})
@@ -207,7 +207,7 @@ def test_started_service_runs_its_timers_by_itself() -> None:
     run_broker(scenario)
 
 
-def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too() -> None:
+def test_group_with_its_own_settings_keeps_them_after_a_failover() -> None:
     def configure(world: Broker, **settings: str) -> None:
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         old = world.image
@@ -237,8 +237,8 @@ def test_group_with_settings_of_its_own_goes_by_them_after_a_failover_too() -> N
     run_broker(scenario)
 
 
-def test_partitions_of_the_topic_decide_where_a_group_lives() -> None:
-    """The setting only says how the topic is made; what counts is how it was made."""
+def test_partitions_of_the_topic_determine_the_partition_of_a_group() -> None:
+    """The setting applies when the topic is created; the number that it was created with counts."""
 
     async def scenario(w: World) -> None:
         assert w.service.partition_for("group-a") == 0
@@ -268,7 +268,7 @@ def test_unreadable_records_do_not_keep_a_partition_from_loading() -> None:
     run_world(scenario)
 
 
-def test_background_failure_reaches_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         w = World()
         monkeypatch.setattr(w.writer, "read", None)

@@ -1,4 +1,4 @@
-"""Timers of the coordinator that fire late, and calls that come in the same moment."""
+"""Timers of the coordinator that fire late, and requests that arrive in the same moment."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from tests.group_coordinator.coordinators import World, run_world
 
 
-def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_late_tick() -> None:
-    """The loop was held up until both the join phase and a joined member's session were over."""
+def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tick() -> None:
+    """The loop was blocked until both the join phase and a joined member's session were over."""
 
     async def scenario(w: World) -> None:
         await w.lead()
@@ -38,8 +38,8 @@ def test_member_that_was_just_told_its_generation_is_not_expired_by_the_same_lat
     run_world(scenario)
 
 
-def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced() -> None:
-    """librdkafka forgets its member id when its session ran out, and heartbeats once more before it joins."""
+def test_static_member_that_forgot_its_id_is_told_to_join_and_not_fenced() -> None:
+    """librdkafka forgets its member id when its session ends, and sends a heartbeat before it joins."""
 
     async def scenario(w: World) -> None:
         await w.lead()
@@ -60,7 +60,7 @@ def test_static_member_that_gave_up_its_id_is_sent_to_join_not_fenced() -> None:
     run_world(scenario)
 
 
-def test_member_that_did_not_rejoin_is_out_after_the_join_phase() -> None:
+def test_member_that_did_not_rejoin_is_removed_after_the_join_phase() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         _, absent, generation = await w.stable_pair()
@@ -119,7 +119,7 @@ def test_timers_do_not_spin_while_the_lease_has_lapsed() -> None:
     run_world(scenario)
 
 
-def test_deadline_that_is_moved_earlier_comes_earlier() -> None:
+def test_deadline_that_is_moved_earlier_fires_earlier() -> None:
     deadlines = Deadlines()
     key = TimerKey(TimerKind.SESSION, "g", "a")
     deadlines.set(key, 100)

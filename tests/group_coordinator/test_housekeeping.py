@@ -1,4 +1,4 @@
-"""Forgetting in slices: how much a turn does, and that nothing is lost or kept by what happens in between."""
+"""Removing offsets in slices: the work of one turn, and that changes in between lose nothing."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ class Coordinator:
         return ticks
 
     def tick(self) -> None:
-        """One turn, which may not do more than a slice; live state and log must go on agreeing."""
+        """One turn, which may do at most one slice; the live state must keep matching the log."""
         end = len(self.writer.logs[0])
         self.runtime.tick()
         assert len(self.writer.logs[0]) - end <= SLICE_STEPS
-        assert self.state == replayed(self.writer), "the state is what the log says"
+        assert self.state == replayed(self.writer), "the state matches the log"
 
 
 def replayed(writer: Any) -> ShardState:
@@ -129,7 +129,7 @@ def coordinator() -> Coordinator:
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The topics of all offsets that any sweep has looked at."""
+    """The topics of all offsets that any sweep has read."""
     seen: list[str] = []
     original = housekeeping._forget_if_unchanged
 
@@ -141,7 +141,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten_in_slices_and_once_each(
+def test_offsets_of_a_deleted_topic_are_removed_in_slices_and_once_each(
     coordinator: Coordinator, looked_at: list[str]
 ) -> None:
     c = coordinator
@@ -151,12 +151,12 @@ def test_offsets_of_a_deleted_topic_are_forgotten_in_slices_and_once_each(
     looked_at.clear()
     c.set_topics({"u": 4})
     assert c.ticks_until_clean() == BIG // SLICE_STEPS + 1
-    assert looked_at == ["t"] * BIG, "what does not concern the topic is not looked at"
+    assert looked_at == ["t"] * BIG, "offsets of other topics are not read"
     assert {name for offsets in c.state.offsets.values() for name in offsets} == {"u"}
     assert len(c.state.offsets) == BIG
 
 
-def test_a_topic_with_few_offsets_costs_little_beside_many_others(
+def test_a_topic_with_few_offsets_costs_little_among_many_others(
     coordinator: Coordinator, looked_at: list[str]
 ) -> None:
     c = coordinator
@@ -169,7 +169,7 @@ def test_a_topic_with_few_offsets_costs_little_beside_many_others(
     assert looked_at == ["u"]
 
 
-def test_commits_between_the_slices_stay(coordinator: Coordinator) -> None:
+def test_commits_between_the_slices_are_kept(coordinator: Coordinator) -> None:
     c = coordinator
     c.write(*(c.record(f"g{n:04}", "t", offset=1) for n in range(BIG)))
     c.lead(1)
@@ -188,7 +188,7 @@ def test_commits_between_the_slices_stay(coordinator: Coordinator) -> None:
         assert (kept.offset, kept.topic_id) == (7, c.image.topic_ids["t"])
 
 
-def test_coordinator_that_takes_over_amid_a_sweep_ends_it_though_the_topic_exists_again(
+def test_coordinator_that_takes_over_during_a_sweep_ends_it_even_if_the_topic_exists_again(
     coordinator: Coordinator,
 ) -> None:
     c = coordinator
@@ -200,12 +200,12 @@ def test_coordinator_that_takes_over_amid_a_sweep_ends_it_though_the_topic_exist
     c.commit("new", "t", offset=7)
     c.runtime.resign(0)
     c.lead(2)
-    assert len(c.state.offsets) > 1, "the sweep was not through"
+    assert len(c.state.offsets) > 1, "the sweep had not ended"
     c.ticks_until_clean()
     assert set(c.state.offsets) == {"new"}
 
 
-def test_slice_that_cannot_be_written_is_tried_again_and_nothing_is_forgotten_unwritten(
+def test_slice_that_cannot_be_written_is_retried_and_nothing_is_removed_before_it_is_written(
     coordinator: Coordinator,
 ) -> None:
     c = coordinator
@@ -230,7 +230,7 @@ def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = coordinator
-    long_id = "g" * 32_000  # 100 of its keys are more than the offsets topic takes at once
+    long_id = "g" * 32_000  # 100 of its keys exceed what the offsets topic accepts in one batch
     c.write(*(c.record(long_id, "t", n) for n in range(BIG)), c.record("vast", "t"), c.record("small", "t"))
     c.lead(1)
     c.ticks_until_clean()
@@ -247,11 +247,11 @@ def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(
         c.tick()
         c.clock.now_ms += 500
     assert not c.hosted.sweeps
-    assert set(c.state.offsets) == {"vast"}, "what no batch can hold stays, and is in nobody's way"
+    assert set(c.state.offsets) == {"vast"}, "a key that no batch can hold stays and does not block others"
 
 
 def test_next_slice_waits_until_the_last_is_committed(coordinator: Coordinator) -> None:
-    """Slow replicas are not flooded, and what they have to catch up with stays little."""
+    """Slow replicas are not flooded and never have much to catch up with."""
     c = coordinator
     c.write(*(c.record(f"g{n:04}", "t") for n in range(BIG)))
     c.lead(1)
@@ -268,8 +268,8 @@ def test_next_slice_waits_until_the_last_is_committed(coordinator: Coordinator) 
     assert not c.state.offsets
 
 
-def test_sweep_lets_go_of_what_it_has_passed() -> None:
-    """Else a walk over a million offsets ends by freeing them all at once."""
+def test_sweep_frees_what_it_has_passed() -> None:
+    """Otherwise a walk over a million offsets would end by freeing them all at once."""
 
     class Value:
         pass
@@ -299,7 +299,7 @@ def test_retention_check_works_in_slices_and_spares_what_was_committed_meanwhile
     assert set(c.state.offsets) == set(c.state.groups) == {"g0000", f"g{BIG - 1:04}"}
 
 
-def test_offset_without_a_topic_id_belongs_to_the_topic_that_is_deleted(
+def test_offset_without_a_topic_id_is_removed_with_the_deleted_topic(
     coordinator: Coordinator,
 ) -> None:
     """Written by a version that recorded none, or with a retention time of its own."""
@@ -329,20 +329,20 @@ def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_ha
     started = []
     while c.hosted.shard.starts_sessions:
         assert len(present(c.state.consumer_group("g")).members) == 100
-        c.clock.now_ms += CONFIG.consumer_session_timeout_ms  # a very slow start
+        c.clock.now_ms += CONFIG.consumer_session_timeout_ms  # a very slow turn
         c.tick()
         started.append(len(deadlines))
-    assert started[:2] == [9, 19], "a group and its first members, more members"
+    assert started[:2] == [9, 19], "first a group and its first members, then more members"
     assert len(started) == 11
     c.clock.now_ms += CONFIG.consumer_session_timeout_ms
     members = []
     while not present(c.state.consumer_group("g")).is_empty:
         members.append(len(present(c.state.consumer_group("g")).members))
         c.tick()
-    assert members[:3] == [95, 90, 85], "what is due at once is done in slices, too"
+    assert members[:3] == [95, 90, 85], "expiries that are due together are also done in slices"
 
 
-def test_index_by_topic_is_what_the_offsets_say() -> None:
+def test_index_by_topic_matches_the_offsets() -> None:
     rng = Random(6)
     ids = [ZERO_UUID, tools.topic_id("t"), tools.topic_id("t", 2)]
     state = EMPTY_STATE
@@ -359,12 +359,12 @@ def test_index_by_topic_is_what_the_offsets_say() -> None:
         assert {topic: dict(counts) for topic, counts in state.groups_by_topic.items()} == expected
 
 
-def test_offsets_of_a_deleted_topic_are_not_told_for_its_namesake(coordinator: Coordinator) -> None:
+def test_offsets_of_a_deleted_topic_are_not_returned_for_its_namesake(coordinator: Coordinator) -> None:
     c = coordinator
     c.write(c.record("g", "t", 0, 17), c.record("g", "u", 0, 18))
     c.lead(1)
     c.set_topics({"t": 4, "u": 4}, {"t": 2})
-    assert c.state.committed("g", "t", 0) is not None, "it is still to be forgotten"
+    assert c.state.committed("g", "t", 0) is not None, "it is still to be removed"
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in ("t", "u")]
     for topics, expected in ((asked, {"t": -1, "u": 18}), (None, {"u": 18})):
         request = OffsetFetchRequestGroup(group_id="g", topics=topics)
@@ -384,14 +384,14 @@ def write_slices(lab: tools.ShardLab, sweep: Sweep) -> None:
 
 
 def commit_alone(lab: tools.ShardLab, retention_time_ms: int = -1) -> None:
-    """As somebody without a group would, for partition 0 of ``t``."""
+    """Commit for partition 0 of ``t`` as a client without membership."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
     request = OffsetCommitRequest(group_id="g", topics=[topic], retention_time_ms=retention_time_ms)
     lab.apply(lambda state: handle_offset_commit(state, request, lab.call(4)))
 
 
-def test_offset_lives_for_the_time_that_its_commit_asked_for() -> None:
+def test_offset_is_kept_for_the_time_that_its_commit_asked_for() -> None:
     lab = tools.ShardLab({"t": 1})
     commit_alone(lab, retention_time_ms=1_000)
     lab.pass_time(999)
@@ -402,7 +402,7 @@ def test_offset_lives_for_the_time_that_its_commit_asked_for() -> None:
     assert not lab.shard.state.groups
 
 
-def test_members_that_come_amid_a_sweep_keep_their_offsets() -> None:
+def test_members_that_join_during_a_sweep_keep_their_offsets() -> None:
     lab = tools.ShardLab({"t": 1})
     commit_alone(lab)
     lab.pass_time(lab.config.offsets_retention_ms)
@@ -412,7 +412,7 @@ def test_members_that_come_amid_a_sweep_keep_their_offsets() -> None:
     assert lab.shard.state.committed("g", "t", 0) is not None
 
 
-def test_load_goes_on_behind_a_batch_without_records(
+def test_load_continues_after_a_batch_without_records(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = coordinator

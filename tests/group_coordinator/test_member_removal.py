@@ -1,4 +1,4 @@
-"""What the admin client asks of groups of the consumer protocol: members removed, by either id."""
+"""Members of groups of the consumer protocol removed by an admin client, by either id."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def members(lab: Any) -> set[str]:
     return set(group.members) if group is not None else set()
 
 
-def test_single_member_is_removed_by_its_id_and_its_partitions_go_to_the_others(lab: Any) -> None:
+def test_single_member_is_removed_by_its_id_and_the_others_get_its_partitions(lab: Any) -> None:
     epoch = lab.shard.state.consumer_group("g").epoch
     assert remove(lab, MemberIdentity(member_id="dynamic")) == [0]
     assert members(lab) == {"static", "away"}
@@ -65,11 +65,11 @@ def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: Any) -> None:
     ]
     assert remove(lab, *everybody) == [0, 0, 0, 0]
     assert members(lab) == set()
-    assert lab.shard.state.consumer_group("g").epoch == epoch + 1, "it moves once for all of them"
+    assert lab.shard.state.consumer_group("g").epoch == epoch + 1, "the epoch increases once for all of them"
     assert not lab.pass_time(100_000), "no session of theirs is left to expire"
 
 
-def test_each_is_refused_for_itself_and_nothing_happens_for_nothing(lab: Any) -> None:
+def test_each_removal_is_refused_separately_and_an_empty_request_changes_nothing(lab: Any) -> None:
     before = lab.shard.state
     assert remove(
         lab,
@@ -93,7 +93,7 @@ def test_old_versions_name_one_member(lab: Any, version: int) -> None:
     assert again.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_removed_member_is_told_at_its_next_heartbeat() -> None:
+def test_removed_member_learns_it_at_its_next_heartbeat() -> None:
     async def main() -> None:
         w = World()
         await w.lead()
@@ -113,7 +113,7 @@ def test_removed_member_is_told_at_its_next_heartbeat() -> None:
 def test_first_heartbeat_may_leave_names_or_regex_empty(
     names: list[str] | None, regex: str | None, assigned: int
 ) -> None:
-    """Java's subscribe(Pattern) sends an empty list of names beside its expression."""
+    """Java's subscribe(Pattern) sends an empty list of names with its expression."""
     lab = tools.ShardLab({"t": 4})
     joined = lab.heartbeat("m", 0, subscribed_topic_names=names, subscribed_topic_regex=regex)
     assert joined.error_code == 0

@@ -1,4 +1,4 @@
-"""Committed offsets: read back by every version, refused, forgotten with their topic and when they expire."""
+"""Committed offsets: read back by every version, refused, removed with their topic or when they expire."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_bad_partitions_are_refused_one_by_one() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_failed_append_is_reported_and_forgotten(refusal: ErrorCode, answer: ErrorCode) -> None:
+def test_failed_append_is_reported_and_reverted(refusal: ErrorCode, answer: ErrorCode) -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1})
@@ -135,7 +135,7 @@ def test_reading_at_a_stale_member_epoch_is_refused() -> None:
     run_broker(scenario)
 
 
-def test_commit_to_a_group_that_is_not_there_depends_on_the_epoch() -> None:
+def test_commit_to_a_missing_group_depends_on_the_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         named: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 3}
@@ -146,7 +146,7 @@ def test_commit_to_a_group_that_is_not_there_depends_on_the_epoch() -> None:
     run_broker(scenario)
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_removed() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1, ("u", 0): 2})
@@ -164,7 +164,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     run_broker(scenario)
 
 
-def test_topic_deleted_while_nobody_led_is_forgotten_on_load() -> None:
+def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.commit({("t", 0): 1, ("u", 0): 2})
@@ -191,7 +191,7 @@ def test_unused_offsets_and_their_group_expire() -> None:
     run_broker(scenario)
 
 
-def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets() -> None:
+def test_topic_recreated_while_loading_starts_without_offsets() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         assert await w.commit(100) == 0
@@ -211,7 +211,7 @@ def test_topic_deleted_and_made_anew_while_loading_starts_without_offsets() -> N
     run_world(scenario)
 
 
-def test_commit_right_after_a_topic_was_made_anew_outlives_a_late_clean_up() -> None:
+def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up() -> None:
     """The tombstones for the old topic could not be written at first; same millisecond throughout."""
 
     async def scenario(w: World) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator's log as the broker hands it over: odd batches, cut ends, a log that begins late."""
+"""The coordinator's log as the broker reads it: odd batches, truncated ends, a log that begins above zero."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ def read(data: bytes, start_offset: int = 0) -> tuple[list[bytes | None], int]:
     return [record.key and bytes(record.key) for record in records], next_offset
 
 
-def test_batch_of_nonsense_is_stepped_over() -> None:
-    """Brokers take batches without opening them, so what is inside can be anything."""
+def test_batch_of_random_bytes_is_skipped() -> None:
+    """Brokers accept batches without decoding their records, so they can hold anything."""
     nonsense = bytearray(batch(1, b"x" * 50))
     nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
     assert read(batch(0, b"a") + bytes(nonsense) + batch(2, b"c")) == ([b"a", b"c"], 3)
 
 
-def test_nothing_but_nonsense_still_moves_on() -> None:
+def test_log_of_only_random_bytes_is_read_to_its_end() -> None:
     nonsense = bytearray(batch(4, b"x" * 50))
     nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
     assert read(bytes(nonsense), 4) == ([], 5)
 
 
-def test_control_batches_and_a_cut_end_are_left_out() -> None:
+def test_control_batches_and_a_truncated_end_are_left_out() -> None:
     cut = batch(3, b"later")[:-1]
     assert read(batch(0, b"a", b"b") + batch(2, b"c", is_control=True) + cut) == ([b"a", b"b"], 3)
 
 
-def test_reading_may_begin_inside_a_batch() -> None:
+def test_reading_may_start_inside_a_batch() -> None:
     assert read(batch(5, b"a", b"b", b"c"), 6) == ([b"b", b"c"], 8)
 
 
-def test_log_that_begins_late_is_read_from_its_start() -> None:
+def test_log_that_begins_above_zero_is_read_from_its_start() -> None:
     assert read(batch(90, b"a"), 0) == ([b"a"], 91)
 
 
-def test_end_of_the_log_moves_no_further() -> None:
+def test_reading_at_the_end_of_the_log_does_not_advance() -> None:
     assert read(b"", 7) == ([], 7)

@@ -1,4 +1,4 @@
-"""Past the lease of the broker: what is taken, what is answered and for how long, and what is refused."""
+"""Past the lease of the broker: what is accepted, what is answered and for how long, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.group_coordinator.coordinators import CONFIG, Leased, World, run_leas
 from tests.narrowing import present
 
 
-def test_coordinator_past_its_lease_answers_nobody() -> None:
-    """Another coordinator may have given the member's partitions away, or taken newer commits."""
+def test_coordinator_past_its_lease_answers_no_member() -> None:
+    """Another coordinator may have reassigned the member's partitions, or accepted newer commits."""
 
     async def scenario(w: World) -> None:
         await w.lead()
@@ -32,7 +32,7 @@ def test_coordinator_past_its_lease_answers_nobody() -> None:
     run_world(scenario)
 
 
-def test_members_refused_past_the_lease_are_not_blamed_for_their_silence() -> None:
+def test_members_refused_past_the_lease_are_not_removed_for_their_silence() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         joined = await w.beat("m", 0)
@@ -69,7 +69,7 @@ def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone() -> None:
 REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_commits_are_taken_and_answered_when_the_replicas_have_them() -> None:
+def test_commits_are_accepted_and_answered_when_the_replicas_have_them() -> None:
     async def scenario(w: Leased) -> None:
         w.lapse()
         assert await w.commit(5) == 0
@@ -95,8 +95,8 @@ def test_commit_that_the_replicas_never_get_is_not_acknowledged() -> None:
     run_leased(scenario)
 
 
-def test_answer_that_is_late_is_withheld_though_the_replicas_come_first() -> None:
-    """The process stood still: the followers' fetches are older than what a new coordinator did meanwhile."""
+def test_late_answer_is_withheld_even_if_the_replicas_confirm_first() -> None:
+    """The process was stalled: the followers' fetches are older than what a new coordinator did meanwhile."""
 
     async def scenario(w: Leased) -> None:
         w.writer.hold = True
@@ -189,8 +189,8 @@ def test_consumer_member_is_answered_for_nine_tenths_of_its_session() -> None:
     run_leased(scenario)
 
 
-def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well() -> None:
-    """The next leader may have that record, and has given the partitions to others then."""
+def test_member_that_a_pending_record_removes_gets_no_answer_without_error() -> None:
+    """The next leader may have that record, and would then have assigned the partitions to others."""
 
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
@@ -202,8 +202,8 @@ def test_member_that_a_pending_record_throws_out_is_not_told_that_all_is_well() 
     run_leased(scenario)
 
 
-def test_member_whose_rebalance_takes_less_than_its_session_is_answered_for_less() -> None:
-    """A new coordinator takes its partitions away when it does not give them back in that time."""
+def test_member_with_a_rebalance_timeout_below_its_session_is_answered_for_less() -> None:
+    """A new coordinator reassigns its partitions if it does not revoke them in that time."""
 
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0, rebalance_timeout_ms=10_000)
@@ -243,7 +243,7 @@ def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting() -> 
     run_leased(scenario)
 
 
-def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_lease() -> None:
+def test_past_the_lease_nothing_changes_and_sessions_restart_with_the_next_lease() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
@@ -260,7 +260,7 @@ def test_nothing_moves_by_heartbeats_and_time_and_sessions_begin_anew_with_the_l
     run_leased(scenario)
 
 
-def test_nobody_is_thrown_out_past_the_lease_though_nobody_asks() -> None:
+def test_no_member_is_removed_past_the_lease_even_without_requests() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
         w.lapse()
@@ -274,7 +274,7 @@ def test_nobody_is_thrown_out_past_the_lease_though_nobody_asks() -> None:
     run_leased(scenario)
 
 
-def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back() -> None:
+def test_classic_rebalance_waits_until_the_lease_is_back() -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
         w.lapse()
@@ -297,7 +297,7 @@ def test_classic_rebalance_waits_at_the_door_until_the_lease_is_back() -> None:
     run_leased(scenario)
 
 
-def test_who_waits_at_the_door_is_not_kept_for_ever() -> None:
+def test_request_that_waits_for_the_lease_times_out() -> None:
     async def scenario(w: Leased) -> None:
         w.lapse()
         first = w.join()
@@ -312,7 +312,7 @@ def test_who_waits_at_the_door_is_not_kept_for_ever() -> None:
     run_leased(scenario)
 
 
-def test_member_that_is_only_in_the_uncommitted_state_is_not_told_that_all_is_well() -> None:
+def test_member_that_is_only_in_the_uncommitted_state_gets_no_answer_without_error() -> None:
     async def scenario(w: Leased) -> None:
         w.writer.hold = True
         joining = w.beat("m", 0)
@@ -325,8 +325,8 @@ def test_member_that_is_only_in_the_uncommitted_state_is_not_told_that_all_is_we
     run_leased(scenario)
 
 
-def test_answer_that_grants_no_lease_moves_no_end_of_one() -> None:
-    """It may come from a controller that was deposed: it proves nothing, not even about the past."""
+def test_answer_that_grants_no_lease_extends_none() -> None:
+    """It may come from a deposed controller: it proves nothing, not even about the past."""
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(7)
     logged = SimpleNamespace(fenced=False, epoch=7)

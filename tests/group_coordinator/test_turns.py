@@ -82,7 +82,7 @@ def most_in_a_turn(answered: list[tuple[int, int]]) -> int:
     return max(Counter(turn for turn, _ in answered).values())
 
 
-def test_answers_that_the_replicas_release_together_leave_over_several_turns() -> None:
+def test_answers_that_the_replicas_release_together_are_sent_over_several_turns() -> None:
     async def main() -> None:
         w = World()
         await w.lead()
@@ -99,7 +99,7 @@ def test_answers_that_the_replicas_release_together_leave_over_several_turns() -
 
 
 @pytest.mark.parametrize("by", ["resignation", "deadline"])
-def test_those_who_waited_in_vain_are_told_over_several_turns(by: str) -> None:
+def test_requests_that_fail_together_are_answered_over_several_turns(by: str) -> None:
     async def main() -> None:
         w = World()
         await w.lead()
@@ -139,7 +139,7 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> Non
     asyncio.run(main())
 
 
-def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
+def test_many_partitions_at_once_are_loaded_one_slice_per_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -166,8 +166,8 @@ def test_many_partitions_that_come_at_once_are_loaded_one_slice_a_turn(
     asyncio.run(main())
 
 
-def test_growth_is_told_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the garbage collector looks through a million offsets at a time of its own choice."""
+def test_growth_is_reported_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the garbage collector would scan a million offsets at an arbitrary time."""
     monkeypatch.setattr(runtime, "_GROWTH_RECORDS", 10)
     grown: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What the tests of the group coordinator share: a log in memory, a clock that is set by hand, topics."""
+"""Shared by the tests of the group coordinator: a log in memory, a clock set by hand, topics."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class ShardLab:
         version: int = 1,
         **fields: Any,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Heartbeat of a member of group ``g``; a join fills in what a join must say."""
+        """Heartbeat of a member of group ``g``; a join fills in the fields that a join must have."""
         values: dict[str, Any] = {}
         if epoch == 0:
             values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
@@ -197,7 +197,7 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset[tuple[Uuid, 
 async def answer(
     service: GroupCoordinatorService, context: RequestContext, request: Message, version: int
 ) -> Message:
-    """What a broker answers to a request for its coordinator, errors included."""
+    """The broker's answer to a request for its coordinator, errors included."""
     row = ROWS[request.API_KEY]
     image = SimpleNamespace(features={GROUP_VERSION: 1})
     broker = SimpleNamespace(groups=service, metadata=SimpleNamespace(image=image))

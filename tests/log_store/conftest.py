@@ -24,7 +24,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Place:
-    """A disk and a directory on it that exists."""
+    """A disk with an existing directory."""
 
     disk: Disk
     root: str

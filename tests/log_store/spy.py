@@ -1,6 +1,6 @@
-"""A disk that records what was asked of another disk, to prove in tests that a flush came before a reply.
+"""A disk that records the calls to another disk, to prove in tests that a flush came before a reply.
 
-Kill -9 cannot show a missing fsync (the page cache survives), so tests wrap the real adapter in this one.
+Kill -9 cannot reveal a missing fsync (the page cache survives), so tests wrap the real adapter in this one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pykraft.runtime.file_budget import FileHolder
 
 
 class SpyFile:
-    """Records the calls that change a file, then passes them on."""
+    """Records the calls that change a file, then forwards them."""
 
     __slots__ = ("_calls", "_file")
 
@@ -42,7 +42,7 @@ class SpyFile:
 
     def flush(self) -> None:
         self._file.flush()
-        self._calls.append(DiskCall("flush", self.path))  # recorded only once it has happened
+        self._calls.append(DiskCall("flush", self.path))  # recorded only after it has happened
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -52,7 +52,7 @@ class SpyFile:
 
 
 class SpyDisk:
-    """Wraps a :class:`Disk`; ``calls`` is in order, and a flush stands in it only after it has returned."""
+    """Wraps a :class:`Disk`; ``calls`` is in order, and contains a flush only after it has returned."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""The text files beside the segments, byte for byte, and what is made of damaged ones."""
+"""The text files next to the segments, byte for byte, and how damaged ones are handled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_malformed_partition_metadata_is_an_error(memory: Any, content: bytes) -
         checkpoint.read_partition_metadata(memory.disk, memory.root)
 
 
-def test_clean_shutdown_marker_is_there_until_removed(place: Any) -> None:
+def test_clean_shutdown_marker_exists_until_removed(place: Any) -> None:
     assert checkpoint.read_clean_shutdown(place.disk, place.root) is None
     checkpoint.write_clean_shutdown(place.disk, place.root, 42)
     path = f"{place.root}/.kafka_cleanshutdown"
@@ -99,7 +99,7 @@ def test_malformed_meta_properties_are_an_error(memory: Any, content: bytes) -> 
         read_meta_properties(memory.disk, memory.root)
 
 
-def test_removed_marker_does_not_come_back_with_a_power_loss() -> None:
+def test_removed_marker_does_not_return_after_a_power_loss() -> None:
     for seed in range(20):
         disk = MemoryDisk()
         disk.make_dirs("/data")

@@ -25,13 +25,13 @@ def _pairs(cache: LeaderEpochCache) -> list[tuple[int, int]]:
     ("epoch", "expected"),
     [
         (-1, EpochEnd(-1, -1)),  # not an epoch
-        (1, EpochEnd(1, 10)),  # before all that is known: nothing of it at or after the oldest entry
+        (1, EpochEnd(1, 10)),  # older than every known epoch: no record of it at or after the oldest entry
         (2, EpochEnd(2, 20)),  # ends where the next begins
         (3, EpochEnd(2, 20)),  # unknown, so the one before it
         (4, EpochEnd(4, 30)),
         (6, EpochEnd(4, 30)),
         (7, EpochEnd(7, 55)),  # the latest ends at the log end
-        (8, EpochEnd(-1, -1)),  # not heard of
+        (8, EpochEnd(-1, -1)),  # unknown
     ],
 )
 def test_epoch_ends_where_the_next_known_one_begins(epoch: int, expected: EpochEnd) -> None:
@@ -52,7 +52,7 @@ def test_assigning_the_same_epoch_again_keeps_its_first_offset() -> None:
     assert cache.latest_epoch == 2
 
 
-def test_epoch_without_records_gives_way_to_its_successor() -> None:
+def test_epoch_without_records_is_replaced_by_its_successor() -> None:
     cache = _cache((1, 0), (2, 7))
     assert cache.assign(3, 7)
     assert _pairs(cache) == [(1, 0), (3, 7)]
@@ -74,7 +74,7 @@ def test_truncation_from_the_end_drops_epochs_that_start_there() -> None:
     assert _pairs(cache) == []
 
 
-def test_truncation_from_the_start_keeps_the_epoch_in_force_there() -> None:
+def test_truncation_from_the_start_keeps_the_epoch_at_the_new_start() -> None:
     cache = _cache((1, 0), (2, 10), (3, 20))
     cache.truncate_from_start(0)
     assert _pairs(cache) == [(1, 0), (2, 10), (3, 20)]
@@ -86,7 +86,7 @@ def test_truncation_from_the_start_keeps_the_epoch_in_force_there() -> None:
     assert _pairs(cache) == [(3, 99)]
 
 
-def test_epoch_for_offset_is_the_one_in_force() -> None:
+def test_epoch_for_offset_is_the_one_at_that_offset() -> None:
     cache = _cache((2, 10), (4, 20))
     assert [cache.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
 
@@ -101,7 +101,7 @@ def test_checkpoint_has_kafkas_bytes() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"0\n1\n", b"0\n1\nx 1\n", b"0\n1\n1\n", b"0\n2\n1 5\n1 6\n", b"0\n2\n1 5\n2 5\n"]
 )
-def test_malformed_checkpoint_counts_for_nothing(memory: Any, content: bytes) -> None:
+def test_malformed_checkpoint_is_ignored(memory: Any, content: bytes) -> None:
     with pytest.raises(CorruptCheckpointError, match="leader-epoch-checkpoint"):
         decode_entries(content, "leader-epoch-checkpoint")
     memory.disk.write_atomic(f"{memory.root}/leader-epoch-checkpoint", content)

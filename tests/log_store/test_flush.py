@@ -84,7 +84,7 @@ def test_flush_up_to_a_durable_offset_does_nothing(spy: SpyDisk, spied: Log, fil
     assert spied.recovery_point == 4
 
 
-def test_append_itself_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_append_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
     spy.calls.clear()
     fill(spied, 4)
     assert _names(spy) == ["append 00000000000000000000.log"] * 4
@@ -100,7 +100,7 @@ def test_new_epoch_does_not_flush_on_append(spy: SpyDisk, spied: Log, fill: Any)
     assert _names(spy)[1:] == ["write_atomic leader-epoch-checkpoint", "flush 00000000000000000000.log"]
 
 
-def test_job_covers_what_was_there_when_it_was_prepared(memory: Any, fill: Any) -> None:
+def test_job_covers_the_log_as_of_its_preparation(memory: Any, fill: Any) -> None:
     log = memory.open(SMALL)
     fill(log, 3)
     job = log.prepare_flush()
@@ -112,7 +112,7 @@ def test_job_covers_what_was_there_when_it_was_prepared(memory: Any, fill: Any) 
     assert log.recovery_point == 13
 
 
-def test_segment_sealed_beside_a_flush_has_its_indexes_flushed_by_the_next(
+def test_indexes_of_a_segment_sealed_during_a_flush_are_flushed_by_the_next(
     spy: SpyDisk, spied: Log, fill: Any
 ) -> None:
     fill(spied, 5)
@@ -131,7 +131,7 @@ def test_segment_sealed_beside_a_flush_has_its_indexes_flushed_by_the_next(
     ]
 
 
-def test_flush_beside_a_truncation_promises_nothing(memory: Any, fill: Any) -> None:
+def test_flush_during_a_truncation_moves_no_recovery_point(memory: Any, fill: Any) -> None:
     log = memory.open(SMALL)
     fill(log, 9)
     job = log.prepare_flush()
@@ -151,7 +151,7 @@ def test_flush_of_a_log_that_is_deleted_meanwhile_is_no_fault(place: Any, fill: 
     job.run()
 
 
-def test_failed_flush_moves_nothing_and_stays_failed(memory: Any, fill: Any) -> None:
+def test_failed_flush_moves_no_recovery_point_and_stays_failed(memory: Any, fill: Any) -> None:
     log = memory.open()
     fill(log, 3)
     memory.disk.inject("flush", errno.EIO, path_part=".log")
@@ -161,7 +161,9 @@ def test_failed_flush_moves_nothing_and_stays_failed(memory: Any, fill: Any) -> 
     assert log.recovery_point == 0
 
 
-def test_full_disk_fails_the_append_and_the_torn_batch_is_cut_at_restart(memory: Any, fill: Any) -> None:
+def test_full_disk_fails_the_append_and_the_torn_batch_is_truncated_at_restart(
+    memory: Any, fill: Any
+) -> None:
     log = memory.open()
     batches = fill(log, 3)
     memory.disk.inject("append", errno.ENOSPC)
@@ -184,7 +186,7 @@ def test_close_makes_everything_durable(memory: Any, fill: Any, stored: Any) -> 
     assert log.latest_epoch == 1
 
 
-def test_close_flushes_the_indexes_too(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_close_also_flushes_the_indexes(spy: SpyDisk, spied: Log, fill: Any) -> None:
     fill(spied, 3)
     spied.flush()
     spy.calls.clear()

@@ -1,4 +1,4 @@
-"""Appending, reading, rolling, truncating: what a log promises while nothing fails."""
+"""Appending, reading, rolling, truncating: what a log guarantees while nothing fails."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_offset_is_found_before_and_after_reopening(place: Any, make_batch
         assert list(log.iter_headers(0)) == [batch.header for batch in batches]
 
 
-def test_one_append_is_one_write_whatever_it_holds(memory: Any, make_batch: Any) -> None:
+def test_one_append_is_one_write_however_many_batches_it_holds(memory: Any, make_batch: Any) -> None:
     spy = SpyDisk(memory.disk)
     log = Log.open(spy, "/data/orders-3", LogConfig(), now_ms=0)
     batches = [make_batch(offset) for offset in range(5)]
@@ -117,7 +117,7 @@ def test_slices_do_not_cross_segments_and_successive_reads_do(place: Any, fill: 
     assert read == b"".join(batch.data for batch in batches)
 
 
-def test_gap_that_compaction_cannot_have_made_is_damage(place: Any, make_batch: Any) -> None:
+def test_gap_that_compaction_cannot_have_left_is_damage(place: Any, make_batch: Any) -> None:
     log = place.open(SMALL)
     for offset in (0, 1, 5, 6):
         batch = make_batch(offset)
@@ -129,7 +129,7 @@ def test_gap_that_compaction_cannot_have_made_is_damage(place: Any, make_batch: 
             log.read(offset, 1)
 
 
-def test_gaps_in_offsets_are_read_over(place: Any, make_batch: Any) -> None:
+def test_gaps_in_offsets_are_skipped(place: Any, make_batch: Any) -> None:
     config = LogConfig(segment_bytes=250, index_interval_bytes=50, cleanup_policy=COMPACT)
     log = place.open(config)
     offsets = [0, 7, 8, 30, 31, 32, 100]
@@ -185,14 +185,14 @@ def test_segment_rolls_where_relative_offsets_would_overflow(place: Any, make_ba
     for offset in (0, 1, 1 << 31, far, far + (1 << 32)):
         batch = make_batch(offset)
         log.append(batch.data, [batch.header], now_ms=0)
-    # each named by the log end, but for the last: from there its relative offset would not fit
+    # each is named by the log end except the last: its relative offset would not fit from there
     assert log.segment_base_offsets == (0, 2, (1 << 31) + 1, far + (1 << 32))
     for offset in (0, 1, 2, 1 << 31, far, far + 1, far + (1 << 32)):
         found = log.read(offset, 1)
         assert found is not None and found.base_offset >= offset
 
 
-def test_changed_settings_hold_from_the_next_append(place: Any, fill: Any) -> None:
+def test_changed_settings_apply_from_the_next_append(place: Any, fill: Any) -> None:
     log = place.open()
     fill(log, 10)
     log.config = SMALL
@@ -293,7 +293,7 @@ def test_truncation_beyond_the_end_does_nothing(place: Any, fill: Any) -> None:
     assert log.log_end_offset == 3
 
 
-def test_truncation_inside_a_batch_takes_the_whole_batch(place: Any, make_batch: Any) -> None:
+def test_truncation_inside_a_batch_removes_the_whole_batch(place: Any, make_batch: Any) -> None:
     log = place.open()
     for batch in (make_batch(0, records=3), make_batch(3, records=3)):
         log.append(batch.data, [batch.header], now_ms=0)
@@ -335,7 +335,7 @@ def test_truncation_below_the_first_segment_starts_over(place: Any, fill: Any) -
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
 
 
-def test_deleted_log_leaves_no_directory_and_hurts_no_reader(place: Any, fill: Any) -> None:
+def test_deleted_log_leaves_no_directory_and_readers_can_continue(place: Any, fill: Any) -> None:
     log = place.open()
     batches = fill(log, 3)
     held = log.read(1, 10)
@@ -375,7 +375,7 @@ def test_iteration_starts_at_the_batch_that_holds_the_offset_and_respects_the_en
     assert [read_header(data) for _, data in log.iter_batches(7, 21)] == list(log.iter_headers(7, 21))
 
 
-def test_damage_met_by_a_read_names_file_and_position(memory: Any, fill: Any) -> None:
+def test_damage_found_by_a_read_names_file_and_position(memory: Any, fill: Any) -> None:
     log = memory.open()
     batches = fill(log, 3)
     position = len(batches[0].data)

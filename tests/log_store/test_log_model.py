@@ -1,6 +1,6 @@
-"""A log against a plain list, with appends, flushes, truncations, restarts and power losses in any order.
+"""A log compared with a plain list: appends, flushes, truncations, restarts and power losses in any order.
 
-After a power loss everything flushed is there, and what follows it is a prefix of what was appended.
+After a power loss everything flushed is present, followed by a prefix of what was appended later.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ DIRECTORY = "/data/orders-0"
 
 
 class Model:
-    """The log under test, the batches that it should hold, and the checkpoint that its owner keeps."""
+    """The log under test, the batches that it must hold, and the checkpoint that its owner keeps."""
 
     def __init__(self, seed: int, make_batch: Any, *, zero_tails: bool = False) -> None:
         self.rng = random.Random(seed)
         self.make_batch = make_batch
         self.zero_tails = zero_tails
-        # A single segment where zeros may appear: in an older one they are told from damage only if they
-        # reach to its end from the start of a batch, and a log so hurt is refused.
+        # A single segment where zeros may appear: in an older one they differ from damage only if they reach
+        # from the start of a batch to its end, and a log with other zeros is refused.
         segment_bytes = 1 << 20 if zero_tails else self.rng.choice([300, 700, 1500])
         self.config = LogConfig(
             segment_bytes=segment_bytes, index_interval_bytes=self.rng.choice([1, 100, 500])
@@ -36,7 +36,7 @@ class Model:
         self.epoch = 1
         self.stored_recovery_point = 0
         self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0)
-        # What the log held before truncations that were not flushed: a power loss may undo them.
+        # The log's content before truncations that were not flushed: a power loss may undo them.
         self.undone: list[list[Any]] = []
 
     @property
@@ -74,7 +74,7 @@ class Model:
         self._store_recovery_point()
 
     def job(self) -> None:
-        """A flush beside appends, sometimes never finished."""
+        """A flush concurrent with appends, sometimes never finished."""
         job = self.log.prepare_flush()
         for _ in range(self.rng.randrange(4)):
             self.append()
@@ -95,7 +95,7 @@ class Model:
         self.stored_recovery_point = min(self.stored_recovery_point, self.log.recovery_point)
 
     def truncate_and_lose_power(self) -> None:
-        """What was cut may be back, beside what was appended in its place."""
+        """Truncated batches may be back, next to those appended in their place."""
         self.truncate()
         for _ in range(self.rng.randrange(4)):
             self.append()
@@ -107,7 +107,7 @@ class Model:
         self.stop_and_lose_power()
 
     def crash_again(self) -> None:
-        """Before much was done, or anything was flushed, since the last crash."""
+        """Two crashes with few changes and no flush between them."""
         self.crash()
         for _ in range(self.rng.randrange(4)):
             self.append()
@@ -129,7 +129,7 @@ class Model:
         self._store_recovery_point()
 
     def kill(self) -> None:
-        """The process dies, the machine does not: nothing written is lost."""
+        """The process is killed, the machine runs on: nothing written is lost."""
         self.log.abandon()
         self._reopen()
 
@@ -158,12 +158,12 @@ class Model:
         assert seen == checked
 
     def _history(self) -> list[Any]:
-        """The part of what was appended that the log still holds: a prefix, whole batches."""
+        """The appended batches that the log still holds: a prefix, in whole batches."""
         held = [data for _, data in self.log.iter_batches(0)]
         for history in [self.batches, *self.undone]:
             if [batch.data for batch in history[: len(held)]] == held:
                 return history[: len(held)]
-        raise AssertionError("the log holds what was never appended in this order")
+        raise AssertionError("the log holds batches that were never appended in this order")
 
     def _store_recovery_point(self) -> None:
         self.stored_recovery_point = self.log.recovery_point
@@ -209,7 +209,7 @@ def test_flushed_batches_survive_and_the_rest_is_a_prefix(seed: int, make_batch:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_zeros_where_unflushed_bytes_were_are_cut(seed: int, make_batch: Any) -> None:
+def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: Any) -> None:
     model = Model(1000 + seed, make_batch, zero_tails=True)
     for _ in range(60):
         model.step()

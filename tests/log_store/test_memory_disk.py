@@ -1,4 +1,4 @@
-"""The disk that forgets: what a crash may take and what it must keep."""
+"""The disk in memory: what a crash may lose and what it must keep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _outcomes(prepare: object, path: str = "/data/a") -> set[bytes | None]:
     return found
 
 
-def test_flushed_bytes_survive_and_the_rest_is_cut_anywhere() -> None:
+def test_flushed_bytes_survive_and_the_rest_is_truncated_anywhere() -> None:
     def prepare(disk: MemoryDisk) -> None:
         file = disk.open("/data/a")
         file.append(b"kept")
@@ -188,7 +188,7 @@ def test_injected_errors_of_reading_name_what_cannot_be_read(disk: MemoryDisk) -
     disk.inject("open", errno.EIO)
     with pytest.raises(OSError, match="injected") as created:
         disk.open("/data/b")
-    assert not isinstance(created.value, UnreadableError), "it was to write"
+    assert not isinstance(created.value, UnreadableError), "the call was a write"
 
 
 def test_calls_are_recorded_in_order(disk: MemoryDisk) -> None:

@@ -1,4 +1,4 @@
-"""Logs under a small limit of open files: old segments give their files up and are read all the same."""
+"""Logs under a small limit of open files: old segments close their files and can still be read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_log_of_many_segments_keeps_few_files_open(tmp_path: Path, is_flushed: b
     assert budget.files == 0
 
 
-def test_segments_read_at_start_give_their_files_up_too(tmp_path: Path) -> None:
+def test_segments_read_at_start_also_give_up_their_files(tmp_path: Path) -> None:
     log = Log.open(OsDisk(), str(tmp_path / "t-0"), CONFIG, now_ms=NOW_MS)
     append(log, 200)
     log.close()
@@ -74,7 +74,7 @@ def test_segments_read_at_start_give_their_files_up_too(tmp_path: Path) -> None:
         log.close()
 
 
-def test_reader_keeps_what_it_was_handed_though_the_segment_gave_up_its_file(tmp_path: Path) -> None:
+def test_reader_keeps_its_slice_after_the_segment_gave_up_its_file(tmp_path: Path) -> None:
     budget = FileBudget(52)
     log = Log.open(OsDisk(budget), str(tmp_path / "t-0"), CONFIG, now_ms=NOW_MS)
     append(log, 100)
@@ -119,7 +119,7 @@ def test_logs_that_are_only_written_to_keep_one_file_each(tmp_path: Path) -> Non
     again.close()
 
 
-def test_flush_passes_over_segments_that_retention_removed_meanwhile(tmp_path: Path) -> None:
+def test_flush_skips_segments_that_retention_removed_meanwhile(tmp_path: Path) -> None:
     budget = FileBudget(52)
     log = Log.open(OsDisk(budget), str(tmp_path / "t-0"), CONFIG, now_ms=NOW_MS)
     append(log, 200)

@@ -1,4 +1,4 @@
-"""After an unclean stop: what is cut, what is refused, what is rebuilt."""
+"""After an unclean stop: what is truncated, what is refused, what is rebuilt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _damage(place: Any, name: str, position: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("left_bytes", [1, 11, 12, 60, 61, 70, 87])
-def test_torn_tail_is_cut_at_the_last_whole_batch(
+def test_torn_tail_is_truncated_after_the_last_whole_batch(
     place: Any, fill: Any, stored: Any, left_bytes: int
 ) -> None:
     log = place.open(LARGE)
@@ -53,7 +53,9 @@ def test_torn_tail_is_cut_at_the_last_whole_batch(
         (random.Random(7).randbytes(500), ""),
     ],
 )
-def test_nonsense_tail_is_cut(place: Any, fill: Any, stored: Any, tail: bytes, reason: str) -> None:
+def test_tail_of_random_bytes_is_truncated(
+    place: Any, fill: Any, stored: Any, tail: bytes, reason: str
+) -> None:
     log = place.open(LARGE)
     batches = fill(log, 5)
     log.abandon()
@@ -66,7 +68,7 @@ def test_nonsense_tail_is_cut(place: Any, fill: Any, stored: Any, tail: bytes, r
 
 
 @pytest.mark.parametrize("damage", ["crc", "magic", "length"])
-def test_bad_last_batch_is_cut(place: Any, fill: Any, stored: Any, damage: str) -> None:
+def test_corrupt_last_batch_is_truncated(place: Any, fill: Any, stored: Any, damage: str) -> None:
     log = place.open(LARGE)
     batches = fill(log, 5)
     log.abandon()
@@ -76,7 +78,7 @@ def test_bad_last_batch_is_cut(place: Any, fill: Any, stored: Any, damage: str) 
     assert stored(log) == [batch.data for batch in batches[:4]]
 
 
-def test_batch_that_repeats_an_offset_is_cut(place: Any, fill: Any, make_batch: Any) -> None:
+def test_batch_that_repeats_an_offset_is_truncated(place: Any, fill: Any, make_batch: Any) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.abandon()
@@ -86,7 +88,7 @@ def test_batch_that_repeats_an_offset_is_cut(place: Any, fill: Any, make_batch: 
     assert "offset goes back to 4 from 5" in log.recovery_report.truncations[0].reason
 
 
-def test_batch_of_an_older_epoch_is_cut(place: Any, fill: Any, make_batch: Any) -> None:
+def test_batch_of_an_older_epoch_is_truncated(place: Any, fill: Any, make_batch: Any) -> None:
     log = place.open(LARGE)
     fill(log, 5, epoch=7)
     log.abandon()
@@ -126,10 +128,10 @@ def test_page_that_never_reached_the_disk_is_a_lost_tail_not_damage(
     assert stored(log) == [batches[0].data]
 
 
-# Batches of 128 bytes begin at a page, others reach from one page into the next.
+# Batches of 128 bytes start at page boundaries, others cross them.
 @pytest.mark.parametrize("value_bytes", [59, 80], ids=["aligned", "across"])
 @pytest.mark.parametrize("rest_of_page", [False, True], ids=["whole page", "rest of a page"])
-def test_page_of_small_batches_that_never_reached_the_disk_is_a_lost_tail_in_an_older_segment_too(
+def test_page_of_small_batches_that_never_reached_the_disk_is_a_lost_tail_also_in_an_older_segment(
     place: Any, fill: Any, stored: Any, value_bytes: int, rest_of_page: bool
 ) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=100)
@@ -172,7 +174,7 @@ def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
     "name",
     [f"{FIRST}.log", f"{5:020d}.log", f"{15:020d}.log", f"{5:020d}.index", "leader-epoch-checkpoint"],
 )
-def test_bad_sector_is_named_and_nothing_is_cut(memory: Any, fill: Any, name: str, clean: bool) -> None:
+def test_bad_sector_is_named_and_nothing_is_truncated(memory: Any, fill: Any, name: str, clean: bool) -> None:
     config = LogConfig(segment_bytes=SMALL.segment_bytes, index_interval_bytes=1)
     log = memory.open(config)
     fill(log, 18)
@@ -202,7 +204,7 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) ->
 def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
     place: Any, fill: Any, base_offset: int
 ) -> None:
-    """No CRC covers it, and an index entry holds 31 bits of it."""
+    """No CRC covers the base offset, and an index entry holds 31 bits of it."""
     config = LogConfig(index_interval_bytes=1)
     log = place.open(config)
     fill(log, 200)
@@ -230,7 +232,7 @@ def test_log_that_ends_before_the_recovery_point_is_refused(place: Any, fill: An
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("kept_bytes", [None, 0, 88, 4 * 88])
-def test_hole_behind_a_closed_segment_is_refused(
+def test_gap_after_a_closed_segment_is_refused(
     place: Any, fill: Any, clean: bool, kept_bytes: int | None
 ) -> None:
     log = place.open(SMALL)
@@ -252,7 +254,7 @@ def test_hole_behind_a_closed_segment_is_refused(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_gap_that_compaction_made_is_no_hole(place: Any, fill: Any, stored: Any, clean: bool) -> None:
+def test_gap_that_compaction_left_is_accepted(place: Any, fill: Any, stored: Any, clean: bool) -> None:
     log = place.open(SMALL)
     batches = fill(log, 18)
     log.close()
@@ -290,7 +292,7 @@ def test_log_without_any_segment_is_refused_if_something_was_flushed(
         place.open(LARGE, clean=clean, recovery_point=5)
 
 
-def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_hole(
+def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_gap(
     place: Any, fill: Any
 ) -> None:
     log = place.open(SMALL)
@@ -333,7 +335,7 @@ def test_clean_start_refuses_a_torn_tail(place: Any, fill: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [2 * 88, 2 * 88 + 50])
-def test_older_segment_that_lost_its_tail_takes_the_newer_ones_with_it(
+def test_older_segment_that_lost_its_tail_drops_the_newer_ones(
     place: Any, fill: Any, stored: Any, cut: int
 ) -> None:
     log = place.open(SMALL)
@@ -353,7 +355,7 @@ def test_older_segment_that_lost_its_tail_takes_the_newer_ones_with_it(
 
 
 class _KeepsBytesForgetsNames:
-    """A power loss after which files hold all that was written, and directories what was flushed of them."""
+    """A power loss after which files hold everything written, and directories only flushed entries."""
 
     def random(self) -> float:
         return 1.0
@@ -362,7 +364,7 @@ class _KeepsBytesForgetsNames:
         return stop - 1 if stop > 88 else 0
 
 
-def test_segments_that_a_start_dropped_do_not_come_back_behind_what_is_appended_then(
+def test_segments_that_a_start_dropped_do_not_return_after_newer_records(
     memory: Any, fill: Any, stored: Any
 ) -> None:
     log = memory.open(SMALL)
@@ -372,7 +374,7 @@ def test_segments_that_a_start_dropped_do_not_come_back_behind_what_is_appended_
     assert log.segment_base_offsets == (0, 4)
     older = memory.disk.open(memory.path(f"{FIRST}.log"))
     older.truncate(2 * 88)
-    older.flush()  # the newer segment was written out before the end of this one
+    older.flush()  # the newer segment reached the disk before the end of this one
     log = memory.open(SMALL)
     assert log.recovery_report.removed == (memory.path(f"{4:020d}.log"),)
     more = fill(log, 3, epoch=2)
@@ -382,7 +384,7 @@ def test_segments_that_a_start_dropped_do_not_come_back_behind_what_is_appended_
     assert stored(log) == [batch.data for batch in batches[:2] + more]
 
 
-def test_lost_segment_in_the_middle_drops_what_follows(place: Any, fill: Any) -> None:
+def test_lost_segment_in_the_middle_drops_the_following_ones(place: Any, fill: Any) -> None:
     log = place.open(SMALL)
     fill(log, 18)
     log.abandon()
@@ -392,7 +394,7 @@ def test_lost_segment_in_the_middle_drops_what_follows(place: Any, fill: Any) ->
     assert place.disk.list(place.path("")) == [f"{FIRST}.index", f"{FIRST}.log", f"{FIRST}.timeindex"]
 
 
-def test_only_what_lies_above_the_recovery_point_is_checked(place: Any, fill: Any) -> None:
+def test_only_the_log_above_the_recovery_point_is_checked(place: Any, fill: Any) -> None:
     seen: list[int] = []
     log = place.open(SMALL)
     fill(log, 23)
@@ -487,7 +489,7 @@ def test_index_files_without_a_segment_are_removed(place: Any, fill: Any) -> Non
     assert place.disk.list(place.path(""))[-2:] == [f"{77:020d}.snapshot", "leader-epoch-checkpoint"]
 
 
-def test_log_that_ends_below_its_start_begins_anew_there(place: Any, fill: Any) -> None:
+def test_log_that_ends_below_its_start_starts_over_there(place: Any, fill: Any) -> None:
     log = place.open(SMALL)
     fill(log, 12)
     log.close()

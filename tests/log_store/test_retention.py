@@ -1,4 +1,4 @@
-"""What goes from the front of a log, and what must stay."""
+"""What retention deletes from the front of a log, and what it must keep."""
 
 from __future__ import annotations
 
@@ -40,43 +40,43 @@ def _count(
 KEEP = LogConfig(retention_ms=-1)
 
 
-def test_oldest_segments_past_the_retention_time_go() -> None:
+def test_oldest_segments_past_the_retention_time_are_deleted() -> None:
     config = LogConfig(retention_ms=100)
     segments = [Stub(1, 10), Stub(1, 50), Stub(1, 100)]
     assert [_count(config, *segments, now_ms=now) for now in (110, 111, 150, 151, 201)] == [0, 1, 1, 2, 3]
 
 
-def test_old_segment_behind_a_young_one_stays() -> None:
+def test_old_segment_after_a_young_one_stays() -> None:
     assert _count(LogConfig(retention_ms=100), Stub(1, 500), Stub(1, 1), Stub(1, 1), now_ms=550) == 0
 
 
-def test_segment_without_timestamps_ages_from_when_it_was_seen() -> None:
+def test_segment_without_timestamps_ages_from_when_it_was_found() -> None:
     segments = [Stub(1, -1, created_ms=300), Stub(1, 500)]
     assert [_count(LogConfig(retention_ms=100), *segments, now_ms=now) for now in (400, 401)] == [0, 1]
 
 
-def test_segments_that_exceed_the_size_go_and_never_more() -> None:
+def test_segments_that_exceed_the_size_are_deleted_and_no_more() -> None:
     segments = [Stub(100, 0), Stub(100, 0), Stub(100, 0)]
     sizes = (299, 201, 200, 100, 99, 0)
     limits = [_count(LogConfig(retention_ms=-1, retention_bytes=size), *segments) for size in sizes]
     assert limits == [0, 0, 1, 2, 2, 3]
 
 
-def test_nothing_above_the_high_watermark_goes() -> None:
+def test_nothing_above_the_high_watermark_is_deleted() -> None:
     config = LogConfig(retention_ms=0, retention_bytes=0)
     segments = [Stub(1, 1), Stub(1, 1), Stub(1, 1)]
     limits = [_count(config, *segments, now_ms=9, limit_offset=limit) for limit in (9, 10, 29, 30)]
     assert limits == [0, 1, 2, 3]
 
 
-def test_segments_below_the_log_start_go_whatever_the_policy_but_never_the_newest() -> None:
+def test_segments_below_the_log_start_are_deleted_under_any_policy_except_the_newest() -> None:
     config = LogConfig(retention_ms=0, cleanup_policy=frozenset({"compact"}))
     segments = [Stub(1, 1), Stub(1, 1), Stub(1, 1)]
     starts = (9, 10, 20, 30)
     assert [_count(config, *segments, now_ms=9, log_start_offset=start) for start in starts] == [0, 1, 2, 2]
 
 
-def test_compacted_log_is_not_cut_by_age_or_size() -> None:
+def test_compacted_log_is_not_deleted_by_age_or_size() -> None:
     config = LogConfig(retention_ms=0, retention_bytes=0, cleanup_policy=frozenset({"compact"}))
     assert _count(config, Stub(1, 1), Stub(1, 1), now_ms=9) == 0
 
@@ -85,7 +85,7 @@ def test_empty_newest_segment_stays() -> None:
     assert _count(LogConfig(retention_ms=0, retention_bytes=0), Stub(1, 1), Stub(0, -1), now_ms=9) == 1
 
 
-def test_deleted_segments_move_the_log_start_and_hurt_no_reader(place: Any, make_batch: Any) -> None:
+def test_deleted_segments_move_the_log_start_and_readers_can_continue(place: Any, make_batch: Any) -> None:
     config = LogConfig(segment_bytes=500, retention_ms=50, index_interval_bytes=100)
     log = place.open(config)
     for offset in range(20):

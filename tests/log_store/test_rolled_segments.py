@@ -1,4 +1,4 @@
-"""What a power loss makes of a segment that was rolled but not flushed, told from damage."""
+"""A segment that was rolled but not flushed, after a power loss, as distinguished from damage."""
 
 from __future__ import annotations
 

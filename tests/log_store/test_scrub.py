@@ -1,4 +1,4 @@
-"""The scrub of a segment: what it finds, and that it takes its time."""
+"""The scrub of a segment: what it finds, and that it works in steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = f"{0:020d}.log"
 
 
 def scrub(place: Any, end_offset: int, *, has_gaps: bool = False) -> int:
-    """All steps; how many."""
+    """Run all steps; returns their number."""
     size = len(place.disk.read(place.path(PATH)))
     job, steps = Scrub(place.disk, place.path(PATH), 0, size, end_offset, has_gaps=has_gaps), 0
     while not job.is_done:
@@ -30,9 +30,7 @@ def test_large_segment_is_read_in_steps(place: Any, fill: Any) -> None:
     assert 5 <= scrub(place, 100) <= 7
 
 
-def test_batch_that_is_missing_in_the_middle_is_found_unless_compaction_took_it(
-    place: Any, fill: Any
-) -> None:
+def test_batch_missing_in_the_middle_is_found_unless_compaction_removed_it(place: Any, fill: Any) -> None:
     log = place.open(LogConfig())
     batches = [batch.data for batch in fill(log, 5)]
     log.close()
@@ -43,7 +41,7 @@ def test_batch_that_is_missing_in_the_middle_is_found_unless_compaction_took_it(
     assert scrub(place, 5, has_gaps=True) == 1
 
 
-def test_end_that_is_missing_is_found(place: Any, fill: Any) -> None:
+def test_missing_end_is_found(place: Any, fill: Any) -> None:
     log = place.open(LogConfig())
     fill(log, 5)
     log.close()

@@ -72,7 +72,7 @@ def test_append_time_counts_for_the_whole_batch(place: Any) -> None:
     assert log.max_timestamp() == TimestampOffset(2000, 2, 1)
 
 
-def test_latest_time_may_lie_in_an_old_segment(place: Any) -> None:
+def test_latest_time_may_be_in_an_old_segment(place: Any) -> None:
     log = place.open(SMALL)
     for time_ms in [1, 2, 9, 3, 4, 5, 6, 7, 9, 8, 7, 6, 5, 4, 3, 2, 1]:
         _append(log, time_ms)

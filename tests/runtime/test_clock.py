@@ -1,4 +1,4 @@
-"""Elapsed time goes on while the machine is suspended: a lease must not outlive it."""
+"""Elapsed time includes the time in which the machine is suspended: a lease must end in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykraft.runtime.clock import SystemClock
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has one monotonic clock")
-def test_elapsed_time_counts_what_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elapsed_time_includes_suspension(monkeypatch: pytest.MonkeyPatch) -> None:
     slept_ns = 60_000_000_000
     clocks = {time.CLOCK_MONOTONIC: 5_000_000_000, time.CLOCK_BOOTTIME: 5_000_000_000}
     monkeypatch.setattr(time, "clock_gettime_ns", clocks.__getitem__)

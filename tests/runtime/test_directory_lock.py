@@ -1,4 +1,4 @@
-"""One process a data directory."""
+"""One process per data directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
 
 
-def test_a_held_directory_is_refused_and_a_released_one_taken(tmp_path: Path) -> None:
+def test_a_locked_directory_is_refused_and_a_released_one_can_be_locked(tmp_path: Path) -> None:
     held = DirectoryLock(str(tmp_path))
     with pytest.raises(DirectoryInUseError, match="in use by another process"):
         DirectoryLock(str(tmp_path))
@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_who_takes_a_directory_learns_who_had_it(tmp_path: Path, data: Path) -> None:
+def test_next_owner_of_a_directory_learns_the_previous_ones(tmp_path: Path, data: Path) -> None:
     boot = boot_file(tmp_path)
     assert enter(data, "a", boot) == ()
     assert enter(data, "b", boot) == ("a",)
@@ -47,8 +47,10 @@ def test_who_takes_a_directory_learns_who_had_it(tmp_path: Path, data: Path) -> 
 
 
 @pytest.mark.parametrize("was_there_with", [None, 0o644])
-def test_only_the_owner_can_read_who_had_it(tmp_path: Path, data: Path, was_there_with: int | None) -> None:
-    """The names are secrets."""
+def test_only_the_owner_can_read_the_previous_owners(
+    tmp_path: Path, data: Path, was_there_with: int | None
+) -> None:
+    """The names of owners are secrets."""
     file = data / ".lock"
     if was_there_with is not None:
         file.touch()
@@ -57,7 +59,7 @@ def test_only_the_owner_can_read_who_had_it(tmp_path: Path, data: Path, was_ther
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_only_the_latest_holders_are_kept(tmp_path: Path, data: Path) -> None:
+def test_only_the_latest_owners_are_kept(tmp_path: Path, data: Path) -> None:
     boot = boot_file(tmp_path)
     for number in range(40):
         enter(data, f"h{number}", boot)
@@ -67,7 +69,7 @@ def test_only_the_latest_holders_are_kept(tmp_path: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     "copy", [shutil.copytree, lambda a, b: subprocess.run(["cp", "-a", a, b], check=True)]
 )
-def test_copy_of_a_live_directory_proves_nobody_dead(tmp_path: Path, data: Path, copy: Any) -> None:
+def test_copy_of_a_live_directory_proves_no_process_dead(tmp_path: Path, data: Path, copy: Any) -> None:
     boot = boot_file(tmp_path)
     live = DirectoryLock(str(data), boot)
     live.enter("live")
@@ -78,8 +80,8 @@ def test_copy_of_a_live_directory_proves_nobody_dead(tmp_path: Path, data: Path,
     live.release()
 
 
-def test_copy_in_the_place_of_the_original_proves_nobody_dead(tmp_path: Path, data: Path) -> None:
-    """The live process still holds the file that was moved away."""
+def test_copy_in_place_of_the_original_proves_no_process_dead(tmp_path: Path, data: Path) -> None:
+    """The live process still holds the lock of the file that was moved away."""
     boot = boot_file(tmp_path)
     live = DirectoryLock(str(data), boot)
     live.enter("live")
@@ -90,22 +92,22 @@ def test_copy_in_the_place_of_the_original_proves_nobody_dead(tmp_path: Path, da
     live.release()
 
 
-def test_another_machine_or_another_boot_proves_nobody_dead(tmp_path: Path, data: Path) -> None:
+def test_another_machine_or_another_boot_proves_no_process_dead(tmp_path: Path, data: Path) -> None:
     """A cloned disk has the same inode numbers; its kernel has another boot id."""
     boot = boot_file(tmp_path)
     enter(data, "a", boot)
     assert enter(data, "clone", boot_file(tmp_path, "boot-2")) == ()
-    assert enter(data, "b", boot) == (), "whoever was here meanwhile left no name of this boot"
+    assert enter(data, "b", boot) == (), "an owner in between would have left no name of this boot"
 
 
-def test_without_a_boot_id_nothing_is_claimed(tmp_path: Path, data: Path) -> None:
+def test_without_a_boot_id_nothing_is_proved(tmp_path: Path, data: Path) -> None:
     boot = boot_file(tmp_path)
     enter(data, "a", boot)
     assert enter(data, "b", str(tmp_path / "absent")) == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff" * 5000, b"boot-1", b"boot-1 1 1\nx\n", b"a\nb\nc"])
-def test_damaged_file_proves_nothing_and_is_put_right(tmp_path: Path, data: Path, content: bytes) -> None:
+def test_damaged_file_proves_nothing_and_is_repaired(tmp_path: Path, data: Path, content: bytes) -> None:
     boot = boot_file(tmp_path)
     (data / ".lock").write_bytes(content)
     assert enter(data, "a", boot) == ()

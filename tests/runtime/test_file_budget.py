@@ -1,4 +1,4 @@
-"""The budget of open files: who is refused, who gives way, and that it is counted right."""
+"""The budget of open files: what is refused, which files are closed, and that the count is right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykraft.runtime.os_disk import OsDisk
 
 
 class Holder:
-    """Holds files of a disk; gives way when it must, or once it is found idle."""
+    """Holds files of a disk; closes one when it must, or once it is found idle."""
 
     def __init__(self, disk: OsDisk, path: Path, *, is_used: bool = False) -> None:
         self.file = disk.open(str(path))
@@ -40,7 +40,7 @@ class Holder:
 
 
 def connect(budget: FileBudget) -> int:
-    """As many as may."""
+    """Open as many connections as the budget allows."""
     count = 0
     while True:
         budget.connection_made()
@@ -71,7 +71,7 @@ def test_files_beyond_their_quarter_take_from_connections() -> None:
     assert connect(budget) == free - 125
 
 
-def test_files_are_counted_while_they_are_open_however_they_end(tmp_path: Path) -> None:
+def test_files_are_counted_while_they_are_open_however_they_are_closed(tmp_path: Path) -> None:
     budget = FileBudget(1000)
     disk = OsDisk(budget)
     first, second = disk.open(str(tmp_path / "a")), disk.open(str(tmp_path / "b"))
@@ -91,7 +91,7 @@ def test_files_are_counted_while_they_are_open_however_they_end(tmp_path: Path) 
     assert budget.files == 0
 
 
-def test_who_opened_first_gives_way_first_unless_it_is_in_use(tmp_path: Path) -> None:
+def test_first_opened_file_is_closed_first_unless_it_is_in_use(tmp_path: Path) -> None:
     budget = FileBudget(40)  # 32 in reserve, 8 files
     disk = OsDisk(budget)
     holders = [Holder(disk, tmp_path / str(n), is_used=n == 0) for n in range(8)]
@@ -103,7 +103,7 @@ def test_who_opened_first_gives_way_first_unless_it_is_in_use(tmp_path: Path) ->
     assert all(holder.is_open for holder in later)
 
 
-def test_if_all_are_in_use_somebody_gives_way_all_the_same(tmp_path: Path) -> None:
+def test_if_all_files_are_in_use_one_is_closed_anyway(tmp_path: Path) -> None:
     budget = FileBudget(40)
     disk = OsDisk(budget)
     holders = [Holder(disk, tmp_path / str(n), is_used=True) for n in range(30)]
@@ -139,10 +139,10 @@ def test_holders_are_not_kept_alive(tmp_path: Path) -> None:
     assert len(budget._holders) == 0
 
 
-def test_descriptor_that_the_system_refuses_is_got_from_others(
+def test_descriptor_that_the_system_refuses_is_taken_from_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process has other files than those that are counted."""
+    """The process has other open files than those that are counted."""
     budget = FileBudget(10_000)
     disk = OsDisk(budget)
     holders = [Holder(disk, tmp_path / str(n), is_used=True) for n in range(100)]
@@ -181,8 +181,8 @@ def test_soft_limit_is_raised_to_the_hard_one_and_the_log_says_so(
     assert (f"from {soft} to {hard}" if soft < hard else f"limit is {soft}") in told
 
 
-def test_limit_that_cannot_be_raised_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS, where the hard limit is infinite and refused."""
+def test_limit_that_cannot_be_raised_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, where the hard limit is infinite and setting it is refused."""
     from pykraft.runtime.file_limit import raise_file_limit
 
     tried = []

@@ -81,7 +81,7 @@ def test_a_taken_port_is_refused() -> None:
     asyncio.run(case())
 
 
-def test_address_that_was_bound_in_vain_is_free_again() -> None:
+def test_address_is_free_again_after_a_failed_bind() -> None:
     async def case() -> None:
         first = GrpcServer()
         port = await first.bind("127.0.0.1", 0)
@@ -102,8 +102,8 @@ def test_port_of_another_node_is_refused() -> None:
     asyncio.run(_with_server(case))
 
 
-def test_node_that_is_away_is_tried_again_and_again_without_long_pauses() -> None:
-    """With pauses that double the last of so many attempts would come after twenty seconds."""
+def test_absent_node_is_retried_without_long_pauses() -> None:
+    """With pauses that double, the last of these attempts would come after twenty seconds."""
 
     async def case() -> None:
         attempts = 0
@@ -135,7 +135,7 @@ def test_node_that_is_away_is_tried_again_and_again_without_long_pauses() -> Non
 
 
 class Held:
-    """A handler that answers nobody until told to, and knows who still waits."""
+    """A handler that answers no call until a test allows it, and records which calls still wait."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -170,7 +170,7 @@ async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerL
         await server.stop(0)
 
 
-def test_handler_of_a_caller_that_hangs_up_is_cancelled() -> None:
+def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
         stranger = GrpcTransport()
         calls = [asyncio.ensure_future(_call(stranger, port, "/test.Echo/Hold", b"")) for _ in range(20)]
@@ -243,13 +243,13 @@ def test_request_that_is_too_large_is_refused_and_the_next_one_answered() -> Non
     asyncio.run(_with_server(case, ServerLimits(request_bytes=10_000)))
 
 
-def test_connections_beyond_the_limit_are_closed_and_those_that_are_open_go_on() -> None:
+def test_connections_beyond_the_limit_are_closed_and_open_ones_continue() -> None:
     async def case(transport: GrpcTransport, port: int) -> None:
         assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
         flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
         closed = 0
         for reader, _ in flood:
-            # Whoever is let in is sent the settings of HTTP/2, the others nothing.
+            # An accepted connection gets the settings of HTTP/2, a refused one nothing.
             with contextlib.suppress(ConnectionError, TimeoutError):
                 closed += await asyncio.wait_for(reader.read(1), 5) == b""
         assert closed >= 36

@@ -68,7 +68,7 @@ def test_directories_are_made_listed_renamed_and_removed(disk: OsDisk, tmp_path:
     assert disk.list(str(tmp_path)) == []
 
 
-def test_removed_file_stays_readable_for_who_holds_it(disk: OsDisk, tmp_path: Path) -> None:
+def test_removed_file_stays_readable_through_open_handles(disk: OsDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a")
     file.append(b"still here")
     disk.remove(f"{tmp_path}/a")
@@ -84,7 +84,7 @@ def test_dropped_file_closes_its_descriptor(disk: OsDisk, tmp_path: Path) -> Non
 
 
 def _spy(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Record the system calls that make things durable, each by the path of its descriptor."""
+    """Record the system calls that make data durable, each with the path of its descriptor."""
     calls: list[tuple[str, str]] = []
     real_sync, real_fsync, real_replace = os_disk._sync_data, os.fsync, os.replace
 
@@ -160,7 +160,7 @@ def test_file_whose_flush_failed_once_never_flushes_again(
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
 @pytest.mark.parametrize("call", ["pread", "preadv", "open", "create", "read", "listdir"])
-def test_bad_sector_is_told_from_other_errors_of_reading(
+def test_bad_sector_is_distinguished_from_other_read_errors(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     path = f"{tmp_path}/a"

@@ -1,4 +1,4 @@
-"""Memory that grows under what was received."""
+"""A receive buffer that grows without moving the bytes received."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = pytest.mark.parametrize(
 
 
 @SIZES
-def test_what_was_received_stays_at_its_place(before: int, after: int) -> None:
+def test_received_bytes_stay_in_place(before: int, after: int) -> None:
     buffer = ReceiveBuffer(before)
     buffer.view[:] = b"a" * before
     buffer.grow(after)
@@ -26,7 +26,7 @@ def test_what_was_received_stays_at_its_place(before: int, after: int) -> None:
 
 
 @SIZES
-def test_views_of_before_stay_valid_and_see_nothing_of_what_comes_after(before: int, after: int) -> None:
+def test_earlier_views_stay_valid_and_do_not_see_later_bytes(before: int, after: int) -> None:
     buffer = ReceiveBuffer(before)
     buffer.view[:] = b"a" * before
     view = buffer.view[10:20]

@@ -1,4 +1,4 @@
-"""The output queue over sinks that take what they like, and the shared budget of a turn."""
+"""The output queue over sinks that accept any number of bytes, and the shared budget of a turn."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_everything_arrives_once_and_in_order(parts: list[Any], limits: list[int
     assert (queue.pending_chunks, queue.memory_bytes) == (0, 0)
 
 
-def test_bad_sector_is_told_with_the_range_that_cannot_be_sent() -> None:
+def test_bad_sector_is_reported_with_the_range_that_cannot_be_sent() -> None:
     disk = MemoryDisk()
     file = disk.open("f")
     file.append(b"x" * 100)
@@ -100,7 +100,7 @@ def test_bad_sector_is_told_with_the_range_that_cannot_be_sent() -> None:
     assert raised.value.chunk is bad and raised.value.errno == errno.EIO
 
 
-def test_bad_sector_met_by_sendfile_is_left_to_who_reads(
+def test_bad_sector_met_by_sendfile_is_left_to_a_reader(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = OsDisk().open(f"{tmp_path}/a")
@@ -134,7 +134,7 @@ def test_file_that_became_shorter_is_an_error_and_never_sends_other_bytes() -> N
         queue.pump(Sink([], False))
 
 
-def test_chunks_behind_one_that_was_sent_in_part_are_sent_whole() -> None:
+def test_chunks_after_a_partly_sent_one_are_sent_whole() -> None:
     queue = OutputQueue(memoryview(bytearray(1024)))
     queue.add([b"abc", b"def", b"ghi"])
     sink = Sink([2, 1, 2], takes_files=False)

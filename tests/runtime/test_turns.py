@@ -1,4 +1,4 @@
-"""The budget of a turn: what is done in one, and who comes next. The clock is a counter."""
+"""The budget of a turn: how much work one turn does, and what comes next. The clock is a counter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykraft.runtime.turns import BULK, OUTPUT, TURN_STEPS, TurnBudget
 
 
 class Loop:
-    """Callbacks in the order they were scheduled, and a clock that work moves."""
+    """Runs callbacks in the order they were scheduled, with a clock that work advances."""
 
     def __init__(self) -> None:
         self.scheduled: list[Callable[[], None]] = []
@@ -30,7 +30,7 @@ def make_budget(**limits: int) -> tuple[Loop, TurnBudget]:
     return loop, TurnBudget(lambda callback: loop.scheduled.append(callback), lambda: loop.now_us, **limits)
 
 
-def test_at_most_two_connections_with_bulk_data_continue_per_turn_in_the_order_they_came() -> None:
+def test_at_most_two_connections_with_bulk_data_continue_per_turn_in_order_of_arrival() -> None:
     loop, budget = make_budget(turn_bytes=1000)
     resumed: list[int] = []
     assert budget.spend(999)
@@ -84,7 +84,7 @@ def test_request_of_another_kind_waits_for_one_commit_and_not_for_a_thousand() -
 
 
 def test_tasks_that_are_only_started_are_counted() -> None:
-    """They run in the next turn, where no clock stands beside them."""
+    """They run in the next turn, where no clock measures them."""
     loop, budget = make_budget()
     started: list[int] = []
 
@@ -99,7 +99,7 @@ def test_tasks_that_are_only_started_are_counted() -> None:
     assert len(started) == 100
 
 
-def test_answers_leave_before_new_requests_are_begun_and_take_half_of_the_turn_at_most() -> None:
+def test_answers_are_sent_before_new_requests_start_and_take_half_of_the_turn_at_most() -> None:
     loop, budget = make_budget()
     order: list[tuple[int, str]] = []
 
@@ -117,7 +117,7 @@ def test_answers_leave_before_new_requests_are_begun_and_take_half_of_the_turn_a
     assert len(order) == 200
 
 
-def test_no_lane_waits_for_more_than_its_share_while_there_is_no_end_of_answers() -> None:
+def test_no_lane_waits_for_more_than_its_share_while_answers_never_end() -> None:
     loop, budget = make_budget()
     served: dict[object, list[int]] = {lane: [] for lane in range(12)}
 
@@ -138,8 +138,8 @@ def test_no_lane_waits_for_more_than_its_share_while_there_is_no_end_of_answers(
     assert all(turns == list(range(turns[0], 31, 3)) for turns in served.values())
 
 
-def test_others_have_their_part_of_a_turn_though_an_answer_took_all_of_it() -> None:
-    """It is read from a slow disk. Who is resumed asks for room, as a connection does before each frame."""
+def test_others_get_their_share_of_a_turn_even_if_an_answer_took_all_of_it() -> None:
+    """The answer is read from a slow disk. A resumed waiter asks for room first, like a connection."""
     loop, budget = make_budget()
     served: list[int] = []
 
@@ -160,7 +160,7 @@ def test_others_have_their_part_of_a_turn_though_an_answer_took_all_of_it() -> N
     assert set(served) == set(range(10))
 
 
-def test_answers_use_what_nobody_else_wants_of_a_turn() -> None:
+def test_answers_use_the_part_of_a_turn_that_no_other_work_needs() -> None:
     loop, budget = make_budget()
     order: list[tuple[int, object]] = []
 
@@ -175,7 +175,7 @@ def test_answers_use_what_nobody_else_wants_of_a_turn() -> None:
     assert [lane for turn, lane in order if turn == 1] == [OUTPUT] * 4 + [BULK] * 2 + [OUTPUT] * 2
 
 
-def test_an_answer_has_time_though_the_turn_has_begun_enough() -> None:
+def test_an_answer_has_time_even_if_the_turn_may_start_no_more() -> None:
     loop, budget = make_budget()
     budget.spend(steps=TURN_STEPS)
     assert not budget.has_room()
@@ -184,7 +184,7 @@ def test_an_answer_has_time_though_the_turn_has_begun_enough() -> None:
     assert not budget.has_time()
 
 
-def test_who_waits_behind_one_that_queues_again_is_not_forgotten() -> None:
+def test_waiter_after_one_that_queues_again_is_not_forgotten() -> None:
     loop, budget = make_budget()
     seen: list[str] = []
 
