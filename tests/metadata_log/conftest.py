@@ -1,4 +1,4 @@
-"""A controller core with a log of its own and a standby beside it, driven by hand."""
+"""A controller core with its own log, and a standby, driven by hand."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ControllerHarness:
         return self.core.image
 
     def run(self, result: ControllerResult[T]) -> T:
-        """Append and replay the records of a result, and sweep behind it; its response."""
+        """Append and replay the records of a result, and run the sweep that follows; returns its response."""
         base_offset = self.core.last_offset + 1
         self._append_checked(result.records)
         if self.sweeps_at_once:
@@ -89,7 +89,7 @@ class ControllerHarness:
         return result.response_at(base_offset)
 
     def sweep(self, most_slices: int | None = None) -> int:
-        """Work off slices until nothing is left, or so many; how many it were."""
+        """Run slices until nothing is left, or at most this many; returns their number."""
         slices = 0
         while self.core.is_sweeping and slices != most_slices:
             self._append_checked(self.core.next_sweep_slice().records)
@@ -123,14 +123,14 @@ class ControllerHarness:
         self.committed = len(self.log)
 
     def lose_leadership(self) -> None:
-        """What is not committed is cut off; the same node then leads the next epoch."""
+        """Truncate the uncommitted records; the same node then leads the next epoch."""
         del self.log[self.committed :]
         self.core.resign()
         self.epoch += 1
         self.run(self.core.claim(self.now_ms))
 
     def succeed(self, config: ControllerConfig) -> None:
-        """What is not committed is cut off; another node, configured so, leads the next epoch."""
+        """Truncate the uncommitted records; another node, with this configuration, leads the next epoch."""
         del self.log[self.committed :]
         committed = self.core.committed_image
         self.config, self.core = config, ControllerCore(config, CLUSTER_ID, self.rng, {})
@@ -150,7 +150,7 @@ class ControllerHarness:
         dead: tuple[int, ...] = (),
         **fields: Any,
     ) -> int:
-        """Register a broker; its epoch. It stays fenced. ``dead`` are incarnations it knows to be dead."""
+        """Register a broker, still fenced; returns its epoch. ``dead``: incarnations it knows to be dead."""
         request = RegisterBrokerRequest(
             cluster_id=cluster_id,
             broker_id=broker_id,
@@ -175,7 +175,7 @@ class ControllerHarness:
         want_fence: bool = False,
         want_shut_down: bool = False,
     ) -> BrokerHeartbeatResponse:
-        """A heartbeat of a broker that is caught up, unless told otherwise."""
+        """A heartbeat of a broker, by default of one that has caught up."""
         request = BrokerHeartbeatRequest(
             broker_id,
             self.image.brokers[broker_id].epoch if epoch is None else epoch,
@@ -192,7 +192,7 @@ class ControllerHarness:
                 self.heartbeat(broker_id)
 
     def shut_down(self, broker_id: int) -> BrokerHeartbeatResponse:
-        """A whole controlled shutdown; the last answer."""
+        """Run a whole controlled shutdown; returns the last answer."""
         self.heartbeat(broker_id, want_shut_down=True)
         self.heartbeat(broker_id, want_shut_down=True)
         self.hear_active()
@@ -205,7 +205,7 @@ class ControllerHarness:
             self.heartbeat(broker_id)
 
     def silence(self, *silent: int) -> None:
-        """Let a session timeout pass in which all but these brokers are heard from; fence who is overdue."""
+        """Let a session timeout pass in which all but these brokers send heartbeats; fence overdue ones."""
         self.now_ms += self.config.session_timeout_ms
         for broker_id in sorted(self.image.brokers):
             broker = self.image.brokers[broker_id]
@@ -253,7 +253,7 @@ class ControllerHarness:
     def propose_isr(
         self, name: str, members: list[tuple[int, int]], *, sender: int | None = None, index: int = 0
     ) -> PartitionIsrResult:
-        """A proposal about the present state of a partition: brokers and their epochs."""
+        """A proposal for the current state of a partition: brokers and their epochs."""
         topic, partition = self.topic(name), self.partition(name, index)
         leader = partition.leader if sender is None else sender
         change = PartitionIsrChange(
@@ -273,7 +273,7 @@ class ControllerHarness:
     def reassign(
         self, name: str, replicas: list[int] | None, *, index: int = 0, allow_factor_change: bool = True
     ) -> ErrorCode:
-        """Ask for other replicas of one partition, or (None) for an end of that; what was answered."""
+        """Ask for other replicas of one partition, or (None) cancel that; returns the answer."""
         wanted = ReassignablePartition(partition_index=index, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(
             allow_replication_factor_change=allow_factor_change,

@@ -1,4 +1,4 @@
-"""Controller drivers on a quorum that commits when told to."""
+"""Controller drivers on a quorum that commits when a test says so."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ManualClock:
 
 
 class ManualQuorum:
-    """A log that commits on demand, and any number of drivers listening to it."""
+    """A log that commits on demand, and any number of drivers that listen to it."""
 
     def __init__(self) -> None:
         self.leader = NOBODY
@@ -80,7 +80,7 @@ class ManualQuorum:
             listener.handle_commit(batches)
 
     def elect(self, node_id: int, epoch: int) -> None:
-        """A new leader; what was not committed is cut off, a LeaderChange batch follows."""
+        """Elect a new leader: uncommitted records are truncated, a LeaderChange batch follows."""
         del self.batches[self.delivered :]
         self.leader = LeaderAndEpoch(node_id, epoch)
         self.batches.append(CommittedBatch(self.end_offset, self.end_offset, epoch, 0, ()))
@@ -92,7 +92,7 @@ class ManualQuorum:
 
 
 class SuspendedClock(ManualClock):
-    """Goes with the loop, and by what it was suspended for, which a loop's timers do not notice."""
+    """Follows the loop's time, plus the time of suspensions, which a loop's timers do not include."""
 
     def __init__(self) -> None:
         self.suspended_ms = 0
@@ -102,7 +102,7 @@ class SuspendedClock(ManualClock):
 
 
 class LoopClock(ManualClock):
-    """A loop's own time: its process notices that it stood still only by that."""
+    """The loop's own time, the only sign by which a process notices that it was stalled."""
 
     def __init__(self) -> None: ...
 
@@ -145,12 +145,12 @@ class World:
     def restart_standby(
         self, register: Registrar | None = None, endpoints: tuple[Endpoint, ...] = ()
     ) -> None:
-        """With something to register."""
+        """A driver with properties to register."""
         self.quorum.listeners.pop()
         self.standby = self.make_driver(2, register, endpoints)
 
     async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Let a command run up to its commit, commit, and take its answer."""
+        """Run a command up to its commit, commit, and return its answer."""
         task = asyncio.ensure_future(work)
         await settle()
         self.quorum.commit()
@@ -179,7 +179,7 @@ def registration(broker_id: int, incarnation: int = 1) -> RegisterBrokerRequest:
 
 
 async def settle() -> None:
-    """Give every ready task its turn."""
+    """Run every ready task."""
     for _ in range(5):
         await asyncio.sleep(0)
 

@@ -15,7 +15,7 @@ from pykraft.metadata_log.controller.requests import (
 
 
 class Leader:
-    """Broker 1, leading t-0 on [1, 2, 3], and what it proposes."""
+    """Broker 1, which leads t-0 on [1, 2, 3], and its proposals."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
@@ -89,7 +89,7 @@ def test_request_about_another_state_changes_nothing(
 
 
 @pytest.mark.parametrize("isr", [(), (2, 3), (1, 4), (1, 1)])
-def test_isr_must_hold_the_leader_and_nobody_but_replicas(leader: Leader, isr: tuple[int, ...]) -> None:
+def test_isr_must_contain_the_leader_and_only_replicas(leader: Leader, isr: tuple[int, ...]) -> None:
     assert leader.propose(*isr).error is ErrorCode.INVALID_REQUEST
 
 

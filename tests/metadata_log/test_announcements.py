@@ -1,4 +1,4 @@
-"""What the active controller tells its operator about the records it appends."""
+"""What the active controller logs for its operator about the records it appends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pykraft.metadata_log.records import Record
 
 @pytest.fixture
 def told(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines about everything that the cluster of three brokers appends from now on."""
+    """The log lines about everything that the cluster of three brokers appends from now on."""
     lines: list[str] = []
     append = cluster.append
 
@@ -35,7 +35,7 @@ def told(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_what_somebody_asked_for_is_told_in_their_words(cluster: Any, told: list[str]) -> None:
+def test_requested_changes_are_logged_in_the_words_of_the_request(cluster: Any, told: list[str]) -> None:
     cluster.create_topics(CreatableTopic(name="t", num_partitions=3, replication_factor=1))
     for value, operation in (("60000", 0), (None, 1)):
         change = AlterableConfig(name="retention.ms", config_operation=operation, value=value)
@@ -51,7 +51,7 @@ def test_what_somebody_asked_for_is_told_in_their_words(cluster: Any, told: list
     ]
 
 
-def test_reassignment_is_told_when_it_begins_and_when_it_ends(cluster: Any, told: list[str]) -> None:
+def test_reassignment_is_logged_when_it_begins_and_when_it_ends(cluster: Any, told: list[str]) -> None:
     cluster.create_assigned("t", [1, 2])
     told.clear()
     assert cluster.reassign("t", [1, 3]) == ErrorCode.NONE
@@ -64,7 +64,7 @@ def test_reassignment_is_told_when_it_begins_and_when_it_ends(cluster: Any, told
     assert told == ["reassignment of t-0 has ended: replicas [3]"]
 
 
-def test_partition_without_a_leader_is_a_warning_that_names_whom_it_waits_for(
+def test_partition_without_a_leader_is_a_warning_that_names_the_replicas_it_waits_for(
     cluster: Any, told: list[str]
 ) -> None:
     cluster.create_assigned("lonely", [2], [1])
@@ -76,7 +76,7 @@ def test_partition_without_a_leader_is_a_warning_that_names_whom_it_waits_for(
     assert told == ["broker 2 is unfenced"]
 
 
-def test_last_holder_that_comes_back_after_a_crash_is_no_unclean_election(
+def test_last_known_leader_that_returns_after_a_crash_is_no_unclean_election(
     make_controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = make_controller(features={"group.version": 1, "eligible.leader.replicas.version": 1})

@@ -57,8 +57,8 @@ def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: An
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_death_of_other_processes_takes_no_live_brokers_place(cluster: Any) -> None:
-    """A directory that was copied, at whatever time, from the live broker: nothing in it proves anything."""
+def test_death_of_other_processes_does_not_replace_a_live_broker(cluster: Any) -> None:
+    """A copy of the live broker's directory, made at any time, proves nothing."""
     cluster.silence(2)
     cluster.register(2, incarnation=5)
     cluster.heartbeat(2)
@@ -70,8 +70,8 @@ def test_death_of_other_processes_takes_no_live_brokers_place(cluster: Any) -> N
     assert not cluster.heartbeat(2).is_fenced
 
 
-def test_claim_that_a_broker_is_dead_takes_the_secret_that_only_its_directories_hold(cluster: Any) -> None:
-    """Its incarnation id stands in the metadata log, for everybody to read."""
+def test_claim_that_a_broker_is_dead_needs_the_secret_in_its_directories(cluster: Any) -> None:
+    """Its incarnation id is in the metadata log, where every node can read it."""
     known = cluster.image.brokers[1].incarnation_id
     for claimed in (known, known[:15], b"", known + b"\0", incarnation_id_of(known)):
         with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
@@ -79,7 +79,7 @@ def test_claim_that_a_broker_is_dead_takes_the_secret_that_only_its_directories_
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_registration_that_claims_more_deaths_than_there_can_be_is_refused(cluster: Any) -> None:
+def test_registration_that_claims_too_many_deaths_is_refused(cluster: Any) -> None:
     with refused(ErrorCode.INVALID_REGISTRATION):
         cluster.register(1, incarnation=7, dead_incarnation_secrets=(b"x",) * (MOST_SECRETS + 1))
 
@@ -98,7 +98,7 @@ def test_registration_that_claims_more_deaths_than_there_can_be_is_refused(clust
         {"log_dirs": tuple(Uuid(n.to_bytes(16, "big")) for n in range(1000, 2001))},
     ],
 )
-def test_registration_that_would_make_every_node_keep_nonsense_is_refused(
+def test_registration_with_oversized_or_invalid_fields_is_refused(
     controller: Any, fields: dict[str, Any]
 ) -> None:
     before = controller.image
@@ -107,7 +107,7 @@ def test_registration_that_would_make_every_node_keep_nonsense_is_refused(
     assert controller.image is before
 
 
-def test_registrations_without_end_are_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbounded_registrations_are_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_control, "MOST_BROKERS", 3)
     monkeypatch.setattr(cluster_control, "MOST_CONTROLLERS", 3)
     for node_id in range(3):
@@ -130,7 +130,7 @@ def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(clust
     assert cluster.image is before
 
 
-def test_same_process_may_amend_its_endpoints_without_being_fenced(cluster: Any) -> None:
+def test_same_process_may_change_its_endpoints_without_being_fenced(cluster: Any) -> None:
     epoch = cluster.image.brokers[1].epoch
     assert cluster.register(1, port=9999) == epoch
     broker = cluster.image.brokers[1]
@@ -179,7 +179,7 @@ def test_new_incarnation_leaves_every_isr_it_shares(cluster: Any) -> None:
     assert (partition.isr, partition.leader, partition.leader_epoch) == ((2, 3), 2, 1)
 
 
-def test_new_incarnation_stays_the_isr_where_it_is_all_there_is_but_leads_only_once_unfenced(
+def test_new_incarnation_of_the_only_isr_member_stays_but_leads_only_once_unfenced(
     cluster: Any,
 ) -> None:
     cluster.create_assigned("t", [1])
@@ -208,7 +208,7 @@ def unregister(cluster: Any, broker_id: int) -> Any:
     return cluster.run(cluster.core.handle_forwarded(cluster.context, request))
 
 
-def test_broker_that_is_fenced_can_be_unregistered_and_register_anew(cluster: Any) -> None:
+def test_fenced_broker_can_be_unregistered_and_register_again(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("only", [3])
     cluster.silence(3)
@@ -222,7 +222,7 @@ def test_broker_that_is_fenced_can_be_unregistered_and_register_anew(cluster: An
     assert cluster.register(3, incarnation=2) > old_epoch
 
 
-def test_broker_that_lives_can_be_unregistered_loses_what_it_leads_and_returns_as_another(
+def test_live_broker_that_is_unregistered_loses_its_leaderships_and_returns_as_a_new_one(
     cluster: Any,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
@@ -235,7 +235,7 @@ def test_broker_that_lives_can_be_unregistered_loses_what_it_leads_and_returns_a
     assert cluster.partition("only").leader == -1
     with refused(ErrorCode.STALE_BROKER_EPOCH):
         cluster.heartbeat(1, epoch=old_epoch, offset=cluster.image.offset)
-    # The process finds out and registers anew. It names the epoch whose logs it has: nothing is given up.
+    # The process notices and registers again. It names the epoch whose logs it has: nothing is lost.
     assert cluster.register(1, previous_broker_epoch=old_epoch) > old_epoch
     assert cluster.image.brokers[1].fenced
     assert not cluster.heartbeat(1).is_fenced

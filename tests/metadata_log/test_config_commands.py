@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs: topics, brokers, groups; what is refused changes nothing."""
+"""IncrementalAlterConfigs and AlterConfigs: topics, brokers, groups; a refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> N
     assert dict(cluster.image.topic_config("t")) == {"cleanup.policy": "compact"}
 
 
-def test_setting_what_is_set_already_writes_nothing(cluster: Any) -> None:
+def test_setting_the_present_value_writes_nothing(cluster: Any) -> None:
     cluster.create_topic("t")
     alter(cluster, ("retention.ms", SET, "5"))
     before = cluster.image
@@ -113,7 +113,7 @@ def test_the_older_api_replaces_all_that_was_set(cluster: Any) -> None:
     assert dict(cluster.image.topic_config("t")) == {}
 
 
-def test_topic_takes_its_configs_with_it_and_brokers_and_groups_keep_theirs(cluster: Any) -> None:
+def test_deleted_topic_loses_its_configs_and_brokers_and_groups_keep_theirs(cluster: Any) -> None:
     from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
 
     cluster.create_topic("t")
@@ -129,7 +129,7 @@ def test_topic_takes_its_configs_with_it_and_brokers_and_groups_keep_theirs(clus
     assert dict(cluster.image.topic_config("t")) == {}
 
 
-def test_value_of_one_broker_wins_over_that_of_all_over_the_file(cluster: Any) -> None:
+def test_value_of_one_broker_precedes_that_of_all_and_that_precedes_the_file(cluster: Any) -> None:
     alter(
         cluster, ("log.retention.ms", SET, "6"), ("log.segment.bytes", SET, "2000000"), resource=(BROKER, "")
     )
@@ -226,13 +226,13 @@ THROTTLES = (
 
 
 @pytest.mark.parametrize("resource", [(BROKER, ""), (BROKER, "1")])
-def test_throttles_are_kept_and_can_be_deleted_whether_set_or_not(
+def test_throttles_are_stored_and_can_be_deleted_whether_set_or_not(
     cluster: Any, resource: tuple[int, str]
 ) -> None:
     before = cluster.image
     deletion = [(name, DELETE, None) for name in THROTTLES]
     assert alter(cluster, *deletion, resource=resource).error_code == 0
-    assert cluster.image is before, "what kafka-reassign-partitions --verify asks of every broker"
+    assert cluster.image is before, "kafka-reassign-partitions --verify sends this to every broker"
     assert alter(cluster, *[(name, SET, "1000") for name in THROTTLES], resource=resource).error_code == 0
     assert dict(cluster.image.configs[resource]) == dict.fromkeys(THROTTLES, "1000")
     assert alter(cluster, *deletion, resource=resource).error_code == 0
@@ -249,7 +249,7 @@ def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: A
     assert (BROKER, "1") not in cluster.image.configs
 
 
-def test_subscription_to_client_metrics_is_kept_until_its_last_key_goes(cluster: Any) -> None:
+def test_subscription_to_client_metrics_is_kept_until_its_last_key_is_deleted(cluster: Any) -> None:
     entries = (
         ("metrics", SET, "org.apache.kafka"),
         ("interval.ms", SET, "100"),
@@ -262,7 +262,7 @@ def test_subscription_to_client_metrics_is_kept_until_its_last_key_goes(cluster:
     assert (METRICS, "m") not in cluster.image.configs
 
 
-def test_resource_named_twice_is_refused_and_its_neighbour_is_not_harmed(cluster: Any) -> None:
+def test_resource_named_twice_is_refused_and_others_are_changed(cluster: Any) -> None:
     cluster.create_topic("t")
     cluster.create_topic("bystander")
     entry = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
@@ -286,7 +286,7 @@ def test_value_at_the_limit_is_kept(cluster: Any) -> None:
     assert longer.error_code == ErrorCode.INVALID_CONFIG
 
 
-def test_key_that_nobody_knows_any_more_can_still_be_deleted(cluster: Any) -> None:
+def test_key_that_is_no_longer_known_can_still_be_deleted(cluster: Any) -> None:
     from pykraft.metadata_log.records import ConfigRecord
 
     cluster.append((ConfigRecord(BROKER, "", "log.gone", "1"),))

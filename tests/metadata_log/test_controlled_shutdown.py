@@ -1,4 +1,4 @@
-"""A broker that asks to leave: what moves first, whom it waits for, and when it may go."""
+"""A broker that asks to shut down: what moves first, which brokers it waits for, and when it may stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.records import NO_LEADER
 
 
-def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> None:
+def test_controlled_shutdown_moves_leaderships_and_then_ends(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [1, 3])
     first = cluster.heartbeat(1, want_shut_down=True)
     assert (first.is_fenced, first.should_shut_down) == (False, False)
@@ -22,7 +22,7 @@ def test_controlled_shutdown_moves_leaderships_then_lets_go(cluster: Any) -> Non
     assert cluster.image.brokers[1].fenced
 
 
-def test_broker_that_shuts_down_hands_over_and_may_then_go(cluster: Any) -> None:
+def test_broker_that_shuts_down_hands_over_and_may_then_stop(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     first = cluster.heartbeat(1, want_shut_down=True)
     assert not first.should_shut_down and cluster.partition("t").leader == 2
@@ -31,13 +31,13 @@ def test_broker_that_shuts_down_hands_over_and_may_then_go(cluster: Any) -> None
     cluster.register(1, incarnation=2)
 
 
-def test_broker_that_shuts_down_with_the_only_copy_goes_all_the_same(cluster: Any) -> None:
+def test_broker_that_shuts_down_with_the_only_copy_may_stop_anyway(cluster: Any) -> None:
     cluster.create_assigned("t", [1])
     assert cluster.shut_down(1).should_shut_down
     assert cluster.partition("t").isr == (1,) and cluster.partition("t").leader == NO_LEADER
 
 
-def test_broker_that_shuts_down_is_not_taken_into_an_isr_again(cluster: Any) -> None:
+def test_broker_that_shuts_down_is_not_added_to_an_isr_again(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.create_assigned("only", [2])
     cluster.heartbeat(2, want_shut_down=True)
@@ -45,12 +45,12 @@ def test_broker_that_shuts_down_is_not_taken_into_an_isr_again(cluster: Any) -> 
     assert cluster.propose_isr("t", members).error is ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_broker_that_another_calls_leaving_stays(cluster: Any) -> None:
+def test_broker_that_no_longer_asks_to_shut_down_stays(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [1, 3])
     before = cluster.image.offset
     cluster.heartbeat(1, want_shut_down=True)
     cluster.heartbeat(1, offset=before)
-    assert cluster.image.brokers[1].in_controlled_shutdown, "the heartbeat may be older than the wish"
+    assert cluster.image.brokers[1].in_controlled_shutdown, "the heartbeat may be older than the request"
     cluster.heartbeat(1)
     assert cluster.image.is_active(1)
     cluster.create_assigned("u", [1, 2])
@@ -73,11 +73,11 @@ def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     cluster.create_topic("later")
     cluster.heartbeat(3, offset=handed_over_at)
-    cluster.heartbeat(2, offset=0)  # an old heartbeat that was late takes nothing back
+    cluster.heartbeat(2, offset=0)  # a late old heartbeat reverts nothing
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_leaving_broker_waits_for_none_that_is_fenced_or_leaves_as_well(cluster: Any) -> None:
+def test_leaving_broker_waits_for_no_fenced_or_leaving_one(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3], [2, 3, 1])
     for broker_id in (1, 2):
         cluster.heartbeat(broker_id, want_shut_down=True)
@@ -88,7 +88,7 @@ def test_leaving_broker_waits_for_none_that_is_fenced_or_leaves_as_well(cluster:
     assert cluster.heartbeat(2, want_shut_down=True).should_shut_down
 
 
-def test_new_controller_learns_anew_who_knows_of_a_leave(cluster: Any) -> None:
+def test_new_controller_learns_again_which_brokers_know_of_a_leave(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.heartbeat(1, want_shut_down=True)
     cluster.heartbeat(1, want_shut_down=True)
@@ -127,6 +127,6 @@ def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster
     assert cluster.partition("t").leader == 1
 
 
-def test_fenced_broker_that_wants_to_shut_down_is_let_go_at_once(controller: Any) -> None:
+def test_fenced_broker_that_wants_to_shut_down_may_stop_at_once(controller: Any) -> None:
     controller.register(1)
     assert controller.heartbeat(1, want_shut_down=True).should_shut_down

@@ -1,4 +1,4 @@
-"""Commands of the controller on a quorum that commits when told to: who is answered, and when."""
+"""Commands of the controller on a quorum that commits when a test says so: which are answered, and when."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_deposed_controller_refuses_before_it_has_been_told() -> None:
     run(scenario)
 
 
-def test_batch_of_another_epoch_ends_the_reign_before_the_news_arrives() -> None:
+def test_batch_of_another_epoch_ends_the_leadership_before_the_notification() -> None:
     async def scenario(world: World) -> None:
         task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
         await settle()
@@ -125,10 +125,10 @@ def test_batch_of_another_epoch_ends_the_reign_before_the_news_arrives() -> None
 
 
 @pytest.mark.parametrize("slice_batches", [1, 2, 3])
-def test_control_batch_between_batches_of_a_reign_moves_the_offset_and_nothing_else(
+def test_control_batch_between_batches_of_a_leader_only_moves_the_offset(
     slice_batches: int,
 ) -> None:
-    """A change of the voter set, say: the quorum appends it, the controller hears of it when it commits."""
+    """For example a change of the voters: the quorum appends it, the controller learns of its commit."""
 
     async def scenario(world: World) -> None:
         first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
@@ -162,7 +162,7 @@ def test_re_elected_controller_takes_over_without_loading() -> None:
     run(scenario)
 
 
-def test_controller_that_was_given_a_snapshot_decides_on_it() -> None:
+def test_controller_that_loaded_a_snapshot_decides_on_it() -> None:
     async def scenario(world: World) -> None:
         await world.register()
         late = world.make_driver(2)

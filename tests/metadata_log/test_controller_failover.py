@@ -1,4 +1,4 @@
-"""What a controller decided and could not commit never happened; what its successor may not believe."""
+"""Uncommitted decisions of a controller are reverted; what its successor must not assume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykraft.metadata_log.controller.requests import (
 )
 
 
-def test_producer_ids_taken_back_with_a_lost_leadership_were_never_told_to_anybody(cluster: Any) -> None:
+def test_producer_ids_reverted_with_a_lost_leadership_were_never_returned_to_a_broker(cluster: Any) -> None:
     def allocate() -> int:
         request = AllocateProducerIdsRequest(1, cluster.epoch_of(1))
         return int(cluster.run(cluster.core.handle_allocate_producer_ids(request)).start)
@@ -31,7 +31,7 @@ def test_producer_ids_taken_back_with_a_lost_leadership_were_never_told_to_anybo
     assert cluster.standby.image.next_producer_id == again + 1000
 
 
-def test_good_bye_that_was_not_committed_is_forgotten_with_the_leadership(cluster: Any) -> None:
+def test_uncommitted_controlled_shutdown_is_reverted_with_the_leadership(cluster: Any) -> None:
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
     cluster.commit()
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
@@ -44,7 +44,7 @@ def test_good_bye_that_was_not_committed_is_forgotten_with_the_leadership(cluste
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_new_controller_gives_a_full_session_from_its_claim(cluster: Any) -> None:
+def test_new_controller_gives_a_full_session_from_its_election(cluster: Any) -> None:
     cluster.now_ms += cluster.config.session_timeout_ms - 1
     cluster.lose_leadership()
     cluster.now_ms += cluster.config.session_timeout_ms - 1

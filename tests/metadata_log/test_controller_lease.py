@@ -27,7 +27,7 @@ from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescri
 NODE = 1
 SESSION_MS = 9000
 LEASE_MS = 8100
-"""A tenth is kept back for clocks that run at different rates."""
+"""A tenth is withheld for clocks that run at different rates."""
 
 
 class VirtualClock:
@@ -42,10 +42,10 @@ class VirtualClock:
 
 
 class LaggingQuorum:
-    """A leader that learns of commits when the test says so, and of its own fall never.
+    """A leader that learns of commits when the test says so, and never that it was deposed.
 
-    What was appended before ``deposed_at_ms`` may be committed, at any later time; what was appended after it
-    never is, because a majority has gone to another epoch.
+    Records appended before ``deposed_at_ms`` may be committed at any later time; records appended after it
+    never are, because a majority is in another epoch.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -119,7 +119,7 @@ class World:
         assert not answer.is_fenced
 
     def heartbeat(self, offset: int | None = None) -> asyncio.Task[BrokerHeartbeatResponse]:
-        """Of a broker that has applied so much, or all that is committed."""
+        """A heartbeat of a broker that has applied up to this offset, or everything committed."""
         applied = self.driver.committed_image.offset if offset is None else offset
         request = BrokerHeartbeatRequest(1, self.broker_epoch, applied)
         return asyncio.ensure_future(self.driver.broker_heartbeat(request))
@@ -144,7 +144,7 @@ def test_idle_controller_proves_its_leadership_before_it_grants_a_lease() -> Non
     asyncio.run(scenario())
 
 
-def test_recent_commits_prove_enough_without_a_record_for_every_heartbeat() -> None:
+def test_recent_commits_prove_leadership_without_a_record_for_every_heartbeat() -> None:
     async def scenario() -> None:
         world = World()
         await world.unfence()
@@ -168,8 +168,8 @@ def test_lease_shrinks_by_the_age_of_the_proof() -> None:
     asyncio.run(scenario())
 
 
-def test_leases_of_a_broker_that_stands_still_run_out() -> None:
-    """The proofs that the controller goes on to give show that it is behind."""
+def test_leases_of_a_stalled_broker_end() -> None:
+    """The controller's later proofs of leadership show that the broker is behind."""
 
     async def scenario() -> None:
         world = World()
@@ -192,7 +192,7 @@ def test_leases_of_a_broker_that_stands_still_run_out() -> None:
     asyncio.run(scenario())
 
 
-def test_broker_that_stands_still_is_fenced_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_stalled_broker_is_fenced_and_the_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(session_timeout_ms=80)
         await world.unfence()
@@ -228,7 +228,7 @@ def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_proof_of_an_earlier_reign_is_worth_nothing() -> None:
+def test_proof_of_an_earlier_leadership_does_not_count() -> None:
     async def scenario() -> None:
         world = World()
         await world.unfence()
@@ -245,7 +245,7 @@ def test_proof_of_an_earlier_reign_is_worth_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
-    """Heartbeats at random times, commits heard of late, a successor at a random moment, unknown here."""
+    """Heartbeats at random times, late news of commits, and a successor at a random moment, unknown here."""
 
     async def scenario() -> None:
         rng = Random(seed)
@@ -258,7 +258,7 @@ def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
         while world.clock.now_ms < successor_ms + 30_000:
             world.clock.now_ms += rng.choice((1, 10, 100, 700, 2500))
             if rng.random() < 0.7:
-                # Sent some time ago: it lay in a socket buffer, perhaps while this process was paused.
+                # Sent some time ago: it was in a socket buffer, perhaps while this process was paused.
                 sent_ms = world.clock.now_ms - rng.choice((0, 1, 50, 1900))
                 open_beats.append((sent_ms, world.heartbeat()))
                 await world.settle()
@@ -283,7 +283,7 @@ def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
 def test_lease_ends_before_any_successor_fences_although_clocks_are_off(
     broker_rate: float, controller_rate: float, age_ms: int
 ) -> None:
-    """``age_ms``, of the proof, is true time; so are both ends."""
+    """``age_ms``, the age of the proof, is in true time; so are both ends."""
     proof = LeadershipProof()
     proof.handle_append(1, 50_000)
     proof.handle_commit(1)

@@ -1,4 +1,4 @@
-"""The driver on a real quorum of one: what the two expect of each other."""
+"""The driver on a real quorum of one node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIRECTORY = "/data/__cluster_metadata-0"
 
 
 class NoTransport:
-    """A quorum of one calls nobody."""
+    """A quorum of one makes no calls."""
 
     def send(self, *args: Any, **kwargs: Any) -> PendingCall:
         raise AssertionError("a quorum of one calls nobody")
@@ -47,7 +47,7 @@ class NoTransport:
 
 
 class News(Recorder):
-    """The last listener: lets a test wait until the others have been told something."""
+    """The last listener: a test waits with it until the other listeners have been called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Node:
         assert self.fatal == []
 
 
-def test_what_was_answered_is_there_after_a_restart_and_both_images_agree() -> None:
+def test_acknowledged_changes_survive_a_restart_and_both_images_agree() -> None:
     async def scenario() -> None:
         disk = MemoryDisk()
         format_log(disk, DIRECTORY, now_ms=0)

@@ -1,4 +1,4 @@
-"""Random commands on an active controller and a standby: what must hold whatever is asked."""
+"""Random commands on an active controller and a standby: invariants that hold for all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = ("a", "b.c", "b_c", "d", "bad name")
 
 
 class Commands:
-    """One random command at a time, sensible and senseless ones mixed."""
+    """One random command at a time, valid and invalid ones mixed."""
 
     def __init__(self, harness: Any, seed: int) -> None:
         self.harness = harness
@@ -215,7 +215,7 @@ def plain(image: MetadataImage) -> dict[str, Any]:
 
 
 def apply_delta(old: dict[str, Any], delta: MetadataDelta) -> dict[str, Any]:
-    """``old`` with nothing but the spots named by the delta taken from the new image."""
+    """``old`` with only the parts that the delta names replaced from the new image."""
     new = {part: dict(values) for part, values in old.items()}
     for topic_id in delta.deleted_topics:
         del new["topics"][topic_id]
@@ -257,7 +257,7 @@ def test_standby_and_active_agree_at_every_commit_and_no_invariant_breaks(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_lost_leadership_leaves_no_trace_of_what_was_not_committed(
+def test_lost_leadership_leaves_no_trace_of_uncommitted_changes(
     make_controller: Callable[..., Any], seed: int
 ) -> None:
     harness = make_controller(seed)

@@ -1,4 +1,4 @@
-"""What a controller says of itself to the active one, and which levels it refuses to run at."""
+"""What a controller registers with the active one, and at which levels it refuses to run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, RegisterC
 from tests.metadata_log.driver_world import NODE, World, run, settle
 
 
-def test_active_controller_says_itself_which_levels_it_can_run() -> None:
+def test_active_controller_registers_its_own_supported_levels() -> None:
     async def scenario(world: World) -> None:
         own = RegisterControllerRecord(NODE, SUPPORTED_RANGES)
         assert dict(world.driver.committed_image.controllers) == {NODE: own}
@@ -34,7 +34,7 @@ def test_active_controller_says_itself_which_levels_it_can_run() -> None:
     run(scenario)
 
 
-def test_controller_that_listens_elsewhere_says_so_anew() -> None:
+def test_controller_with_new_listeners_registers_again() -> None:
     async def scenario(world: World) -> None:
         endpoint = Endpoint("KAFKA", "host", 9094)
         world.restart_standby(endpoints=(endpoint,))
@@ -52,12 +52,14 @@ def test_controller_that_listens_elsewhere_says_so_anew() -> None:
             await telling
             offsets.append(world.standby.committed_image.offset)
         assert world.standby.committed_image.controllers[NODE].endpoints == request.endpoints
-        assert offsets[0] == offsets[1], "said twice, written once"
+        assert offsets[0] == offsets[1], "registered twice, written once"
 
     run(scenario)
 
 
-def test_standby_tells_the_active_controller_until_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standby_registers_with_the_active_controller_until_the_log_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
     attempts: list[int] = []
 
@@ -86,7 +88,7 @@ def test_standby_tells_the_active_controller_until_the_log_says_so(monkeypatch: 
     run(scenario)
 
 
-def test_active_controller_says_whose_session_timeout_differs(caplog: pytest.LogCaptureFixture) -> None:
+def test_active_controller_logs_which_session_timeouts_differ(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> None:
         for controller_id, timeout_ms in ((2, 9000), (3, 60_000), (4, 0)):
             request = RegisterControllerRequest("c", controller_id, SUPPORTED_RANGES, timeout_ms)
@@ -98,10 +100,10 @@ def test_active_controller_says_whose_session_timeout_differs(caplog: pytest.Log
     assert told[0].startswith("controller 3 is configured with broker.session.timeout.ms=60000")
 
 
-def test_controller_registers_once_even_if_the_log_knows_its_levels_already(
+def test_controller_registers_once_even_if_the_log_has_its_levels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its session timeout may be another than before."""
+    """Its session timeout may have changed."""
     monkeypatch.setattr(controller_driver, "REGISTRATION_CHECK_MS", 1)
 
     async def scenario(world: World) -> None:

@@ -41,7 +41,7 @@ def wire_registration(broker_id: int) -> pb.RegisterBrokerRequest:
     )
 
 
-def test_every_call_travels_in_protobuf() -> None:
+def test_every_call_is_encoded_as_protobuf() -> None:
     async def scenario(world: World) -> None:
         server = ControllerHandlers()
         controller_rpc.register(server, world.driver)
@@ -86,7 +86,7 @@ def test_every_call_travels_in_protobuf() -> None:
         assert (first.index, first.error_code) == (1, 0)
         assert (copy.error_code, second.error_code) == (ErrorCode.FENCED_LEADER_EPOCH, 0)
         assert second.partition_epoch == first.partition_epoch + 1
-        assert (await report(None)).error_code == 0, "a broker of an earlier version says no epoch"
+        assert (await report(None)).error_code == 0, "a broker of an earlier version sends no epoch"
 
         ids = pb.AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
         block = await call("AllocateProducerIds", ids, pb.AllocateProducerIdsResponse)
@@ -111,7 +111,7 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
         led = [index for index, partition in enumerate(topic.partitions) if partition.leader == 1]
 
         async def leave_alone(*indexes: int) -> pb.AlterPartitionResponse:
-            """Broker 1 takes broker 2 out of the ISR."""
+            """Broker 1 removes broker 2 from the ISR."""
             alone = [pb.IsrMember(broker_id=1, broker_epoch=epochs[1])]
             changes = [pb.AlterPartitionPartition(index=index, new_isr=alone) for index in indexes]
             asked = pb.AlterPartitionTopic(topic_id=topic.id, partitions=changes)
@@ -133,7 +133,7 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
     run(scenario)
 
 
-def test_errors_travel_as_codes_with_a_leader_hint() -> None:
+def test_errors_are_sent_as_codes_with_a_leader_hint() -> None:
     async def scenario(world: World) -> None:
         server = ControllerHandlers()
         controller_rpc.register(server, world.standby)

@@ -1,4 +1,4 @@
-"""What the timers of the active controller do: fence, excuse what stood still, write when idle, sweep."""
+"""The timers of the active controller: they fence, discount stalls, write when idle, and sweep."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller() -> None
 
 @pytest.mark.parametrize("asleep_ms", [2000, 9000, 3600_000])
 @pytest.mark.parametrize("beat_ms", [0, 250, 750, 1250])
-def test_nobody_is_fenced_for_the_time_in_which_the_machine_was_suspended(
+def test_no_broker_is_fenced_for_the_time_in_which_the_machine_was_suspended(
     asleep_ms: int, beat_ms: int
 ) -> None:
-    """Everybody slept, and heartbeats go on as if nothing had been: the next is due in up to two seconds."""
+    """All nodes were suspended, and heartbeats continue afterwards: the next is due within two seconds."""
 
     async def scenario() -> None:
         clock = SuspendedClock()
@@ -75,7 +75,7 @@ def test_nobody_is_fenced_for_the_time_in_which_the_machine_was_suspended(
 @pytest.mark.parametrize(
     ("stall_ms", "run_ms"), [(1600, 1000), (1600, 100), (1200, 200), (1100, 100), (1990, 10), (2900, 500)]
 )
-def test_controller_that_stalls_again_and_again_fences_the_dead_in_bounded_time_and_the_living_never(
+def test_repeatedly_stalled_controller_fences_dead_brokers_in_bounded_time_and_live_ones_never(
     stall_ms: int, run_ms: int
 ) -> None:
     async def scenario() -> None:
@@ -97,7 +97,7 @@ def test_controller_that_stalls_again_and_again_fences_the_dead_in_bounded_time_
                 loop.now_s += stall_ms / 1000
 
         async def live_on() -> None:
-            """Sent every two seconds; what arrives in a stall is read behind it."""
+            """Sent every two seconds; a heartbeat that arrives in a stall is read after it."""
             while True:
                 await beat(2)
                 await asyncio.sleep(2 - loop.now_s % 2)
@@ -120,7 +120,7 @@ def test_controller_that_stalls_again_and_again_fences_the_dead_in_bounded_time_
         runner.run(scenario())
 
 
-def test_idle_controller_writes_what_changes_nothing_at_the_interval_it_is_given() -> None:
+def test_idle_controller_writes_no_op_records_at_the_configured_interval() -> None:
     async def scenario(world: World) -> None:
         end_offset, image = world.quorum.end_offset, world.driver.image
         await world.driver.start()
@@ -165,7 +165,7 @@ def test_request_for_many_topics_takes_turns_with_others_and_is_answered_as_one(
     run(scenario)
 
 
-def test_request_in_parts_fails_with_the_reign_it_began_in() -> None:
+def test_request_in_parts_fails_with_the_leadership_it_began_in() -> None:
     async def scenario(world: World) -> None:
         epoch = await world.register()
         beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
@@ -177,7 +177,7 @@ def test_request_in_parts_fails_with_the_reign_it_began_in() -> None:
         await asyncio.sleep(0)
         assert 0 < len(world.driver.image.topics_by_id) < 20
         world.quorum.elect(2, 2)
-        world.quorum.elect(NODE, 3)  # what the first parts appended is gone
+        world.quorum.elect(NODE, 3)  # the records of the first parts are reverted
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
             await task
         await settle()
@@ -221,7 +221,7 @@ def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
         for _ in range(50):
             await asyncio.sleep(0)
         later = sum(batch.epoch == 1 for batch in world.quorum.batches)
-        assert later == left, "a deposed controller goes on"
+        assert later == left, "a deposed controller continues"
         world.quorum.elect(NODE, 3)
         while led():
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for."""
+"""Elections that a client asks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elect(harness: Any, election_type: int, *partitions: tuple[str, int], everything: bool = False) -> Any:
-    """What was answered, by partition."""
+    """The answers by partition."""
     asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)
     response = harness.run(harness.core.handle_forwarded(harness.context, request))
@@ -42,7 +42,7 @@ def test_preferred_election_brings_the_first_replica_back(cluster: Any) -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_unclean_election_takes_any_live_replica_where_nobody_leads(cluster: Any) -> None:
+def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -70,7 +70,7 @@ def test_unknown_partitions_and_election_types(cluster: Any) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_asked_for_all_only_what_needs_an_election_is_answered(cluster: Any) -> None:
+def test_election_for_all_answers_only_partitions_that_need_one(cluster: Any) -> None:
     cluster.create_assigned("a", [1, 2], [2, 1])
     cluster.create_assigned("b", [3, 1])
     cluster.silence(1)

@@ -1,4 +1,4 @@
-"""Who leads, by the builder alone: a table of partitions before and after."""
+"""Which replica leads, by the builder alone: partitions before and after."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def after(before: PartitionRegistration, active: set[int], **wish: object) -> Pa
     return apply_change(before, record)
 
 
-def test_a_settled_partition_is_left_alone() -> None:
+def test_a_settled_partition_is_not_changed() -> None:
     assert change(partition(1, (1, 2, 3)), {1, 2, 3}) is None
     assert change(partition(1, (1, 2, 3)), {1, 2, 3}, rules=ELR_RULES) is None
 
@@ -70,14 +70,14 @@ def test_a_leaving_follower_raises_no_leader_epoch() -> None:
     assert (new.leader, new.isr, new.leader_epoch) == (1, (1,), 4)
 
 
-def test_without_elr_the_last_isr_members_stay_and_nobody_leads() -> None:
+def test_without_elr_the_last_isr_members_stay_without_a_leader() -> None:
     new = after(partition(1, (1, 2)), {3})
     assert (new.leader, new.isr, new.elr) == (-1, (1, 2), ())
     back = after(new, {2, 3})
     assert (back.leader, back.isr) == (2, (2,))
 
 
-def test_without_elr_whoever_lost_its_tail_stays_only_if_nobody_better_does() -> None:
+def test_without_elr_a_replica_that_lost_its_tail_stays_only_if_no_better_one_does() -> None:
     assert after(partition(-1, (1, 2)), {3}, tail_lost={1}).isr == (2,)
     assert change(partition(-1, (1,)), {3}, tail_lost={1}) is None
 
@@ -98,7 +98,7 @@ def test_unclean_election_only_where_allowed() -> None:
     assert after(partition(1, (1,)), {3}, rules=ElectionRules(unclean_allowed=True)).leader == 3
 
 
-def test_unclean_election_leaves_nobody_eligible_who_may_differ_from_the_new_leader() -> None:
+def test_unclean_election_leaves_no_replica_eligible_that_may_differ_from_the_new_leader() -> None:
     rules = ElectionRules(min_isr=2, unclean_allowed=True, elr_enabled=True)
     new = after(partition(-1, (), elr=(2,)), {3}, rules=rules)
     assert (new.leader, new.isr, new.elr, new.last_known_elr) == (3, (3,), (), ())
@@ -109,7 +109,7 @@ def test_unclean_election_prefers_replicas_that_are_not_just_being_added() -> No
     assert after(moving, {2, 4}, election=Election.UNCLEAN).leader == 2
 
 
-def test_elr_takes_in_who_leaves_an_isr_below_the_minimum() -> None:
+def test_replica_that_leaves_an_isr_below_the_minimum_joins_the_elr() -> None:
     new = after(partition(1, (1, 2)), {1}, rules=ELR_RULES)
     assert (new.leader, new.isr, new.elr, new.last_known_elr) == (1, (1,), (2,), ())
     empty = after(new, set(), rules=ELR_RULES)
@@ -135,25 +135,25 @@ def test_an_eligible_replica_does_not_lead_while_the_isr_has_a_member() -> None:
     assert change(below, {1, 2, 3}, rules=ELR_RULES) is None
 
 
-def test_whoever_stopped_without_flushing_is_no_longer_eligible() -> None:
+def test_replica_that_stopped_without_flushing_is_no_longer_eligible() -> None:
     new = after(partition(-1, (), elr=(1, 2), last_known_elr=(1,)), {3}, rules=ELR_RULES, tail_lost={1})
     assert (new.leader, new.isr, new.elr) == (-1, (), (2,))
     only = after(partition(1, (1,)), {3}, rules=ELR_RULES, tail_lost={1})
     assert (only.leader, only.isr, only.elr, only.last_known_elr) == (-1, (), (), (1,))
 
 
-def test_the_last_known_leader_leads_when_nobody_is_eligible() -> None:
+def test_the_last_known_leader_leads_if_no_replica_is_eligible() -> None:
     lost = partition(-1, (), last_known_elr=(2,))
     assert change(lost, {1, 3}, rules=ELR_RULES) is None
     new = after(lost, {1, 2, 3}, rules=ELR_RULES)
     assert (new.leader, new.isr, new.elr, new.last_known_elr) == (2, (2,), (), ())
 
 
-def test_the_last_known_leader_waits_while_somebody_is_eligible() -> None:
+def test_the_last_known_leader_waits_while_a_replica_is_eligible() -> None:
     assert change(partition(-1, (), elr=(1,), last_known_elr=(2,)), {2, 3}, rules=ELR_RULES) is None
 
 
-def test_a_last_known_leader_without_its_directory_is_forgotten() -> None:
+def test_a_last_known_leader_without_its_directory_is_removed() -> None:
     lost = partition(-1, (), last_known_elr=(2,))
     new = after(lost, {1}, rules=ELR_RULES, all_lost={2})
     assert new.last_known_elr == ()
@@ -166,18 +166,18 @@ def test_a_smaller_minimum_clears_the_elr_and_a_larger_one_keeps_it() -> None:
     assert change(below, {1, 2}, rules=ElectionRules(min_isr=3, elr_enabled=True)) is None
 
 
-def test_switching_elr_off_keeps_the_eligible_as_isr_of_a_partition_without_leader() -> None:
+def test_switching_elr_off_makes_the_elr_the_isr_of_a_leaderless_partition() -> None:
     new = after(partition(-1, (), elr=(1, 2), last_known_elr=(1,)), {3})
     assert (new.isr, new.elr, new.last_known_elr) == ((1, 2), (), ())
     assert after(partition(1, (1,), elr=(2,)), {1}).elr == ()
 
 
-def test_preferred_election_takes_the_first_replica_or_leaves_things_as_they_are() -> None:
+def test_preferred_election_takes_the_first_replica_or_changes_nothing() -> None:
     assert after(partition(2, (1, 2)), {1, 2}, election=Election.PREFERRED).leader == 1
     assert change(partition(2, (2,)), {1, 2}, election=Election.PREFERRED) is None
 
 
-def test_reassignment_completes_when_all_that_it_adds_are_in_the_isr() -> None:
+def test_reassignment_completes_when_all_added_replicas_are_in_the_isr() -> None:
     moving = after(partition(1, (1, 2, 3)), {1, 2, 3, 4}, assignment=Assignment((4, 2, 1, 3), (4,), (1, 3)))
     assert (moving.replicas, moving.adding, moving.removing) == ((4, 2, 1, 3), (4,), (1, 3))
     assert (moving.leader, moving.isr, moving.leader_epoch) == (1, (1, 2, 3), 4)
@@ -186,12 +186,12 @@ def test_reassignment_completes_when_all_that_it_adds_are_in_the_isr() -> None:
     assert (done.leader, done.isr, done.leader_epoch) == (4, (2, 4), 5)
 
 
-def test_removal_only_is_complete_at_once_and_raises_the_leader_epoch() -> None:
+def test_removal_alone_completes_at_once_and_raises_the_leader_epoch() -> None:
     new = after(partition(1, (1, 2, 3)), {1, 2, 3}, assignment=Assignment((1, 2, 3), (), (3,)))
     assert (new.replicas, new.isr, new.leader, new.leader_epoch) == ((1, 2), (1, 2), 1, 5)
 
 
-def test_removal_waits_while_the_isr_holds_nobody_who_stays() -> None:
+def test_removal_waits_while_no_remaining_replica_is_in_the_isr() -> None:
     new = after(partition(3, (3,)), {1, 2, 3}, assignment=Assignment((1, 2, 3), (), (3,)))
     assert (new.replicas, new.isr, new.leader, new.removing) == ((1, 2, 3), (3,), 3, (3,))
 
@@ -204,10 +204,12 @@ def test_with_elr_a_removal_waits_rather_than_leave_too_few_in_sync() -> None:
     assert (done.replicas, done.isr, done.leader) == ((2, 3), (2, 3), 2)
     below = partition(2, (2,), elr=(1,))
     dropped = after(below, {2}, rules=rules, assignment=Assignment((2, 1, 3), (), (3,)))
-    assert (dropped.replicas, dropped.isr, dropped.elr) == ((2, 1), (2,), (1,)), "nobody who holds all goes"
+    assert (dropped.replicas, dropped.isr, dropped.elr) == ((2, 1), (2,), (1,)), (
+        "no replica with every record is removed"
+    )
     waiting = after(partition(2, (2, 3), removing=(3,)), {1, 2}, rules=rules)
     assert (waiting.isr, waiting.elr, waiting.removing) == ((2,), (3,), (3,)), (
-        "3 holds all, though it is away"
+        "3 has every record, although it is away"
     )
 
 
@@ -217,10 +219,8 @@ def _subsets(ids: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("elr_enabled", [False, True])
 @pytest.mark.parametrize("unclean_allowed", [False, True])
-def test_every_small_partition_comes_to_rest_after_one_repair(
-    elr_enabled: bool, unclean_allowed: bool
-) -> None:
-    """All partitions of three replicas, under all views: the rules hold after, and a second look is quiet."""
+def test_every_small_partition_is_settled_after_one_repair(elr_enabled: bool, unclean_allowed: bool) -> None:
+    """All partitions of three replicas, under all views: the rules hold, and a second repair is a no-op."""
     rules = ElectionRules(2, unclean_allowed, elr_enabled)
     ids = (1, 2, 3)
     for isr, active, elr in product(_subsets(ids), _subsets(ids), _subsets(ids)):
@@ -245,5 +245,5 @@ def test_every_small_partition_comes_to_rest_after_one_repair(
             if elr_enabled and not unclean_allowed:
                 lost = {*isr, *elr} - {*new.isr, *new.elr} - {*tail_lost}
                 assert not lost or len(new.isr) >= min(2, len(new.replicas)), (
-                    f"who held all is gone: {context}"
+                    f"a replica with every record was removed: {context}"
                 )

@@ -1,4 +1,4 @@
-"""Feature levels: what they are called, what they need, how a whole cluster is brought to them."""
+"""Feature levels: their names, what they depend on, how a whole cluster moves to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VOTERS = (100, 101)
 
 
 def ranges(**highest: int) -> tuple[FeatureRange, ...]:
-    """What this code can run, but for the highest levels given (``metadata_version`` …)."""
+    """The levels this code supports, except the highest levels given (``metadata_version`` …)."""
     return tuple(
         FeatureRange(one.name, one.min_level, highest.get(one.name.replace(".", "_"), one.max_level))
         for one in SUPPORTED_RANGES
@@ -55,13 +55,13 @@ def update(
 
 @pytest.fixture
 def old(cluster: Any) -> Any:
-    """A cluster of 4.0-IV0 whose nodes can run everything."""
+    """A cluster at 4.0-IV0 whose nodes support every level."""
     cluster.append((FeatureLevelRecord("metadata.version", 22), FeatureLevelRecord("group.version", 0)))
     register_controllers(cluster, *VOTERS)
     return cluster
 
 
-def test_levels_are_called_as_kafka_calls_them() -> None:
+def test_levels_have_kafkas_names() -> None:
     names = METADATA_VERSION_NAMES
     assert sorted(names) == list(range(7, 31))
     assert (names[7], names[8], names[19], names[21]) == ("3.3-IV3", "3.4-IV0", "3.7-IV4", "3.9-IV0")
@@ -80,7 +80,7 @@ def test_other_names_are_refused(text: str) -> None:
         parse_metadata_version(text)
 
 
-def test_defaults_of_every_version_go_together() -> None:
+def test_defaults_of_every_version_are_compatible() -> None:
     for level in METADATA_VERSION_NAMES:
         assert missing_requirement(default_features(level)) is None
     assert default_features(21) == {"metadata.version": 21}
@@ -115,17 +115,17 @@ def test_present_level_of_any_feature_is_a_success_and_writes_nothing(
     answer = update(old, *named, kraft_version=kraft_version)
     assert answer.error_code == 0
     assert [(result.feature, result.error_code) for result in answer.results] == [(n, 0) for n in present]
-    assert old.image is before, "what is so already is not written again"
+    assert old.image is before, "a present level is not written again"
 
 
-def test_levels_of_a_release_are_set_though_some_are_there_already(old: Any) -> None:
+def test_levels_of_a_release_are_set_even_if_some_are_present(old: Any) -> None:
     release = {**default_features(21), "kraft.version": 1}
     answer = update(old, *((name, level, SAFE) for name, level in release.items()), kraft_version=1)
     assert answer.error_code == 0
     assert dict(old.image.features) == {"metadata.version": 21}
 
 
-def test_present_level_is_not_refused_for_a_controller_that_has_not_said_what_it_can_run(old: Any) -> None:
+def test_present_level_is_not_refused_because_of_an_unregistered_controller(old: Any) -> None:
     assert update(old, ("metadata.version", 22, UP), voters=(*VOTERS, 102)).error_code == 0
 
 
@@ -179,7 +179,7 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
         (("x" * 30_000, 32_767, UP), "is unknown"),
     ],
 )
-def test_level_that_cannot_be_is_refused_with_the_reason(
+def test_impossible_level_is_refused_with_the_reason(
     old: Any, wanted: tuple[str, int, int], said: str
 ) -> None:
     before = old.image
@@ -208,7 +208,7 @@ def test_no_feature_and_a_feature_named_twice_are_refused(old: Any) -> None:
     assert old.image is before
 
 
-def test_level_that_another_feature_rests_on_is_not_lowered_alone(old: Any) -> None:
+def test_level_that_another_feature_depends_on_is_not_lowered_alone(old: Any) -> None:
     update(old, ("metadata.version", 30, UP), ("group.version", 1, UP), (ELR, 1, UP))
     assert update(old, ("metadata.version", 22, SAFE)).error_code == REFUSED
     assert update(old, ("metadata.version", 22, UNSAFE)).error_code == REFUSED
@@ -232,11 +232,11 @@ def test_level_that_another_controller_cannot_run_or_may_not_run_is_refused(old:
     unknown = update(old, ("metadata.version", 29, UP), voters=(*VOTERS, 102))
     assert unknown.error_code == REFUSED and "controller 102 has not registered" in unknown.error_message
     assert update(old, ("metadata.version", 30, UP), voters=(100,)).error_code == 0, (
-        "101 is no voter any more"
+        "101 is no longer a voter"
     )
 
 
-def test_controller_registers_once_and_again_with_other_software(old: Any) -> None:
+def test_controller_registers_once_and_again_with_new_software(old: Any) -> None:
     before = old.image
     register_controllers(old, 100)
     assert old.image is before
@@ -256,7 +256,7 @@ def test_controller_registers_once_and_again_with_other_software(old: Any) -> No
     ],
     ids=["none", "negative", "too high", "long host", "long name", "many"],
 )
-def test_controller_whose_listeners_cannot_be_is_refused(old: Any, endpoints: tuple[Endpoint, ...]) -> None:
+def test_controller_with_invalid_listeners_is_refused(old: Any, endpoints: tuple[Endpoint, ...]) -> None:
     before = old.image
     request = RegisterControllerRequest("test-cluster", 101, SUPPORTED_RANGES, endpoints=endpoints)
     with pytest.raises(KafkaError, match="INVALID_REGISTRATION"):
@@ -273,7 +273,7 @@ def test_controller_of_another_cluster_or_too_old_for_this_one_is_refused(cluste
     assert 100 not in cluster.image.controllers
 
 
-def test_switching_eligible_leader_replicas_off_forgets_them_and_safely_only_if_nobody_needs_them(
+def test_switching_eligible_leader_replicas_off_clears_them_safely_only_if_no_partition_needs_them(
     old: Any,
 ) -> None:
     from tests.metadata_log.test_config_commands import alter

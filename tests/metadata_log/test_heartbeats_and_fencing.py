@@ -1,4 +1,4 @@
-"""Heartbeats, sessions and fencing, as the controller decides them."""
+"""Heartbeats, sessions and fencing, as decided by the controller."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_silent_broker_is_fenced_and_then_its_leaderships_move(cluster: Any) -> 
     assert [p.partition_epoch for p in cluster.topic("t").partitions] == [1, 1, 1]
 
 
-def test_broker_heard_from_in_time_is_not_fenced(cluster: Any) -> None:
+def test_broker_with_heartbeats_in_time_is_not_fenced(cluster: Any) -> None:
     cluster.now_ms += cluster.config.session_timeout_ms - 1
     cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
     assert not cluster.image.brokers[1].fenced
@@ -118,7 +118,7 @@ def test_broker_that_asks_to_be_fenced_is_fenced(cluster: Any) -> None:
     assert cluster.partition("t").leader == 2
 
 
-def test_wish_to_be_fenced_that_was_late_on_the_way_fences_nobody(controller: Any) -> None:
+def test_late_request_to_be_fenced_has_no_effect(controller: Any) -> None:
     """The broker has been unfenced since it sent it, and holds a lease."""
     epoch = controller.register(1)
     assert controller.heartbeat(1, want_fence=True, offset=epoch).is_fenced
@@ -143,7 +143,7 @@ def test_bootstrap_features_are_written_once_and_only_to_a_new_log(cluster: Any)
     assert cluster.standby.claim(cluster.now_ms).records == ()
 
 
-def test_heartbeat_of_a_broker_nobody_knows_is_stale(cluster: Any) -> None:
+def test_heartbeat_of_an_unknown_broker_is_stale(cluster: Any) -> None:
     request = BrokerHeartbeatRequest(99, 1, 1)
     with pytest.raises(KafkaError) as refusal:
         cluster.core.handle_broker_heartbeat(request, cluster.now_ms)

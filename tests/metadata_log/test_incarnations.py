@@ -1,4 +1,4 @@
-"""A new process of a broker, and what is left of the one before it."""
+"""A new process of a broker, and what remains of the previous one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykraft.metadata_log.controller.elections import iter_partitions
 from pykraft.metadata_log.records import NO_LEADER
 
 
-def test_new_process_leaves_every_isr_that_its_predecessor_stood_in(cluster: Any) -> None:
+def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -28,7 +28,7 @@ def test_process_that_died_before_it_was_fenced_leaves_the_isr_when_its_successo
     cluster: Any,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
-    cluster.now_ms += cluster.config.session_timeout_ms  # lapsed, but not looked at yet
+    cluster.now_ms += cluster.config.session_timeout_ms  # its session has ended, but was not checked yet
     before = cluster.partition("t")
     cluster.register(1, incarnation=2)
     after = cluster.partition("t")
@@ -36,7 +36,7 @@ def test_process_that_died_before_it_was_fenced_leaves_the_isr_when_its_successo
     assert cluster.image.brokers[1].fenced
 
 
-def test_leader_cannot_bring_back_an_incarnation_that_is_gone(cluster: Any) -> None:
+def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     old_epoch = cluster.epoch_of(2)
     cluster.silence(2)
@@ -47,7 +47,7 @@ def test_leader_cannot_bring_back_an_incarnation_that_is_gone(cluster: Any) -> N
     assert cluster.partition("t").isr == (1,)
 
 
-def test_nobody_joins_an_isr_without_saying_which_process_it_is(cluster: Any) -> None:
+def test_no_replica_joins_an_isr_without_its_incarnation(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -56,7 +56,7 @@ def test_nobody_joins_an_isr_without_saying_which_process_it_is(cluster: Any) ->
     assert cluster.propose_isr("t", [(1, -1), (3, -1)]).error is ErrorCode.NONE
 
 
-def test_predecessor_that_still_runs_is_told_so_by_its_next_heartbeat(cluster: Any) -> None:
+def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(cluster: Any) -> None:
     old_epoch = cluster.epoch_of(2)
     cluster.silence(2)
     cluster.register(2, incarnation=2)
@@ -65,7 +65,7 @@ def test_predecessor_that_still_runs_is_told_so_by_its_next_heartbeat(cluster: A
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_ghost_of_a_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: Any) -> None:
+def test_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: Any) -> None:
     cluster.silence(2)
     cluster.register(2, incarnation=2)
     with pytest.raises(KafkaError) as refusal:
@@ -73,7 +73,7 @@ def test_ghost_of_a_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(c
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_isr_that_was_fenced_as_a_whole_is_kept_whole_and_led_by_the_first_to_return(cluster: Any) -> None:
+def test_isr_that_was_fenced_as_a_whole_is_kept_and_led_by_the_first_to_return(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(1, 2, 3)
     assert cluster.partition("t").isr == (1, 2, 3) and cluster.partition("t").leader == NO_LEADER
@@ -103,7 +103,7 @@ def test_last_member_of_an_isr_leads_again_after_a_restart(cluster: Any) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_isr_holds_a_process_that_did_not_join_it(make_controller: Callable[..., Any], seed: int) -> None:
-    """Whoever stands in an ISR of two or more is the very process that was created or added there."""
+    """Every member of an ISR of two or more is the process that was created or added there."""
     harness, rng = make_controller(seed), Random(seed)
     brokers = (1, 2, 3, 4)
     incarnations = dict.fromkeys(brokers, 1)
@@ -143,5 +143,5 @@ def test_no_isr_holds_a_process_that_did_not_join_it(make_controller: Callable[.
                 if len(partition.isr) > 1:
                     assert now[key] == harness.epoch_of(id), f"{topic.name}-{index}: {partition}"
                 else:
-                    now[key] = harness.epoch_of(id)  # all there is: whatever it has is the partition
+                    now[key] = harness.epoch_of(id)  # the only member: its log is the partition
         joined = now

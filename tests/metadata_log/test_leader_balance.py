@@ -1,4 +1,4 @@
-"""Leaderships return to preferred replicas, a round at a time."""
+"""Leaderships return to preferred replicas, one round at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 
 
 def balance(harness: Any) -> int:
-    """Run one round; how many leaderships it moved."""
+    """Run one round; returns how many leaderships it moved."""
     harness.core.begin_balance()
     before = harness.image.offset
     while harness.core.is_balancing:
@@ -29,7 +29,7 @@ def return_in_sync(harness: Any, broker_id: int, *topics: str) -> None:
                 harness.set_isr(name, *partition.isr, broker_id, index=index)
 
 
-def test_a_broker_that_was_away_gets_its_leaderships_back(cluster: Any) -> None:
+def test_a_returning_broker_gets_its_leaderships_back(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [2, 1], [1, 3])
     return_in_sync(cluster, 1, "t")
     assert [partition.leader for partition in cluster.topic("t").partitions] == [2, 2, 3]
@@ -38,7 +38,7 @@ def test_a_broker_that_was_away_gets_its_leaderships_back(cluster: Any) -> None:
     assert balance(cluster) == 0
 
 
-def test_a_small_imbalance_is_left_alone(make_controller: Any) -> None:
+def test_a_small_imbalance_is_not_corrected(make_controller: Any) -> None:
     harness = make_controller(config=ControllerConfig(leader_imbalance_per_broker_percentage=50))
     harness.start_brokers(1, 2)
     harness.create_assigned("away", [1, 2])
@@ -49,13 +49,13 @@ def test_a_small_imbalance_is_left_alone(make_controller: Any) -> None:
     assert balance(harness) == 0, "partitions that prefer others do not count"
 
 
-def test_only_replicas_in_sync_and_partitions_at_rest_are_elected(cluster: Any) -> None:
+def test_only_in_sync_replicas_of_settled_partitions_are_elected(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [1, 2])
     return_in_sync(cluster, 1)
     assert balance(cluster) == 0, "nothing is in sync yet"
     cluster.set_isr("t", 2, 1, index=1)
     cluster.reassign("t", [1, 3], index=1)
-    assert balance(cluster) == 0, "it is just being moved"
+    assert balance(cluster) == 0, "it is being moved"
     cluster.silence(1)
     assert balance(cluster) == 0, "it is away"
 
@@ -77,7 +77,7 @@ def test_many_partitions_are_balanced_in_slices(cluster: Any, monkeypatch: pytes
     assert all(p.leader == 1 for name in names for p in cluster.topic(name).partitions)
 
 
-def test_topics_may_go_while_a_round_is_under_way(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_may_be_deleted_during_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     monkeypatch.setattr(topic_walk, "SLICE_COST", 3)
@@ -93,7 +93,7 @@ def test_topics_may_go_while_a_round_is_under_way(cluster: Any, monkeypatch: pyt
     assert [cluster.partition(name).leader for name in ("a", "c")] == [1, 1]
 
 
-def test_a_controller_that_stands_down_forgets_its_round(cluster: Any) -> None:
+def test_a_controller_that_resigns_drops_its_round(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.commit()
     cluster.core.begin_balance()

@@ -1,9 +1,9 @@
-"""One partition under the real controller and real replicas: what was committed is never lost (KIP-966).
+"""One partition under the real controller and real replicas: no committed record is lost (KIP-966).
 
-Brokers stop in order, are killed (with and without what they had not flushed), are cut off from the
-controller, move the partition among each other; the required number in sync changes. The network is a model.
-As long as fewer replicas than ``min.insync.replicas`` have been restarted uncleanly and are not back in the
-ISR, nothing that any leader ever showed as committed may be missing from a later leader.
+Brokers stop in order, are killed (with and without loss of unflushed data), are cut off from the controller,
+and move the partition among each other; the minimum in-sync number changes. The network is a model. As long
+as fewer replicas than ``min.insync.replicas`` have been restarted uncleanly and are not back in the ISR, no
+record that any leader ever showed as committed may be missing from a later leader.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FEATURES = {"eligible.leader.replicas.version": 1}
 
 
 class Silent:
-    """Nobody waits for events here: the simulation looks for itself."""
+    """No task waits for events here: the simulation checks the state itself."""
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
@@ -95,7 +95,7 @@ class World:
         self.unclean.clear()
         self.controller.create_assigned("t", [1, 2, 3])
         self.alter_min_isr(2)
-        # In half of the runs partitions follow their brokers only later.
+        # In half of the runs the sweep of a broker's partitions comes only later.
         self.controller.sweeps_at_once = seed % 2 == 0
 
     def count(self, what: str) -> None:
@@ -110,7 +110,7 @@ class World:
     # -- the controller ----------------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Everyone will hear of the partition's newest state, in order."""
+        """Every broker will learn of the partition's newest state, in order."""
         if self.controller.image.topic("t") is None or (self.state, self.min_isr) == self.told:
             return
         before, self.told = self.told, (self.state, self.min_isr)
@@ -119,7 +119,7 @@ class World:
         for node in self.nodes.values():
             if node.is_up:
                 node.inbox.append((*self.told, self.controller.image.offset))
-        # Active: by then every partition follows the restart, so it has come back into the ISR since.
+        # Active: by then the sweep of its restart is over, so it has rejoined the ISR since.
         active = {n for n in self.state.isr if self.nodes[n].is_up and self.controller.image.is_active(n)}
         self.unclean -= active
 
@@ -194,7 +194,7 @@ class World:
         self.tell()
 
     def stop(self, node: Node) -> None:
-        """In order: the logs are flushed, and the epoch is noted."""
+        """Orderly stop: the logs are flushed, and the epoch is recorded."""
         if self.state.leader == node.node_id and self.rng.random() < 0.5:
             self.controller.heartbeat(node.node_id, want_shut_down=True)
         self.fence(node)
@@ -206,7 +206,7 @@ class World:
         self.count("stopped")
 
     def kill(self, node: Node) -> None:
-        """Whatever was not flushed may be gone. Only while enough others are as they were."""
+        """Unflushed data may be lost. Only while enough other replicas are intact."""
         if len(self.unclean | {node.node_id}) >= 2:
             return
         self.unclean.add(node.node_id)
@@ -221,13 +221,13 @@ class World:
 
     def come_back(self, node: Node) -> None:
         if not node.is_up:
-            self.fence(node)  # its session has ended when the id is registered anew
+            self.fence(node)  # its session has ended when the id is registered again
             self.start(node)
         elif self.controller.image.brokers[node.node_id].fenced:
             self.heartbeat(node)
 
     def apply(self, node: Node) -> None:
-        """Take the next word of the metadata log."""
+        """Apply the next change of the metadata log."""
         registration, min_isr, _ = node.inbox.pop(0)
         if node.node_id not in registration.replicas:
             if node.partition is not None or node.disk.exists("t-0"):
@@ -260,7 +260,7 @@ class World:
             return
         leader = self.nodes[follower.leader_id].partition
         if leader is None or self.nodes[follower.leader_id].is_fenced:
-            return  # who knows to be fenced serves nobody
+            return  # a broker that knows it is fenced serves no client
         offset = follower.log.log_end_offset
         try:
             leader.require_leader(follower.leader_epoch)
@@ -300,7 +300,7 @@ class World:
         node = self.nodes[leader]
         partition = node.partition if node.is_up and node.epoch == epoch else None
         if self.rng.random() < lossy:
-            # The answer is lost, and the request is still on its way.
+            # The answer is lost, and the request is still in flight.
             if partition is not None:
                 partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
             return
@@ -360,7 +360,7 @@ class World:
         self.tell()
 
     def check(self) -> None:
-        """Whatever a leader shows as committed stays so, whoever leads later."""
+        """Records that a leader shows as committed stay committed under every later leader."""
         for node in self.nodes.values():
             partition = node.partition
             if partition is None or not partition.is_leader or node.is_fenced:

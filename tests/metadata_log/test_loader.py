@@ -134,7 +134,7 @@ def feed(loader: MetadataLoader, image: MetadataImage, end_offset: int, epoch: i
     loader.finish_snapshot()
 
 
-def test_start_from_a_snapshot_goes_on_behind_it() -> None:
+def test_start_from_a_snapshot_continues_after_it() -> None:
     calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
     loader = MetadataLoader([Recorder("only", calls)], high_watermark=lambda: 101)
     feed(loader, image_of(TopicRecord("t", ID), PartitionRecord(0, ID, (1,), (1,), 1)), 100, 7)
@@ -145,7 +145,7 @@ def test_start_from_a_snapshot_goes_on_behind_it() -> None:
     assert delta.created_topics == {ID}
 
 
-def test_fetched_snapshot_is_published_as_what_differs_from_before() -> None:
+def test_fetched_snapshot_is_published_as_a_delta_from_the_image_before() -> None:
     gone, kept, back = (Uuid(letter * 16) for letter in (b"g", b"k", b"b"))
     old: list[Record] = [
         *(TopicRecord("gone", gone), PartitionRecord(0, gone, (1,), (1,), 1)),
@@ -188,7 +188,7 @@ def test_batch_in_the_middle_of_a_snapshot_is_a_bug() -> None:
 
 
 class Controller:
-    """Made its images itself, from offset ``first`` on."""
+    """A controller that has created its images itself, from offset ``first`` on."""
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[MetadataImage, Changes]] = {}
@@ -207,7 +207,7 @@ class Controller:
         self.told.append(("leader", leader))
 
 
-def test_what_the_controller_appended_is_taken_from_it_and_the_rest_is_given_to_it() -> None:
+def test_images_of_its_own_records_are_taken_from_the_controller_and_others_given_to_it() -> None:
     calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
     controller = Controller()
     loader = MetadataLoader([Recorder("only", calls)], controller)
@@ -227,13 +227,13 @@ def test_what_the_controller_appended_is_taken_from_it_and_the_rest_is_given_to_
     assert delta.created_topics == {ID} and delta.changed_features == {"f"}
 
 
-def test_controller_whose_image_is_not_what_the_log_says_stops_the_node() -> None:
+def test_controller_whose_image_differs_from_the_log_stops_the_node() -> None:
     controller = Controller()
     loader = MetadataLoader(controller=controller)
     image = EMPTY_IMAGE
     with pytest.raises(AssertionError, match="differ"):
         for number in range(CHECK_EVERY_BATCHES + 1):
-            # From the second batch on the controller believes in another level than it wrote.
+            # From the second batch on the controller's image has another level than it wrote.
             image, changes = replay(image, [FeatureLevelRecord("f", 7 if number else 5)], number, 1)
             controller.made[number] = image, changes
             loader.handle_commit([batch(number, FeatureLevelRecord("f", 5))])

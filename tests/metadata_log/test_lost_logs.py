@@ -1,4 +1,4 @@
-"""What a registration says about the broker's logs, and what that means for what it held."""
+"""What a registration tells about the broker's logs, and what follows for its replicas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def come_back(harness: Any, broker_id: int, **how: Any) -> None:
     harness.heartbeat(broker_id)
 
 
-def test_the_registration_says_what_may_be_lost(cluster: Any) -> None:
+def test_the_registration_tells_what_may_be_lost(cluster: Any) -> None:
     epoch = cluster.image.brokers[1].epoch
     cluster.silence(1)
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
@@ -52,10 +52,12 @@ def test_the_registration_says_what_may_be_lost(cluster: Any) -> None:
     cluster.register(1, incarnation=4, previous_broker_epoch=epoch, log_dirs=OTHER_DIRECTORY)
     assert cluster.image.brokers[1].logs_lost == LogsLost.ALL
     cluster.heartbeat(1)
-    assert cluster.image.brokers[1].logs_lost == LogsLost.NOTHING, "unfenced: every partition follows"
+    assert cluster.image.brokers[1].logs_lost == LogsLost.NOTHING, (
+        "unfenced: the sweep of its partitions is over"
+    )
 
 
-def test_a_process_that_registers_again_has_still_lost_what_it_lost(cluster: Any) -> None:
+def test_a_loss_is_not_undone_by_registering_again(cluster: Any) -> None:
     cluster.silence(1)
     cluster.register(1, incarnation=2)
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
@@ -64,26 +66,26 @@ def test_a_process_that_registers_again_has_still_lost_what_it_lost(cluster: Any
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
 
 
-def test_the_last_member_comes_back_as_leader_even_if_it_was_killed(kept: Any) -> None:
+def test_the_last_member_returns_as_leader_even_if_it_was_killed(kept: Any) -> None:
     come_back(kept, 1)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (1, (1,))
 
 
-def test_the_last_member_without_its_directory_does_not_lead_until_somebody_allows_it(kept: Any) -> None:
+def test_the_last_member_without_its_directory_leads_only_after_an_unclean_election(kept: Any) -> None:
     come_back(kept, 1, log_dirs=OTHER_DIRECTORY)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (-1, ())
     kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
     assert kept.partition("t").leader in (1, 2)
 
 
-def test_another_directory_beside_the_old_one_is_no_loss(kept: Any) -> None:
+def test_an_additional_directory_is_no_loss(kept: Any) -> None:
     directories = (*kept.image.brokers[1].log_dirs, *OTHER_DIRECTORY)
     come_back(kept, 1, log_dirs=directories)
     assert kept.partition("t").leader == 1
 
 
 def report(harness: Any, broker_id: int, leader_epoch: int | None = None) -> LostReplicaResult:
-    """``leader_epoch``: as the broker sees it, by default as it is."""
+    """``leader_epoch`` as the broker sees it, by default the current one."""
     epoch, topic_id = harness.image.brokers[broker_id].epoch, harness.topic("t").id
     if leader_epoch is None:
         leader_epoch = harness.partition("t").leader_epoch
@@ -103,7 +105,7 @@ def three(make_controller: Any) -> Any:
 
 
 @pytest.mark.parametrize(("broker_id", "leader"), [(1, 2), (2, 1), (3, 1)])
-def test_lost_replica_leaves_the_isr_and_its_old_fetches_count_no_more(
+def test_lost_replica_leaves_the_isr_and_its_old_fetches_no_longer_count(
     three: Any, broker_id: int, leader: int
 ) -> None:
     before = three.partition("t")
@@ -117,7 +119,7 @@ def test_lost_replica_leaves_the_isr_and_its_old_fetches_count_no_more(
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_anew(
+def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_again(
     three: Any, leads: bool
 ) -> None:
     seen = three.partition("t").leader_epoch
@@ -144,11 +146,11 @@ def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(make
     for epoch in range(seen, harness.partition("t").leader_epoch):
         assert report(harness, 1, epoch).error is ErrorCode.FENCED_LEADER_EPOCH
     assert harness.image == before and harness.partition("t").leader == 1
-    assert report(harness, 1).error is ErrorCode.NONE, "a loss of what was copied anew"
+    assert report(harness, 1).error is ErrorCode.NONE, "a loss of the new copy"
     assert harness.partition("t").leader == -1
 
 
-def test_report_after_a_change_of_the_isr_is_no_late_one(three: Any) -> None:
+def test_report_after_a_change_of_the_isr_is_not_taken_for_a_late_one(three: Any) -> None:
     seen = three.partition("t").leader_epoch
     three.set_isr("t", 1, 2)
     assert report(three, 2, seen).error is ErrorCode.NONE
@@ -177,10 +179,12 @@ def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Any
     assert kept.partition("t").leader == -1, "a restart does not bring the log back"
     kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
     after = kept.partition("t")
-    assert (after.leader, after.isr, after.lost) == (2, (2,), (1,)), "not the one that is known to be empty"
+    assert (after.leader, after.isr, after.lost) == (2, (2,), (1,)), (
+        "not the replica that is known to be empty"
+    )
 
 
-def test_only_an_operator_lets_the_only_replica_begin_empty(make_controller: Any) -> None:
+def test_only_an_operator_lets_the_only_replica_start_empty(make_controller: Any) -> None:
     harness = make_controller(
         config=ControllerConfig(topic_defaults={"unclean.leader.election.enable": "true"})
     )
@@ -194,7 +198,7 @@ def test_only_an_operator_lets_the_only_replica_begin_empty(make_controller: Any
     assert (after.leader, after.isr, after.lost) == (1, (1,), ())
 
 
-def test_report_of_what_is_not_the_brokers_changes_nothing(three: Any) -> None:
+def test_report_about_unassigned_unknown_or_repeated_replicas_changes_nothing(three: Any) -> None:
     three.create_assigned("u", [1])
     before = three.image
     epoch, topic_id = three.image.brokers[2].epoch, three.topic("u").id

@@ -35,7 +35,7 @@ def test_replicas_spread_evenly_without_racks() -> None:
 
 
 @given(rows=st.integers(1, 4), columns=st.integers(1, 4), rounds=st.integers(1, 6), seed=st.integers(0, 1000))
-def test_where_racks_are_equal_leaders_and_replicas_are_even_and_every_rack_holds_its_share(
+def test_with_equal_racks_leaders_and_replicas_are_even_and_every_rack_has_its_share(
     rows: int, columns: int, rounds: int, seed: int
 ) -> None:
     racks = {row * columns + column: f"r{column}" for row in range(rows) for column in range(columns)}
@@ -57,7 +57,7 @@ def test_where_racks_are_equal_leaders_and_replicas_are_even_and_every_rack_hold
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_fenced_brokers_come_last_and_only_if_the_active_ones_are_used_up(
+def test_fenced_brokers_are_used_last_and_only_if_the_active_ones_do_not_suffice(
     active: int, fenced: int, partitions: int, seed: int, data: st.DataObject
 ) -> None:
     names = st.sampled_from(["a", "b", None])
@@ -80,7 +80,7 @@ def test_followers_of_one_leader_vary() -> None:
     assert len({replicas[1] for replicas in placements if replicas[0] == 0}) > 2
 
 
-def test_same_seed_places_alike() -> None:
+def test_same_seed_gives_the_same_placement() -> None:
     racks = {1: "a", 2: "b", 3: "a"}
     assert place_replicas(racks, 9, 2, Random(7)) == place_replicas(racks, 9, 2, Random(7))
 

@@ -8,7 +8,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.requests import AllocateProducerIdsRequest
 
 
-def test_blocks_follow_each_other_whoever_asks(cluster: Any) -> None:
+def test_blocks_are_consecutive_whichever_broker_asks(cluster: Any) -> None:
     blocks = []
     for broker_id in (1, 2, 1):
         request = AllocateProducerIdsRequest(broker_id, cluster.image.brokers[broker_id].epoch)

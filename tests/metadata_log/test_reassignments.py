@@ -55,11 +55,11 @@ def test_a_move_ends_when_all_new_replicas_are_in_sync(moving: Any) -> None:
     done = moving.partition("t")
     assert (answer.error, answer.isr, answer.leader_epoch) == (ErrorCode.NONE, (1, 4, 5), done.leader_epoch)
     assert (done.replicas, done.isr, done.leader) == ((4, 5, 1), (1, 4, 5), 1)
-    assert done.leader_epoch == 1, "whoever was removed must not go on fetching in the old epoch"
+    assert done.leader_epoch == 1, "a removed replica must not continue to fetch in the old epoch"
     assert ongoing(moving) == {}
 
 
-def test_a_leader_that_moves_itself_away_is_told_that_another_was_elected(moving: Any) -> None:
+def test_a_leader_that_moves_itself_away_learns_that_another_was_elected(moving: Any) -> None:
     reassign(moving, [4, 5])
     assert moving.set_isr("t", 1, 2, 3, 4, 5).error == ErrorCode.NEW_LEADER_ELECTED
     done = moving.partition("t")
@@ -86,7 +86,7 @@ def test_cancel_is_refused_while_only_new_replicas_hold_the_data(moving: Any) ->
 
 
 @pytest.mark.parametrize("log_dirs", [None, (Uuid(bytes([77]) * 16),)])
-def test_cancel_is_refused_where_the_old_replica_lost_records_and_no_sweep_has_said_so_yet(
+def test_cancel_is_refused_if_the_old_replica_lost_records_and_no_sweep_has_recorded_it_yet(
     moving: Any, log_dirs: tuple[Uuid, ...] | None
 ) -> None:
     """The new replica would delete the only complete copy."""
@@ -130,7 +130,7 @@ def test_removal_and_new_order_take_effect_at_once(moving: Any) -> None:
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_senseless_targets_are_refused(moving: Any, replicas: list[int] | None, error: ErrorCode) -> None:
+def test_invalid_targets_are_refused(moving: Any, replicas: list[int] | None, error: ErrorCode) -> None:
     before = moving.image
     assert reassign(moving, replicas) == error
     assert moving.image is before
@@ -145,7 +145,7 @@ def test_unknown_partitions_are_refused(moving: Any) -> None:
 def test_the_replication_factor_changes_only_if_allowed(moving: Any) -> None:
     assert reassign(moving, [4, 5], allow=False) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(moving, [4, 5, 1], allow=False) == ErrorCode.NONE
-    # Compared with the replicas before the move, not with those of both ends of it.
+    # Compared with the replicas before the move, not with those of before and after.
     assert reassign(moving, [4, 5, 2], allow=False) == ErrorCode.NONE
 
 
@@ -168,7 +168,7 @@ def test_listing_asks_for_some_or_all(moving: Any) -> None:
     assert set(ongoing(moving, asked)) == {("u", 1)}
 
 
-def test_a_new_replica_that_dies_holds_the_move_up_and_not_for_ever(moving: Any) -> None:
+def test_a_new_replica_that_dies_delays_the_move_but_not_forever(moving: Any) -> None:
     reassign(moving, [1, 2, 4])
     moving.set_isr("t", 1, 2, 3, 4)
     assert not moving.partition("t").is_reassigning

@@ -54,7 +54,7 @@ GOLDEN: list[tuple[Record, str]] = [
     (ConfigRecord(2, "t", "retention.ms", "5"), "96040002a174ac726574656e74696f6e2e6d73a135"),
     (ConfigRecord(2, "t", "k", None), "96040002a174a16bc0"),
     (PartitionChangeRecord(1, ID, isr=(2,), leader=-1), f"9b050001{HEX_ID}9102ffc0c0c0c0c0"),
-    # In an older version where that says it all, so that older code can read it.
+    # In an older version if that holds every field, so that older code can read it.
     (
         PartitionRecord(0, ID, (1, 2, 3), (1, 2), 1, 4, 5, lost_replicas=(3,)),
         f"9e030100{HEX_ID}93010203920102010405909090909103",
@@ -77,7 +77,7 @@ GOLDEN: list[tuple[Record, str]] = [
 ]
 
 
-# Older versions: read for ever, written no more.
+# Older versions: always read, no longer written.
 GOLDEN_OLD: list[tuple[Record, str]] = [
     (
         RegisterBrokerRecord(
@@ -105,7 +105,7 @@ def test_old_versions_are_still_read(record: Record, old: str) -> None:
 
 
 @pytest.mark.parametrize(("record", "expected"), GOLDEN, ids=lambda value: type(value).__name__)
-def test_bytes_are_as_they_have_always_been(record: Record, expected: str) -> None:
+def test_bytes_never_change(record: Record, expected: str) -> None:
     assert encode_record(record).hex() == expected
     assert decode_record(bytes.fromhex(expected)) == record
 

@@ -1,4 +1,4 @@
-"""Names of topics that come back within one slice of the log."""
+"""Topics that are deleted and created again within one slice of the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_topic_recreated_within_one_slice_is_one_deleted_and_one_created(
     assert loader.image.topic_config("t")["retention.ms"] == ("5" if same_config else "6")
 
 
-def test_topic_that_came_and_went_within_one_slice_is_nobodys_news(cluster: Any) -> None:
+def test_topic_created_and_deleted_within_one_slice_is_not_published(cluster: Any) -> None:
     recorder = Recorder()
     loader = MetadataLoader([recorder])
     loader.handle_commit(cluster.log)

@@ -45,7 +45,7 @@ def test_broker_epoch_is_the_offset_of_its_own_record_in_the_batch() -> None:
     assert image.offset == 1
 
 
-def test_amended_registration_keeps_the_epoch_it_states() -> None:
+def test_changed_registration_keeps_its_epoch() -> None:
     image = fold(EMPTY_IMAGE, REGISTER)
     image = fold(image, RegisterBrokerRecord(1, REGISTER.incarnation_id, 0, REGISTER.endpoints[:1]))
     assert image.brokers[1].epoch == 0
@@ -58,7 +58,7 @@ def test_endpoint_is_found_by_listener_name() -> None:
     assert broker.endpoint("C") is None
 
 
-def test_change_record_leaves_unnamed_fields_alone_and_raises_the_partition_epoch() -> None:
+def test_change_record_keeps_unnamed_fields_and_raises_the_partition_epoch() -> None:
     image = fold(EMPTY_IMAGE, *topic("t", T1))
     image = fold(image, PartitionChangeRecord(1, T1, isr=(1,)))
     partition = image.topics_by_id[T1].partitions[1]
@@ -76,7 +76,7 @@ def test_naming_a_leader_raises_the_leader_epoch() -> None:
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (2, 1, 1)
 
 
-def test_removed_topic_takes_its_configs_and_its_name_along() -> None:
+def test_removed_topic_removes_its_configs_and_its_name() -> None:
     image = fold(EMPTY_IMAGE, *topic("t", T1), ConfigRecord(2, "t", "k", "v"))
     image = fold(image, RemoveTopicRecord(T1))
     assert image.topic("t") is None
@@ -84,7 +84,7 @@ def test_removed_topic_takes_its_configs_and_its_name_along() -> None:
     assert len(image.configs) == 0
 
 
-def test_config_without_value_goes_back_to_the_default() -> None:
+def test_config_without_value_is_back_at_the_default() -> None:
     image = fold(EMPTY_IMAGE, ConfigRecord(2, "t", "k", "v"), ConfigRecord(2, "t", "l", "w"))
     image = fold(image, ConfigRecord(2, "t", "k", None))
     assert dict(image.topic_config("t")) == {"l": "w"}
@@ -109,7 +109,7 @@ def test_an_older_image_does_not_change() -> None:
         UnregisterBrokerRecord(4, 0),
     ],
 )
-def test_a_record_that_does_not_fit_is_a_bug_and_changes_nothing(record: Record) -> None:
+def test_a_record_that_contradicts_the_image_is_a_bug_and_changes_nothing(record: Record) -> None:
     image = fold(EMPTY_IMAGE, *topic("t", T1), REGISTER)
     with pytest.raises(AssertionError):
         fold(image, record)
@@ -138,7 +138,7 @@ def test_delta_names_created_changed_and_deleted_topics() -> None:
     assert not later.changed_topics
 
 
-def test_topic_that_came_and_went_is_in_no_delta() -> None:
+def test_topic_created_and_deleted_is_in_no_delta() -> None:
     delta = delta_of(EMPTY_IMAGE, topic("t", T1), [RemoveTopicRecord(T1)])
     assert delta.is_empty
 

@@ -1,4 +1,4 @@
-"""Requests that ask for much: cut between topics, answered as one."""
+"""Large requests: split between topics, answered as one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cut_topics(request: CreateTopicsRequest) -> list[CreateTopicsRequest]:
     return [as_type(part, CreateTopicsRequest) for part in cut_request(request, EMPTY_IMAGE)]
 
 
-def test_short_request_is_left_alone() -> None:
+def test_short_request_is_not_split() -> None:
     request = create(("a", 100), ("b", 100))
     assert cut_request(request, EMPTY_IMAGE) == [request]
     assert cut_request(request, EMPTY_IMAGE)[0] is request
@@ -73,13 +73,13 @@ def test_one_long_topic_is_a_part_of_its_own() -> None:
     ]
 
 
-def test_what_is_named_twice_stays_together() -> None:
+def test_topic_named_twice_stays_in_one_part() -> None:
     request = create(*((f"t{number % 300}", 30) for number in range(301)))
     (together,) = [part for part in cut_topics(request) if any(t.name == "t0" for t in part.topics)]
     assert [topic.name for topic in together.topics].count("t0") == 2
 
 
-def test_validation_is_not_cut() -> None:
+def test_validation_is_not_split() -> None:
     request = create(*((f"t{number}", 30) for number in range(100)), validate_only=True)
     assert cut_request(request, EMPTY_IMAGE) == [request]
 
@@ -100,7 +100,7 @@ def test_validation_is_not_cut() -> None:
         ),
     ],
 )
-def test_other_requests_about_many_topics_are_cut_too(request_: Any) -> None:
+def test_other_requests_about_many_topics_are_also_split(request_: Any) -> None:
     parts = cut_request(request_, EMPTY_IMAGE)
     assert len(parts) == 3
     for attribute in ("topics", "topic_names", "resources"):
@@ -109,7 +109,7 @@ def test_other_requests_about_many_topics_are_cut_too(request_: Any) -> None:
             assert joined == getattr(request_, attribute)
 
 
-def test_parts_come_to_what_the_whole_would(cluster: Any) -> None:
+def test_parts_have_the_same_result_as_the_whole(cluster: Any) -> None:
     """On a controller: the same topics, the same answers, the same refusals."""
     wanted = [(f"t{number}", 20) for number in range(60)]
     request = create(*wanted, ("t7", 20), ("bad name", 1), ("t_0.x", 1), ("t.0_x", 1))
@@ -128,7 +128,7 @@ def test_parts_come_to_what_the_whole_would(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("asked", ["all", "by name"])
-def test_election_of_many_preferred_leaders_is_cut_and_answers_only_what_was_needed(
+def test_election_of_many_preferred_leaders_is_split_and_answers_only_what_was_needed(
     cluster: Any, asked: str
 ) -> None:
     for number in range(3):

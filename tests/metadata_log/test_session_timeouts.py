@@ -16,7 +16,7 @@ STEP_MS = 500
 
 
 def fenced_after_ms(cluster: Any, most_ms: int = 200_000) -> int:
-    """How long from now it takes until broker 1, from which nothing is heard, is fenced; others live."""
+    """The time from now until broker 1, which is silent, is fenced; the others send heartbeats."""
     began_ms = cluster.now_ms
     while not cluster.image.brokers[1].fenced:
         assert cluster.now_ms - began_ms <= most_ms
@@ -36,19 +36,19 @@ def led_by_the_longer(make_controller: Any) -> Any:
     return harness
 
 
-def test_log_says_how_long_leases_may_be_before_any_is_granted(make_controller: Any) -> None:
+def test_log_has_the_longest_lease_before_any_is_granted(make_controller: Any) -> None:
     assert make_controller(0, LONG).image.longest_session_ms == 60_000
 
 
-def test_successor_with_a_shorter_session_gives_once_what_the_longer_one_granted(
+def test_successor_with_a_shorter_session_first_waits_out_the_longer_one(
     led_by_the_longer: Any,
 ) -> None:
     led_by_the_longer.succeed(SHORT)
     assert fenced_after_ms(led_by_the_longer) == 60_000
 
 
-def test_word_from_a_broker_does_not_cut_short_what_it_was_granted_before(led_by_the_longer: Any) -> None:
-    """The answer may be lost: all that the broker knows is its older, longer lease."""
+def test_heartbeat_does_not_shorten_an_earlier_lease(led_by_the_longer: Any) -> None:
+    """The answer may be lost: the broker then only knows its older, longer lease."""
     led_by_the_longer.succeed(SHORT)
     led_by_the_longer.now_ms += 1000
     led_by_the_longer.heartbeat(1)
@@ -60,7 +60,7 @@ def test_word_from_a_broker_does_not_cut_short_what_it_was_granted_before(led_by
     assert fenced_after_ms(led_by_the_longer) == 9000
 
 
-def test_broker_that_stands_still_keeps_what_it_was_granted_before(led_by_the_longer: Any) -> None:
+def test_stalled_broker_keeps_its_earlier_lease(led_by_the_longer: Any) -> None:
     stuck_at = led_by_the_longer.image.offset
     led_by_the_longer.succeed(SHORT)
     began_ms = led_by_the_longer.now_ms
@@ -74,7 +74,9 @@ def test_broker_that_stands_still_keeps_what_it_was_granted_before(led_by_the_lo
     assert led_by_the_longer.now_ms - began_ms == 60_000
 
 
-def test_successors_that_fail_one_after_the_other_all_owe_the_longer_session(led_by_the_longer: Any) -> None:
+def test_successors_that_fail_one_after_the_other_all_wait_out_the_longer_session(
+    led_by_the_longer: Any,
+) -> None:
     led_by_the_longer.succeed(SHORT)
     led_by_the_longer.commit()
     led_by_the_longer.now_ms += 20_000
@@ -84,7 +86,7 @@ def test_successors_that_fail_one_after_the_other_all_owe_the_longer_session(led
     assert fenced_after_ms(led_by_the_longer) == 60_000
 
 
-def test_shorter_session_holds_everywhere_once_no_longer_lease_can_be_left(led_by_the_longer: Any) -> None:
+def test_shorter_session_applies_once_no_longer_lease_can_remain(led_by_the_longer: Any) -> None:
     led_by_the_longer.succeed(SHORT)
     for passed_ms in range(0, 60_000, STEP_MS):
         assert led_by_the_longer.image.longest_session_ms == 60_000, passed_ms
@@ -113,7 +115,7 @@ def test_no_lease_outlasts_a_fence_whatever_the_controllers_are_configured_with(
 
 
 def fences_of_random_reigns(make_controller: Any, seed: int) -> int:
-    """Reigns of random sessions and lengths; brokers that fall silent, and answers that arrive at once."""
+    """Leaders with random sessions for random times; brokers that fall silent, and answers without delay."""
     rng = Random(seed)
     configs = [ControllerConfig(session_timeout_ms=rng.choice((4000, 9000, 30_000))) for _ in range(3)]
     cluster = make_controller(seed, configs[0])

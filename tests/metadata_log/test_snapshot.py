@@ -1,4 +1,4 @@
-"""A snapshot loses nothing, and going on from it is going on with the log."""
+"""A snapshot loses nothing, and continuing from it equals continuing with the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def some(rng: Random) -> tuple[int, ...]:
 
 
 def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
-    """A batch that fits the image, of any kind of record that a log may hold."""
+    """A batch that is valid for the image, of any type of record that a log may hold."""
     topics = sorted(image.topics_by_id.values(), key=lambda topic: topic.id)
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
     match rng.randrange(13):
@@ -121,7 +121,7 @@ def images_of(rng: Random, batches: int) -> tuple[list[MetadataImage], list[list
 
 @settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 80), st.integers(0, 80), st.integers(0, 80))
-def test_going_on_from_a_snapshot_is_going_on_with_the_log(
+def test_continuing_from_a_snapshot_equals_continuing_with_the_log(
     rng: Random, batches: int, cut: int, older: int
 ) -> None:
     images, log = images_of(rng, batches)
@@ -134,7 +134,7 @@ def test_going_on_from_a_snapshot_is_going_on_with_the_log(
         image = replay(image, log[number], image.offset + 1, 1 + number // 10)[0]
     assert image == images[batches]
 
-    # A node with an older image is told all that differs, and nothing else.
+    # A node with an older image gets every difference, and nothing else.
     builder = ImageBuilder(images[older])
     for values in slices:
         builder.load(values)
@@ -198,7 +198,7 @@ def test_no_slice_is_larger_than_it_may_be() -> None:
     assert load(slices, image) == image
 
 
-def test_what_did_not_change_is_shared_with_the_image_before() -> None:
+def test_unchanged_parts_are_shared_with_the_previous_image() -> None:
     old = big_image(3, 3)
     changed = old.topics_by_id[min(old.topics_by_id)]
     new, _ = replay(old, [PartitionChangeRecord(1, changed.id, leader=2)], old.offset + 1, 1)
@@ -210,7 +210,7 @@ def test_what_did_not_change_is_shared_with_the_image_before() -> None:
     assert [after[index] is changed.partitions[index] for index in range(3)] == [True, False, True]
 
 
-def test_record_that_no_snapshot_holds_is_not_guessed_at() -> None:
+def test_record_that_no_snapshot_contains_is_refused() -> None:
     for record in (NoOpRecord(), RemoveTopicRecord(Uuid(b"t" * 16)), ConfigRecord(2, "t", "k", None)):
         with pytest.raises(AssertionError, match="does not belong"):
             ImageBuilder().load([encode_record(record)])

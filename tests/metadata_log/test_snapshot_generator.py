@@ -1,4 +1,4 @@
-"""When snapshots are written, what is in them, and what becomes of those that are overtaken."""
+"""When snapshots are written, what they contain, and what happens to those that are overtaken."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class World:
         return self.quorum.writers[-1]
 
     async def settle(self) -> None:
-        """Give every ready task its turn."""
+        """Run every ready task."""
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -134,7 +134,7 @@ def test_snapshot_is_written_after_so_many_bytes_and_holds_the_image() -> None:
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
 
 
-def test_log_goes_on_while_an_older_image_is_written() -> None:
+def test_log_grows_while_an_older_image_is_written() -> None:
     async def scenario(world: World) -> None:
         world.create(5 * SLICE_RECORDS)
         await world.until(lambda: bool(world.quorum.writers) and bool(world.quorum.writers[0].values))
@@ -143,7 +143,7 @@ def test_log_goes_on_while_an_older_image_is_written() -> None:
         writer = await world.written()
         assert writer.end_offset == image.offset + 1
         assert len(writer.values) == 5 * SLICE_RECORDS + 1
-        world.commit(NoOpRecord(), size_bytes=1)  # what was committed meanwhile counts for the next
+        world.commit(NoOpRecord(), size_bytes=1)  # records committed meanwhile count for the next snapshot
         assert (await world.written(2)).end_offset == world.loader.offset + 1
 
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
@@ -169,7 +169,7 @@ def test_snapshot_is_abandoned_when_a_newer_state_is_loaded(monkeypatch: pytest.
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
 
 
-def test_state_loaded_while_a_snapshot_becomes_durable_does_not_put_off_the_next_one() -> None:
+def test_state_loaded_while_a_snapshot_is_flushed_does_not_delay_the_next_one() -> None:
     async def scenario(world: World) -> None:
         world.quorum.may_finish.clear()
         world.create(3)
@@ -184,7 +184,7 @@ def test_state_loaded_while_a_snapshot_becomes_durable_does_not_put_off_the_next
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
 
 
-def test_snapshot_half_written_at_a_stop_is_abandoned() -> None:
+def test_unfinished_snapshot_at_a_stop_is_abandoned() -> None:
     async def scenario(world: World) -> None:
         world.create(5 * SLICE_RECORDS)
         await world.until(lambda: bool(world.quorum.writers))
@@ -195,7 +195,7 @@ def test_snapshot_half_written_at_a_stop_is_abandoned() -> None:
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
 
 
-def test_disk_fault_under_a_snapshot_is_fatal() -> None:
+def test_disk_fault_while_writing_a_snapshot_is_fatal() -> None:
     async def scenario(world: World) -> None:
         world.quorum.fault = OSError(5, "input/output error")
         world.create(3)
@@ -206,7 +206,7 @@ def test_disk_fault_under_a_snapshot_is_fatal() -> None:
     run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
 
 
-def test_snapshot_that_exists_already_is_not_asked_for_again_and_again() -> None:
+def test_existing_snapshot_is_not_requested_repeatedly() -> None:
     async def scenario(world: World) -> None:
         world.quorum.latest = 100
         world.create(3)

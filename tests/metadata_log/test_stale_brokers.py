@@ -1,4 +1,4 @@
-"""Brokers whose heartbeats pass and who do not follow the metadata log: seen, borne for a session, fenced."""
+"""Brokers that send heartbeats but do not follow the metadata log: fenced after a session."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SESSION_MS = 9000
 
 
 def grow(cluster: Any) -> None:
-    """Something is committed."""
+    """Commit one more record."""
     cluster.append((NoOpRecord(),))
     cluster.commit()
 
 
 def pass_time(cluster: Any, duration_ms: int, offsets: dict[int, int | None]) -> int | None:
-    """Heartbeats of brokers that have applied so much, or everything (None), and fence checks.
+    """Heartbeats of brokers that have applied up to these offsets, or everything (None), and fence checks.
 
-    When broker 1 was fenced, in milliseconds from now; None if it was not.
+    Returns when broker 1 was fenced, in milliseconds from now; None if it was not.
     """
     started_ms = cluster.now_ms
     next_ms = cluster.now_ms
@@ -40,7 +40,7 @@ def pass_time(cluster: Any, duration_ms: int, offsets: dict[int, int | None]) ->
     return None
 
 
-def test_broker_that_is_heard_from_and_stands_still_is_fenced_after_a_session(cluster: Any) -> None:
+def test_broker_that_heartbeats_but_is_stalled_is_fenced_after_a_session(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.commit()
     stuck_at = cluster.image.offset
@@ -51,7 +51,7 @@ def test_broker_that_is_heard_from_and_stands_still_is_fenced_after_a_session(cl
     assert not cluster.image.brokers[2].fenced and not cluster.image.brokers[3].fenced
 
 
-def test_fence_check_tells_the_stale_from_the_silent(cluster: Any) -> None:
+def test_fence_check_distinguishes_stale_from_silent_brokers(cluster: Any) -> None:
     cluster.commit()
     stuck_at = cluster.image.offset
     grow(cluster)
@@ -68,7 +68,7 @@ def test_fence_check_tells_the_stale_from_the_silent(cluster: Any) -> None:
     assert result.response == {1}
 
 
-def test_broker_that_gets_on_however_slowly_is_not_fenced(cluster: Any) -> None:
+def test_broker_that_makes_any_progress_is_not_fenced(cluster: Any) -> None:
     cluster.commit()
     offset = cluster.image.offset
     for _ in range(10):
@@ -78,11 +78,11 @@ def test_broker_that_gets_on_however_slowly_is_not_fenced(cluster: Any) -> None:
         offset += 1
 
 
-def test_broker_that_had_nothing_to_apply_for_hours_has_a_session_from_then_on(cluster: Any) -> None:
+def test_broker_with_nothing_to_apply_for_hours_has_a_session_from_the_next_record(cluster: Any) -> None:
     cluster.commit()
     seen = cluster.image.offset
     assert pass_time(cluster, 60_000, dict.fromkeys((1, 2, 3))) is None
-    cluster.now_ms += SESSION_MS - 2000  # its heartbeats are lost for a while
+    cluster.now_ms += SESSION_MS - 2000  # its heartbeats are lost for some time
     cluster.heartbeat(2)
     cluster.heartbeat(3)
     grow(cluster)
@@ -109,7 +109,7 @@ def test_fenced_stale_broker_stays_fenced_until_it_has_caught_up(cluster: Any) -
     assert pass_time(cluster, 30_000, dict.fromkeys((1, 2, 3))) is None
 
 
-def test_broker_that_stands_still_while_it_recovers_its_logs_is_not_unfenced(controller: Any) -> None:
+def test_broker_that_is_stalled_while_it_recovers_its_logs_is_not_unfenced(controller: Any) -> None:
     """It would be fenced again at once, and get no lease."""
     epoch = controller.register(1)
     seen = controller.image.offset
@@ -134,8 +134,8 @@ def test_new_active_controller_gives_a_full_session_before_it_judges(cluster: An
     assert pass_time(cluster, 20_000, {1: stuck_at, 2: None, 3: None}) == SESSION_MS
 
 
-def test_time_in_which_the_controller_stood_still_makes_nobody_stale_or_silent(cluster: Any) -> None:
-    """Heartbeats that lay in its sockets name what was applied before; the next are two seconds off."""
+def test_time_in_which_the_controller_was_stalled_makes_no_broker_stale_or_silent(cluster: Any) -> None:
+    """Heartbeats in its sockets name what was applied before the stall; the next are two seconds away."""
     cluster.commit()
     seen = cluster.image.offset
     grow(cluster)
@@ -149,7 +149,7 @@ def test_time_in_which_the_controller_stood_still_makes_nobody_stale_or_silent(c
     assert cluster.image.brokers[1].fenced
 
 
-def test_lease_is_none_the_longer_for_it_that_the_controller_stood_still(cluster: Any) -> None:
+def test_stall_of_the_controller_does_not_extend_a_lease(cluster: Any) -> None:
     cluster.heartbeat(1)
     epoch, current_ms = cluster.image.brokers[1].epoch, cluster.now_ms
     cluster.now_ms += SESSION_MS
@@ -158,13 +158,15 @@ def test_lease_is_none_the_longer_for_it_that_the_controller_stood_still(cluster
     cluster.now_ms += 1
     cluster.core.excuse(SESSION_MS, cluster.now_ms)
     fenced_ms = pass_time(cluster, 20_000, {2: None, 3: None})
-    assert fenced_ms is not None and SESSION_MS - 100 <= fenced_ms <= SESSION_MS, "it ends with the pauses"
+    assert fenced_ms is not None and SESSION_MS - 100 <= fenced_ms <= SESSION_MS, (
+        "it ends as if there had been no stall"
+    )
 
 
-def test_broker_that_stands_still_is_fenced_although_the_controller_stalls_again_and_again(
+def test_stalled_broker_is_fenced_although_the_controller_stalls_repeatedly(
     cluster: Any,
 ) -> None:
-    """Its heartbeats are read after each stall; it says the same for two sessions and a stall."""
+    """Its heartbeats are read after each stall; they report the same offset for two sessions and a stall."""
     cluster.commit()
     seen, began_ms, stall_ms, run_ms = cluster.image.offset, cluster.now_ms, 1600, 400
     grow(cluster)
@@ -185,7 +187,7 @@ def test_broker_that_stands_still_is_fenced_although_the_controller_stalls_again
 
 
 def lease_ms(cluster: Any, broker_id: int) -> int:
-    """What an answer grants that leaves now, from a controller that has just proven that it leads."""
+    """The lease in an answer that is sent now, by a controller that has just proven its leadership."""
     proof = LeadershipProof()
     proof.handle_append(1, cluster.now_ms)
     proof.handle_commit(1)
@@ -193,7 +195,7 @@ def lease_ms(cluster: Any, broker_id: int) -> int:
     return proof.lease_ms(SESSION_MS, cluster.now_ms, cluster.core.current_ms(broker_id, epoch))
 
 
-def test_leases_of_a_broker_that_stands_still_end_within_a_session_of_what_it_misses(cluster: Any) -> None:
+def test_leases_of_a_stalled_broker_end_within_a_session_of_what_it_misses(cluster: Any) -> None:
     cluster.heartbeat(1)
     stuck_at = cluster.image.offset
     cluster.now_ms += 1
@@ -209,8 +211,8 @@ def test_leases_of_a_broker_that_stands_still_end_within_a_session_of_what_it_mi
     assert ends_ms[-1] == 0
 
 
-def test_broker_in_arrears_is_current_as_of_the_time_it_was_last_asked_about(cluster: Any) -> None:
-    """And not as of the heartbeat that says so: more has been committed since."""
+def test_broker_that_is_behind_is_current_as_of_the_previous_answer(cluster: Any) -> None:
+    """And not as of the heartbeat that reports it: more has been committed since."""
     epoch, seen = cluster.image.brokers[1].epoch, cluster.image.offset
     grow(cluster)
     asked_ms, asked = cluster.now_ms, cluster.image.offset
@@ -225,10 +227,10 @@ def test_broker_in_arrears_is_current_as_of_the_time_it_was_last_asked_about(clu
 
 
 @pytest.mark.parametrize("delay_ms", [0, 100, 1000])
-def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_never_rests(
+def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_always_grows(
     cluster: Any, delay_ms: int
 ) -> None:
-    """Something is committed every 50 ms, and broker 1 applies it so much later: it is always behind."""
+    """A record is committed every 50 ms, and broker 1 applies it with this delay: it is always behind."""
     committed: list[tuple[int, int]] = []
     ends_ms = cluster.now_ms + SESSION_MS
     for step in range(1200):
@@ -237,7 +239,7 @@ def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_never_rests(
         if step % (HEARTBEAT_MS // 50) == 0:
             applied = [offset for at_ms, offset in committed if at_ms <= cluster.now_ms - delay_ms]
             cluster.heartbeat(1, offset=applied[-1] if applied else cluster.image.offset)
-            assert ends_ms - cluster.now_ms > SESSION_MS // 4, "it lapses before the next answer"
+            assert ends_ms - cluster.now_ms > SESSION_MS // 4, "the lease ends before the next answer"
             ends_ms = cluster.now_ms + lease_ms(cluster, 1)
             assert ends_ms - cluster.now_ms > SESSION_MS // 2
         cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
@@ -248,7 +250,7 @@ def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_never_rests(
 
 
 def test_broker_that_is_unfenced_under_load_has_a_lease_at_once(controller: Any) -> None:
-    """Whatever it reports, more is committed by then."""
+    """Whatever offset it reports, more is committed by then."""
     controller.register(1)
     controller.commit()
     for _ in range(3):
@@ -261,7 +263,7 @@ def test_broker_that_is_unfenced_under_load_has_a_lease_at_once(controller: Any)
     assert lease_ms(controller, 1) > SESSION_MS // 2
 
 
-def test_new_controller_grants_leases_with_the_first_heartbeat_although_the_log_never_rests(
+def test_new_controller_grants_leases_with_the_first_heartbeat_although_the_log_always_grows(
     cluster: Any,
 ) -> None:
     cluster.commit()
@@ -277,7 +279,7 @@ def test_new_controller_grants_leases_with_the_first_heartbeat_although_the_log_
     assert lease_ms(cluster, 1) > SESSION_MS // 2
 
 
-def test_what_one_process_has_applied_says_nothing_of_the_next(cluster: Any) -> None:
+def test_progress_of_one_process_does_not_count_for_the_next(cluster: Any) -> None:
     replaced = cluster.image.brokers[1].epoch
     cluster.heartbeat(1)
     assert cluster.core.current_ms(1, replaced) == cluster.now_ms
@@ -286,7 +288,7 @@ def test_what_one_process_has_applied_says_nothing_of_the_next(cluster: Any) -> 
     assert cluster.core.current_ms(1, replaced) is None
 
 
-def test_old_heartbeat_that_was_late_takes_nothing_back(cluster: Any) -> None:
+def test_late_old_heartbeat_reverts_nothing(cluster: Any) -> None:
     grow(cluster)
     cluster.heartbeat(1)
     request = BrokerHeartbeatRequest(1, cluster.image.brokers[1].epoch, 0)

@@ -1,4 +1,4 @@
-"""What follows for partitions when brokers come and go: nothing is missed, nobody comes back too early."""
+"""The partitions of brokers that fail and return: none is missed, and no broker returns too early."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stepped(cluster: Any, small_slices: None) -> Any:
-    """Three brokers, twelve partitions led by each, sweeps worked off by hand."""
+    """Three brokers, each with twelve leaderships; sweeps are run by hand."""
     for number in range(6):
         cluster.create_assigned(f"t{number}", *[[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2)
     cluster.commit()
@@ -64,7 +64,7 @@ def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped
     assert all(1 not in p.isr for t in stepped.image.topics_by_id.values() for p in t.partitions)
 
 
-def test_fenced_broker_comes_back_only_when_its_partitions_have_been_gone_through(stepped: Any) -> None:
+def test_fenced_broker_returns_only_after_the_sweep_of_its_partitions(stepped: Any) -> None:
     stepped.silence(1)
     while stepped.core.is_sweeping:
         assert stepped.heartbeat(1).is_fenced
@@ -72,7 +72,7 @@ def test_fenced_broker_comes_back_only_when_its_partitions_have_been_gone_throug
     assert not stepped.heartbeat(1).is_fenced
 
 
-def test_shutting_down_broker_goes_only_when_its_leaderships_have_moved(stepped: Any) -> None:
+def test_broker_that_shuts_down_stops_only_when_its_leaderships_have_moved(stepped: Any) -> None:
     stepped.heartbeat(1, want_shut_down=True)
     while stepped.core.is_sweeping:
         answer = stepped.heartbeat(1, want_shut_down=True)
@@ -85,7 +85,7 @@ def test_shutting_down_broker_goes_only_when_its_leaderships_have_moved(stepped:
 
 
 def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced(stepped: Any) -> None:
-    stepped.silence(1, 2, 3)  # nobody leads any more, and everybody is still in the ISRs
+    stepped.silence(1, 2, 3)  # no partition has a leader, and all replicas are still in the ISRs
     stepped.sweep()
     stepped.register(1, incarnation=2)
     stepped.sweep(2)
@@ -98,14 +98,14 @@ def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced
     assert led_by(stepped, 1) == 0
 
 
-def test_what_a_process_lost_counts_until_its_successor_is_unfenced(stepped: Any) -> None:
+def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: Any) -> None:
     stepped.silence(1)
     stepped.register(1, incarnation=2)
     assert stepped.image.brokers[1].logs_lost == LogsLost.TAIL
     stepped.sweep(1)
     epoch = stepped.image.brokers[1].epoch
     stepped.now_ms += stepped.config.session_timeout_ms
-    # The third process says that the second one stopped in order; the first did not.
+    # The third process reports that the second one stopped in order; the first did not.
     stepped.register(1, incarnation=3, previous_broker_epoch=epoch)
     assert stepped.image.brokers[1].logs_lost == LogsLost.TAIL
     stepped.sweep()
@@ -121,13 +121,13 @@ def test_successor_completes_what_its_predecessor_began(stepped: Any) -> None:
     assert 0 < led_by(stepped, 1) < 12
     stepped.lose_leadership()
     assert stepped.core.is_sweeping
-    assert stepped.heartbeat(1).is_fenced, "it does not know yet what was left undone"
+    assert stepped.heartbeat(1).is_fenced, "it does not know yet which partitions remain"
     stepped.sweep()
     assert led_by(stepped, 1) == 0
     assert not stepped.heartbeat(1).is_fenced
 
 
-def test_broker_that_falls_in_the_middle_of_a_sweep_gets_a_pass_of_its_own(stepped: Any) -> None:
+def test_broker_that_fails_in_the_middle_of_a_sweep_gets_its_own_pass(stepped: Any) -> None:
     stepped.silence(1)
     stepped.sweep(6)
     stepped.silence(2)
@@ -135,20 +135,20 @@ def test_broker_that_falls_in_the_middle_of_a_sweep_gets_a_pass_of_its_own(stepp
     assert led_by(stepped, 3) == 36
     assert not stepped.heartbeat(2).is_fenced
     stepped.sweep(1)
-    stepped.silence(2)  # fenced again while the sweep behind its return is under way
+    stepped.silence(2)  # fenced again during the sweep that follows its return
     assert stepped.heartbeat(2).is_fenced
     stepped.sweep()
     assert not stepped.heartbeat(2).is_fenced
 
 
-def test_deposed_controller_sweeps_no_more(stepped: Any) -> None:
+def test_deposed_controller_stops_sweeping(stepped: Any) -> None:
     stepped.silence(1)
     stepped.sweep(1)
     stepped.core.resign()
     assert not stepped.core.is_sweeping
 
 
-def test_topics_may_come_and_go_meanwhile(stepped: Any) -> None:
+def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: Any) -> None:
     stepped.silence(1)
     stepped.sweep(3)
     for name in ("t0", "t5"):
@@ -160,7 +160,7 @@ def test_topics_may_come_and_go_meanwhile(stepped: Any) -> None:
     assert led_by(stepped, 1) == 0
 
 
-def test_rules_that_change_are_followed_by_a_sweep(stepped: Any) -> None:
+def test_changed_rules_are_followed_by_a_sweep(stepped: Any) -> None:
     stepped.sweeps_at_once = True
     stepped.create_assigned("lonely", [1, 2])
     stepped.silence(2)
@@ -181,10 +181,10 @@ def test_rules_that_change_are_followed_by_a_sweep(stepped: Any) -> None:
 
 
 @pytest.mark.parametrize(("resource_type", "name"), [(2, "t"), (4, "")], ids=["topic", "cluster"])
-def test_smaller_minimum_frees_partitions_of_those_they_wait_for(
+def test_smaller_minimum_frees_partitions_from_replicas_they_wait_for(
     make_controller: Any, resource_type: int, name: str
 ) -> None:
-    """While a replica outside the ISR is eligible, nothing is committed. Who lowers the minimum ends that."""
+    """While a replica outside the ISR is eligible, nothing is committed. Lowering the minimum ends that."""
     harness = make_controller(features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1})
     harness.start_brokers(1, 2)
 
@@ -202,7 +202,7 @@ def test_smaller_minimum_frees_partitions_of_those_they_wait_for(
     assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), ())
 
 
-def test_long_topic_is_cut_into_slices(cluster: Any, small_slices: None) -> None:
+def test_long_topic_is_split_into_slices(cluster: Any, small_slices: None) -> None:
     cluster.create_assigned("long", *[[1, 2]] * 30)
     before = len(cluster.log)
     cluster.silence(1)
@@ -278,18 +278,19 @@ def test_whatever_happens_between_slices_the_cluster_settles(
     assert harness.standby.image == harness.image
 
 
-def test_a_broker_returns_only_when_it_has_applied_what_the_sweep_made_of_its_absence(cluster: Any) -> None:
+def test_a_broker_returns_only_after_it_has_applied_the_sweep_of_its_absence(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1)
     fenced_at = cluster.image.brokers[1].last_change_offset
     assert cluster.image.offset > fenced_at, "the sweep moved its leadership"
-    assert cluster.heartbeat(1, offset=fenced_at).is_fenced, "it still takes itself for the leader"
+    assert cluster.heartbeat(1, offset=fenced_at).is_fenced, "it still believes that it leads"
     assert not cluster.heartbeat(1, offset=cluster.image.offset).is_fenced
 
 
-def test_broker_returns_although_the_rules_are_changed_all_the_time(cluster: Any) -> None:
-    """Whoever changes them waits for the commit only, so that the next pass is through before the broker has
-    applied the last one. What it has to know is what its own absence has led to."""
+def test_broker_returns_although_the_rules_change_all_the_time(cluster: Any) -> None:
+    """A client that changes the rules waits only for the commit, so that the next pass ends before the broker
+    has applied the last one. The broker only needs to know the consequences of its own absence.
+    """
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1)
     cluster.commit()

@@ -11,7 +11,7 @@ def test_the_newest_value_is_current_and_the_committed_one_stays() -> None:
     assert (timeline.current, timeline.committed, timeline.has_pending) == ("b", "a", True)
 
 
-def test_commit_makes_final_what_lies_at_or_before_the_offset() -> None:
+def test_commit_makes_values_at_or_before_the_offset_final() -> None:
     timeline = Timeline("a")
     timeline.set(3, "b")
     timeline.set(5, "c")

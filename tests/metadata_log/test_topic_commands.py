@@ -44,7 +44,7 @@ def config(name: str, value: str | None) -> CreatableTopicConfig:
 # CreateTopics
 
 
-def test_created_topic_is_answered_with_what_it_became(cluster: Any) -> None:
+def test_created_topic_is_answered_with_its_actual_properties(cluster: Any) -> None:
     (result,) = cluster.create_topics(wanted("t", 4, 3, configs=[config("min.insync.replicas", "2")]))
     topic = cluster.topic("t")
     assert (result.error_code, result.topic_id) == (0, topic.id)
@@ -156,7 +156,7 @@ def test_topics_of_one_request_succeed_and_fail_alone(cluster: Any) -> None:
     assert cluster.image.topic("twice") is None
 
 
-def test_given_assignment_is_taken_and_fenced_brokers_start_outside_the_isr(cluster: Any) -> None:
+def test_given_assignment_is_used_and_fenced_brokers_start_outside_the_isr(cluster: Any) -> None:
     cluster.silence(1)
     topic = cluster.create_assigned("t", [1, 2, 3])
     assert (topic.partitions[0].replicas, topic.partitions[0].isr, topic.partitions[0].leader) == (
@@ -271,7 +271,7 @@ def growth(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTo
     return CreatePartitionsTopic(name=name, count=count, assignments=rows or None)
 
 
-def test_partitions_are_added_behind_those_that_are_there(cluster: Any) -> None:
+def test_partitions_are_added_after_existing_ones(cluster: Any) -> None:
     before = cluster.create_topic("t", 2, 2).partitions
     assert grow(cluster, growth("t", 5)) == [0]
     after = cluster.topic("t").partitions
@@ -279,7 +279,7 @@ def test_partitions_are_added_behind_those_that_are_there(cluster: Any) -> None:
     assert [len(p.replicas) for p in after] == [2] * 5
 
 
-def test_partitions_are_added_where_told(cluster: Any) -> None:
+def test_partitions_are_added_on_the_given_brokers(cluster: Any) -> None:
     cluster.create_topic("t", 1, 2)
     assert grow(cluster, growth("t", 2, [3, 1])) == [0]
     assert cluster.partition("t", 1).replicas == (3, 1)
@@ -329,7 +329,7 @@ def test_collision_is_found_among_few_and_many_topics(name: str, others: int) ->
 
 
 def create_at(cluster: Any, attempt: int, *names: str, request_id: bytes = b"request", **fields: Any) -> Any:
-    """The answers for the topics, by name, to the attempt'th try to have the request answered."""
+    """The answers for the topics, by name, to this attempt of the request."""
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names], **fields
     )
@@ -346,14 +346,14 @@ def test_own_topic_of_an_earlier_attempt_is_answered_as_created(cluster: Any) ->
         assert again == first
     assert cluster.image is before
     later = create_at(cluster, 3, "a", "c")
-    assert [later[name].error_code for name in "ac"] == [0, 0], "what is missing is created"
+    assert [later[name].error_code for name in "ac"] == [0, 0], "the missing topic is created"
     assert create_at(cluster, 4, "a", "c") == later
 
 
 @pytest.mark.parametrize(
     ("request_id", "attempt"), [(b"another", 5), (b"request", 0), (b"", 5), (b"", 0), (b"request", -5)]
 )
-def test_topic_of_somebody_else_exists_already(cluster: Any, request_id: bytes, attempt: int) -> None:
+def test_topic_of_another_client_already_exists(cluster: Any, request_id: bytes, attempt: int) -> None:
     create_at(cluster, 0, "t")
     before = cluster.image
     answer = create_at(cluster, attempt, "t", request_id=request_id)["t"]
@@ -361,7 +361,7 @@ def test_topic_of_somebody_else_exists_already(cluster: Any, request_id: bytes, 
     assert cluster.image is before
 
 
-def test_topic_that_was_deleted_between_two_attempts_is_created_as_another(cluster: Any) -> None:
+def test_topic_deleted_between_two_attempts_is_created_with_a_new_id(cluster: Any) -> None:
     first = create_at(cluster, 0, "t")["t"]
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
     cluster.run(cluster.core.handle_forwarded(cluster.context, request))
@@ -380,7 +380,7 @@ def test_two_topics_and_two_requests_never_share_an_id() -> None:
     assert len(ids) == 27
 
 
-def test_validating_the_creation_of_an_own_topic_says_what_creating_it_would(cluster: Any) -> None:
+def test_validating_the_creation_of_an_own_topic_answers_like_creating_it(cluster: Any) -> None:
     create_at(cluster, 0, "t")
     before = cluster.image
     answer = create_at(cluster, 1, "t", validate_only=True)["t"]

@@ -6,7 +6,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.configs import effective_topic_config, validate_topic_configs
 
 
-def test_overrides_win_over_broker_wide_values_and_those_over_defaults() -> None:
+def test_overrides_precede_broker_wide_values_and_those_precede_defaults() -> None:
     effective = effective_topic_config({"retention.ms": "1"}, {"retention.ms": "2", "segment.ms": "3"})
     assert (effective["retention.ms"], effective["segment.ms"]) == (1, 3)
     assert effective["cleanup.policy"] == ("delete",)
@@ -28,7 +28,7 @@ def test_overrides_win_over_broker_wide_values_and_those_over_defaults() -> None
         ("no.such.key", "1"),
     ],
 )
-def test_values_that_mean_nothing_are_refused(name: str, value: str) -> None:
+def test_invalid_values_are_refused(name: str, value: str) -> None:
     with pytest.raises(KafkaError) as error:
         validate_topic_configs({name: value})
     assert error.value.code is ErrorCode.INVALID_CONFIG

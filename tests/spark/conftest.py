@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run, and a mock cluster with something to read."""
+"""One Spark session for the whole test run, and a mock cluster with records to read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[SparkSession]:
-    """Starts a Java virtual machine (4-10 s). Skips, with what to install, where there is none."""
+    """Starts a Java virtual machine (4-10 s). Skips, naming what to install, if there is none."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
     problem = java_problem()
     if problem is not None:

@@ -1,4 +1,4 @@
-"""The fast decoder gives, for any batches, exactly what the plain record codec gives."""
+"""The fast decoder returns, for any batches, exactly what the plain record codec returns."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_wrong_record_count_is_refused(count: int) -> None:
         decoded(bytes(data))
 
 
-def test_compressed_rubbish_is_refused() -> None:
+def test_compressed_random_bytes_are_refused() -> None:
     data = bytearray(encode_batch([RecordInput(b"k", b"v" * 100)], compression=Compression.ZSTD))
     data[61:70] = b"\0" * 9
     record_batch.write_crc(data, 0, len(data))
@@ -172,11 +172,11 @@ def test_batches_outside_the_range_are_not_even_checked() -> None:
     assert [row["offset"] for row in decoded(bytes(bad) + good, start=5)] == [5]
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_empty_input_gives_no_rows() -> None:
     assert decoded(b"") == []
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
+def test_columns_are_in_the_requested_order() -> None:
     data = encode_batch([RecordInput(b"k", b"v")])
     assert decoded(data, columns=("offset", "value")) == [{"offset": 0, "value": b"v"}]
 

@@ -33,7 +33,7 @@ def csv_zip(tmp_path: Path) -> Path:
     return path
 
 
-def test_figures_are_worked_out_from_the_file(csv_zip: Path) -> None:
+def test_figures_are_computed_from_the_file(csv_zip: Path) -> None:
     found = job.delays_from_file(csv_zip)
     assert found == {"UA": job.Delays(3, 2, -2), "DL": job.Delays(1, 1, 7), "HA": job.Delays(1, 0, 0)}
     assert [found[carrier].mean_minutes for carrier in ("UA", "DL", "HA")] == [-1.0, 7.0, None]

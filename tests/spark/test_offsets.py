@@ -1,4 +1,4 @@
-"""Planning: exact ranges, data loss, and how ranges are cut."""
+"""Planning: exact ranges, data loss, and how ranges are split."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_offsets_outside_the_log_are_data_loss(starting: Any, ending: Any) -> No
     ("starting", "ending", "expected"),
     [(5, LATEST, [(10, 50)]), (EARLIEST, 51, [(10, 50)]), (60, LATEST, [])],
 )
-def test_data_loss_is_cut_to_what_is_there_when_asked(
+def test_range_is_reduced_to_existing_records_if_loss_is_allowed(
     starting: Any, ending: Any, expected: list[tuple[int, int]]
 ) -> None:
     ranges = resolve(starting, ending, (10, 50), fail_on_data_loss=False)
@@ -86,7 +86,7 @@ def test_offset_map_must_name_exactly_the_partitions_read() -> None:
         check_exact([P0, P1], [P0], "startingOffsets")
 
 
-def test_long_list_of_missing_partitions_is_cut_short() -> None:
+def test_long_list_of_missing_partitions_is_shortened() -> None:
     many = [TopicPartition("t", index) for index in range(20)]
     with pytest.raises(PlanError, match="t-4 and 15 more"):
         check_exact([], many, "endingOffsets")
@@ -102,13 +102,13 @@ def test_no_piece_is_longer_than_the_limit() -> None:
     assert [(piece.start, piece.end) for piece in pieces] == [(3, 6), (6, 9), (9, 13)]
 
 
-def test_larger_ranges_are_cut_into_more_pieces() -> None:
+def test_larger_ranges_are_split_into_more_pieces() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], 10, None)
     assert [piece.partition for piece in pieces].count(0) == 9
     assert [piece.partition for piece in pieces].count(1) == 1
 
 
-def test_ranges_too_short_to_cut_stay_below_the_wanted_number() -> None:
+def test_ranges_too_short_to_split_give_fewer_pieces_than_wanted() -> None:
     assert len(split_ranges([OffsetRange("t", 0, 0, 3)], 10, None)) == 3
 
 

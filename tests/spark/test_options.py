@@ -1,4 +1,4 @@
-"""Options: Spark's names, clear errors, nothing misread in silence."""
+"""Options: Spark's names, clear errors, and no option silently misread."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_settings_that_spark_forbids_are_refused_with_the_reason(name: str, why:
     refused(f"is not allowed: .*{why}", **{name: "x"})
 
 
-def test_streaming_and_write_options_are_told_apart_from_unknown_ones() -> None:
+def test_streaming_and_write_options_are_distinguished_from_unknown_ones() -> None:
     refused("streaming reads only", maxOffsetsPerTrigger="10")
     refused("writes only", topic="t")
 
@@ -155,7 +155,7 @@ def test_batch_read_cannot_start_at_the_end_or_end_at_the_start() -> None:
     refused(r"'endingOffsets' cannot hold -2 \(earliest\)", endingOffsets='{"t":{"0":-2}}')
 
 
-def test_global_timestamp_wins_over_timestamps_by_partition_and_over_offsets() -> None:
+def test_global_timestamp_precedes_timestamps_by_partition_and_offsets() -> None:
     by_partition = '{"t":{"0":5}}'
     spec = parse(startingTimestamp="9", startingOffsetsByTimestamp=by_partition, startingOffsets="earliest")
     assert spec.starting == ByTimestamp(9, {}, latest_if_none=False)

@@ -1,4 +1,4 @@
-"""What an executor does: one range of one partition, without Spark."""
+"""An executor's work: one range of one partition, without Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def offsets(task: ReadTask) -> list[int]:
 
 @pytest.fixture(scope="module")
 def aged(mock_cluster: MockCluster) -> tuple[str, int, int]:
-    """A partition whose oldest records are gone: the mock keeps 5 MiB. (servers, log start, log end)"""
+    """A partition whose oldest records have expired: the mock keeps 5 MiB. (servers, log start, log end)"""
     for index in range(80):
         mock_cluster.producer.produce("aged", b"x" * 100_000, partition=0, key=b"%d" % index)
         mock_cluster.producer.flush(20)
@@ -70,14 +70,14 @@ def test_records_produced_after_planning_are_not_read(mock_cluster: MockCluster)
     assert offsets(task) == list(range(10))
 
 
-def test_aged_out_range_fails(aged: tuple[str, int, int]) -> None:
+def test_expired_range_fails(aged: tuple[str, int, int]) -> None:
     servers, _, end = aged
     task = ReadTask(OffsetRange("aged", 0, 0, end), ZERO_UUID, ("offset",), options(servers))
     with pytest.raises(OffsetOutOfRangeError):
         offsets(task)
 
 
-def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(
+def test_existing_part_of_an_expired_range_is_read_if_loss_is_allowed(
     aged: tuple[str, int, int],
 ) -> None:
     servers, start, end = aged
@@ -88,7 +88,7 @@ def test_aged_out_range_is_read_as_far_as_it_is_there_when_loss_is_allowed(
     assert offsets(ReadTask(OffsetRange("aged", 0, 0, start), ZERO_UUID, ("offset",), allowed)) == []
 
 
-def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(
+def test_end_that_is_never_reached_is_a_timeout_that_names_the_end_of_the_log(
     mock_cluster: MockCluster,
 ) -> None:
     mock_cluster.produce_numbered("short", 0, 10)
@@ -98,7 +98,7 @@ def test_end_that_is_never_reached_is_a_timeout_that_says_where_the_log_ends(
         offsets(task)
 
 
-def test_end_that_is_never_reached_is_told_though_the_last_answer_is_late(
+def test_end_that_is_never_reached_is_reported_even_if_the_last_answer_is_late(
     mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_cluster.produce_numbered("late", 0, 10)

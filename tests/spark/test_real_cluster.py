@@ -1,4 +1,4 @@
-"""The client and the data source on a real cluster of three node processes, a leader dying on the way."""
+"""The client and the data source on a real cluster of three node processes, while a leader is killed."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def values(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [int(value) for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def test_admin_client_tells_what_it_changed(cluster: ProcessCluster, admin: AdminClient) -> None:
+def test_admin_client_shows_its_own_changes(cluster: ProcessCluster, admin: AdminClient) -> None:
     created, bad = admin.create_topics(
         [NewTopic("made", 3, 2, {"retention.ms": "5000"}), NewTopic("bad/name")]
     )
     assert created.error is None
     assert bad.error is not None and bad.error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    # An answer says that the change is committed; a broker shows it once its own image has got there.
+    # An answer means that the change is committed; a broker shows it once its own image contains it.
     wait_until("the topic is shown", lambda: _described(admin, "made") is not None, SHOWN_TIMEOUT_S)
     described = _described(admin, "made")
     assert present(described).topic_id == created.topic_id
@@ -110,7 +110,7 @@ def test_admin_client_tells_what_it_changed(cluster: ProcessCluster, admin: Admi
 
 
 def _described(admin: AdminClient, name: str) -> TopicDescription | None:
-    """The topic as some broker shows it, None if it does not exist there."""
+    """The topic as one of the brokers shows it, None if it does not exist there."""
     try:
         (described,) = admin.describe_topics([name])
     except KafkaError as error:
@@ -152,10 +152,10 @@ def test_timestamps_choose_the_range(cluster: ProcessCluster, topic: str) -> Non
     assert read == [list(range(1_000, 1_200, 2)), list(range(1_001, COUNT, 2))]
 
 
-def test_task_reads_every_record_once_though_the_leader_is_killed(
+def test_task_reads_every_record_once_even_if_the_leader_is_killed(
     cluster: ProcessCluster, admin: AdminClient, topic: str
 ) -> None:
-    """Small fetches, so that most of the range is still ahead when the leader dies."""
+    """Small fetches, so that most of the range is still to be read when the leader dies."""
     small = {"kafka.max.partition.fetch.bytes": "500", "kafka.request.timeout.ms": "5000"}
     task = plan(cluster.bootstrap_servers, subscribe=topic, **small)[0]
     (described,) = admin.describe_topics([topic])

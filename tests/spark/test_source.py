@@ -78,7 +78,7 @@ def test_headers_are_read_when_asked_for_and_null_where_there_are_none(
     assert [(header.key, header.value) for header in rows[2]] == [("a", bytearray(b"1")), ("b", None)]
 
 
-def test_ranges_are_exact_and_cut_into_tasks(spark_session: SparkSession, flights: str) -> None:
+def test_ranges_are_exact_and_split_into_tasks(spark_session: SparkSession, flights: str) -> None:
     frame = load(
         spark_session,
         flights,
@@ -110,7 +110,7 @@ def test_users_schema_prunes_columns(spark_session: SparkSession, flights: str) 
     assert frame.count() == 3003
 
 
-def test_offsets_gone_from_the_log_fail_the_read_unless_told_otherwise(
+def test_offsets_deleted_from_the_log_fail_the_read_unless_loss_is_allowed(
     spark_session: SparkSession, flights: str
 ) -> None:
     beyond = {"assign": '{"flights":[0]}', "endingOffsets": '{"flights":{"0":5000}}'}
@@ -129,7 +129,7 @@ def test_offsets_gone_from_the_log_fail_the_read_unless_told_otherwise(
     ],
     ids=["misspelt", "latest", "map not exact", "no such partition"],
 )
-def test_mistakes_are_reported_with_what_to_write_instead(
+def test_mistakes_are_reported_with_the_correct_form(
     spark_session: SparkSession, flights: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
