@@ -7,6 +7,11 @@ UNSUPPORTED_VERSION. Latest is the high watermark for consumers, whatever their 
 transactions), and the log end for replicas. While a new leader has not yet found its high watermark the
 answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end of a
 partition move back.
+
+After the lease has expired, what another leader may contradict is not answered to clients but refused with
+NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time.
+Unlike in Kafka, whose leaders answer until they hear of their successors. The first offset, and a record that
+was found below the high watermark, are the same at every leader.
 """
 
 from __future__ import annotations
@@ -85,6 +90,8 @@ def _answer(
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
         found = _find(partition, asked.timestamp, is_replica=replica_id >= 0)
+        if replica_id < 0 and _depends_on_the_end(asked.timestamp, found):
+            replicas.refuse_past_lease()
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
@@ -96,6 +103,11 @@ def _answer(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def _depends_on_the_end(timestamp: int, found: FoundOffset) -> bool:
+    """Whether records that only a newer leader has would change the answer."""
+    return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and found.offset < 0)
 
 
 def _find(partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:

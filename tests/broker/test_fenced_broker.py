@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from pykraft.broker.apis import list_offsets
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.replicas.partition import Partition
@@ -20,7 +21,11 @@ from pykraft.broker.serving.api import Api, ReceivedRequest
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_offsets import ListOffsetsRequest
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import EndlessTurn
 
@@ -175,3 +180,34 @@ def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(data_p
             assert data_plane.values((await client.fetch(0)).records) == [b"acks=all"]
 
     data_plane.run(body)
+
+
+def test_past_its_lease_a_broker_does_not_say_where_its_log_ends(data_plane: Any) -> None:
+    """A newer leader may have more. What was found below the high watermark every leader would find."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+            cluster.brokers[1].lease.valid = False
+            found = {
+                timestamp: await list_offset(cluster.brokers[1].services, timestamp)
+                for timestamp in (-1, -2, -3, 1000, 1001)
+            }
+            refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert found == {-1: refused, -2: (0, 0), -3: refused, 1000: (0, 0), 1001: refused}
+            cluster.brokers[1].lease.valid = True
+            assert await list_offset(cluster.brokers[1].services, -1) == (0, 1)
+            assert await list_offset(cluster.brokers[1].services, 1001) == (0, -1)
+
+    data_plane.run(body)
+
+
+async def list_offset(services: Any, timestamp: int) -> tuple[int, int]:
+    """The error and the offset."""
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    response = await list_offsets.handle(services, RequestContext(), request, 8)
+    (found,) = response.topics[0].partitions
+    return found.error_code, found.offset
