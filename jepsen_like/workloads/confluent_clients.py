@@ -3,7 +3,7 @@
 librdkafka has threads of its own and calls back from whichever thread polls it; here everything comes out on
 the event loop. A member is told of a revocation while its thread waits for the loop, so that what it believes
 is recorded before the coordinator hears of it. librdkafka cannot go without a word: an abandoned member is
-one that no longer polls, and that leaves by itself when ``max.poll.interval.ms`` is over. A member whose
+one that no longer polls, and that leaves when ``max.poll.interval.ms`` is over. A member whose
 coordinator moves while it fetches committed offsets ends, as an application has to end it: see
 ``OFFSETS_UNKNOWN``.
 """
@@ -103,7 +103,8 @@ class ConfluentClients:
 
     def close(self) -> None:
         """Everything opened must have been closed or abandoned. Blocks."""
-        list(self._threads.map(ck.Consumer.close, self._abandoned))
+        while self._abandoned:
+            self._threads.submit(self._abandoned.pop().close)
         self._threads.shutdown()
 
     def _settings(self, name: str) -> dict[str, Any]:
@@ -277,6 +278,7 @@ class ConfluentMember(_Threaded):
         self._abandoned = abandoned
         self._listener = listener
         self._gone = False
+        self._leaves_after_s = config.session_timeout_ms / 1000
         self._subscribe(config.topics)
 
     async def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
@@ -299,9 +301,19 @@ class ConfluentMember(_Threaded):
         await self._call(self._consumer.close)
 
     async def abandon(self) -> None:
-        """Kept: librdkafka would leave the group when its last reference goes."""
+        """Kept: librdkafka would leave the group when its last reference goes.
+
+        It is closed when it should have left: if it has no coordinator at that moment it goes on sending
+        heartbeats for ever, and keeps the partitions that it is given then.
+        """
         self._gone = True
         self._abandoned.append(self._consumer)
+        self._loop.call_later(self._leaves_after_s, self._leave)
+
+    def _leave(self) -> None:
+        if self._consumer in self._abandoned:
+            self._abandoned.remove(self._consumer)
+            self._threads.submit(self._consumer.close)
 
     def _commit(self, offsets: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         commit: Callable[..., list[ck.TopicPartition] | None] = self._consumer.commit

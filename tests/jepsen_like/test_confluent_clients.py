@@ -11,13 +11,15 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.jepsen_like.workloads.client import (
+    MemberConfig,
     OperationError,
     Polled,
     PositionLostError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.confluent_clients import ConfluentReader
+from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients, ConfluentReader
 from pykraft.kafka_client.metadata import TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -51,11 +53,17 @@ class Consumer:
 
     def __init__(self, *polls: list[Message]) -> None:
         self.polls = list(polls)
+        self.closed = 0
 
     def __call__(self, settings: Mapping[str, Any]) -> Consumer:
         return self
 
     def assign(self, partitions: object) -> None: ...
+
+    def subscribe(self, topics: object, **callbacks: object) -> None: ...
+
+    def close(self) -> None:
+        self.closed += 1
 
     def consume(self, most: int, timeout_s: float) -> list[Message]:
         return self.polls.pop(0) if self.polls else []
@@ -97,3 +105,24 @@ def test_an_error_that_comes_with_records_is_raised_after_them(monkeypatch: pyte
 def test_errors_that_cost_nothing_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = KafkaError(KafkaError._TRANSPORT)
     assert poll(monkeypatch, [Message(-1001, gone)]) == [{}, {}]
+
+
+def test_an_abandoned_member_leaves_once_even_if_librdkafka_would_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for is_over_before in (False, True):
+        consumer, clients, loop = Consumer(), ConfluentClients("localhost:1"), VirtualLoop()
+        monkeypatch.setattr(confluent_kafka, "Consumer", consumer)
+
+        async def run(clients: ConfluentClients = clients, is_over_before: bool = is_over_before) -> None:
+            config = MemberConfig("m", "g", "consumer", ("t",), session_timeout_ms=6_000)
+            await clients.member(config, None).abandon()  # type: ignore[arg-type]
+            await asyncio.sleep(5.9)
+            if is_over_before:
+                clients.close()
+            await asyncio.sleep(0.2)
+
+        loop.run_until_complete(run())
+        loop.close()
+        clients.close()
+        assert consumer.closed == 1
