@@ -37,6 +37,8 @@ def value_to_json(value: Any) -> Any:
         return uuid_to_str(Uuid(value)) if len(value) == 16 else value.hex()
     if isinstance(value, Mapping):
         return {str(key): value_to_json(value[key]) for key in sorted(value)}
+    if isinstance(value, frozenset):
+        value = sorted(value)
     if isinstance(value, tuple | list):
         return [value_to_json(item) for item in value]
     return value

@@ -11,7 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykraft.group_coordinator import codec as group_codec
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.records import (
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    TargetAssignmentMemberKey,
+    TargetAssignmentMemberValue,
+)
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store.producer_snapshot import SnapshotEntry, encode_snapshot
@@ -163,6 +169,19 @@ def test_committed_offsets_are_dumped(run: Run, tmp_path: Path) -> None:
     shown = json.loads(result.output)
     assert shown["offset"] == 9 and shown["key"] == {"groupId": "g", "topic": "orders", "partition": 3}
     assert shown["value"]["offset"] == 41 and shown["value"]["metadata"] == "note"
+
+
+def test_assignments_are_dumped(run: Run, tmp_path: Path) -> None:
+    topic_id = Uuid(b"0123456789abcdef")
+    value = TargetAssignmentMemberValue(frozenset({(topic_id, 2), (topic_id, 1)}))
+    key_bytes, value_bytes = group_codec.encode_record(
+        GroupRecord(TargetAssignmentMemberKey("g", "m"), value)
+    )
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(encode_batch([RecordInput(key_bytes, value_bytes, (), 0)], base_offset=0))
+    shown = json.loads(run("dump-log", "--offsets-decoder", "--json", "--files", path).output)
+    text = uuid_to_str(topic_id)
+    assert shown["value"] == {"partitions": [[text, 1], [text, 2]]}
 
 
 def test_indexes_are_dumped_with_absolute_offsets(run: Run, tmp_path: Path) -> None:
