@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from pykraft.kafka_client.admin_groups import group_offsets
 from pykraft.kafka_client.admin_results import CommittedOffset
 from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
-from pykraft.kafka_client.errors import DataLossError, TopicDeletedError, TopicRecreatedError
+from pykraft.kafka_client.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    TopicDeletedError,
+    TopicRecreatedError,
+)
 from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionFetcher
 from pykraft.kafka_client.group_classic import ClassicMembership
 from pykraft.kafka_client.group_config import GroupConfig, GroupIdentity, OwnershipListener
@@ -82,6 +87,8 @@ class GroupMember:
         self._idle_links: list[CoordinatorLink] = []
         self._data = Cluster(network, client)
         self._fetchers: dict[TopicPartition, PartitionFetcher] = {}
+        self._out_of_range: set[TopicPartition] = set()
+        self._put_off: KafkaError | None = None
         self._turn = 0
         self._membership: ConsumerMembership | ClassicMembership
         if config.group_protocol == "consumer":
@@ -113,6 +120,7 @@ class GroupMember:
         if partition not in self._ownership.held():
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{partition} is not owned")
         self._forget_position(partition)
+        self._out_of_range.discard(partition)
         self._fetchers[partition] = PartitionFetcher(
             self._data, partition.topic, None, partition.partition, offset, self._fetch
         )
@@ -122,12 +130,16 @@ class GroupMember:
 
         A position starts at the committed offset, else where ``auto_offset_reset`` says. Raises the error
         that ended the membership; :class:`~.errors.DataLossError` if a position no longer exists (then
-        :meth:`seek`, or the partition starts again as above).
+        :meth:`seek`, or the partition starts again as above; a position that was outside the log starts
+        where ``auto_offset_reset`` says). Records of other partitions are returned before the error.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         while True:
             if self.fatal is not None:
                 raise self.fatal
+            if self._put_off is not None:
+                error, self._put_off = self._put_off, None
+                raise error
             found = await self._poll_once(deadline_ms)
             now_ms = self._network.now_ms()
             if found or now_ms >= deadline_ms:
@@ -213,11 +225,19 @@ class GroupMember:
             wait_ms = 0
             if partition == turn[-1] and not found:
                 wait_ms = max(0, min(_SHORT_WAIT_MS, deadline_ms - self._network.now_ms()))
-            polled = await self._fetch_one(partition, patient_ms, wait_ms)
+            try:
+                polled = await self._fetch_one(partition, patient_ms, wait_ms)
+            except KafkaError as error:
+                if not found:
+                    raise
+                self._put_off = error  # the others' positions are behind what was found
+                break
             if polled is not None and polled.records:
                 found[partition] = polled
         # Partitions that were revoked or lost meanwhile must not be read.
         still = set(self._ownership.readable())
+        for partition in found.keys() - still:
+            self._forget_position(partition)
         return {partition: polled for partition, polled in found.items() if partition in still}
 
     async def _fetch_one(
@@ -232,8 +252,10 @@ class GroupMember:
         except (TopicDeletedError, TopicRecreatedError):
             self._forget_position(partition)  # the next assignment says what to read instead
             return None
-        except DataLossError:
+        except DataLossError as error:
             self._forget_position(partition)
+            if isinstance(error, OffsetOutOfRangeError):
+                self._out_of_range.add(partition)
             raise
         except KafkaError as error:
             if is_passing(error):
@@ -249,6 +271,8 @@ class GroupMember:
         timeout_ms = max(0, deadline_ms - self._network.now_ms())
         try:
             committed = await self.committed(partitions, timeout_ms)
+            for partition in self._out_of_range & committed.keys():
+                del committed[partition]
             reset = LATEST_TIMESTAMP if self._config.auto_offset_reset == "latest" else EARLIEST_TIMESTAMP
             unknown = {partition: reset for partition in partitions if partition not in committed}
             listed = await list_offsets(self._data, unknown, deadline_ms) if unknown else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,6 +99,7 @@ class GroupWorld:
         assert isinstance(self.loop, VirtualLoop)
         self.writer = MemoryWriter()
         self.values: dict[int, list[bytes]] = {index: [] for index in range(partitions)}
+        self.fetch_takes_ms: Counter[int] = Counter()
         scripted.add_topic("t", dict.fromkeys(range(partitions), (1, 0)), topic_id("t"))
         config = CoordinatorConfig(
             offsets_topic_num_partitions=1,
@@ -233,11 +235,14 @@ class GroupWorld:
         wanted = topic.partitions[0]
         values = self.values[wanted.partition][wanted.fetch_offset :]
         data = PartitionData(partition_index=wanted.partition, high_watermark=len(self.values))
+        if wanted.fetch_offset > len(self.values[wanted.partition]):
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if values:
             inputs = [RecordInput(None, value) for value in values]
             data.records = encode_batch(inputs, base_offset=wanted.fetch_offset, leader_epoch=0)
         told = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
-        return Later(FetchResponse(responses=[told]), 1 if values else request.max_wait_ms + 1)
+        waited_ms = 1 if values or data.error_code else request.max_wait_ms + 1
+        return Later(FetchResponse(responses=[told]), waited_ms + self.fetch_takes_ms[wanted.partition])
 
     def _list_offsets(self, broker_id: int, request: Any, version: int) -> Any:
         return ListOffsetsResponse(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
+from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError, OffsetOutOfRangeError
 from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.group_ownership import Ownership
 from pykraft.kafka_client.metadata import TopicPartition
@@ -374,6 +374,69 @@ def test_a_member_continues_where_the_group_committed(scripted: ScriptedCluster,
             second.seek(TopicPartition("t", 9), 0)
 
     in_world(scripted, body)
+
+
+@every_kind
+def test_a_lost_position_costs_other_partitions_no_record(scripted: ScriptedCluster, kind: Kind) -> None:
+    async def body(world: GroupWorld) -> None:
+        world.values |= {partition: [b"a", b"b"] for partition in range(6)}
+        (member,) = await settled(world, kind, 1)
+        await read(member, 12)
+        member.seek(TopicPartition("t", 3), 9)
+        found: dict[int, int] = {}
+        lost = 0
+        for turn in range(12):
+            for values in world.values.values():
+                values.append(b"%d" % turn)
+            try:
+                polled = await member.poll(100)
+            except OffsetOutOfRangeError:
+                lost += 1
+                continue
+            for where, one in polled.items():
+                if where.partition != 3:
+                    assert one.records[0].offset == found.get(where.partition, 2)
+                    found[where.partition] = one.next_offset
+        assert lost == 1
+        assert set(found) == {0, 1, 2, 4, 5}
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_a_committed_offset_outside_the_log_is_not_asked_for_again(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
+    async def body(world: GroupWorld) -> None:
+        world.values |= {0: [b"a", b"b"]}
+        (member,) = await settled(world, kind, 1)
+        await member.commit({T0: OffsetAndMetadata(9)})
+        with pytest.raises(OffsetOutOfRangeError):
+            await read(member, 1)
+        assert await read(member, 2) == {0: ["a", "b"]}
+
+    in_world(scripted, body)
+
+
+@every_kind
+def test_records_of_a_partition_that_goes_and_comes_back_amid_a_poll_are_not_skipped(
+    scripted: ScriptedCluster, kind: Kind
+) -> None:
+    async def body(world: GroupWorld) -> None:
+        (member,) = await settled(world, kind, 1)
+        await member.poll(0)  # finds where to begin
+        world.values[0] += [b"a", b"b"]
+        world.fetch_takes_ms[1] = 900  # asked after the other one, which has answered by then
+        polling = asyncio.ensure_future(member.poll(0))
+        await asyncio.sleep(0.1)
+        member.subscribe(["nothing"])
+        await world.until(lambda: not member.owned, 0.5)
+        assert await polling == {}
+        member.subscribe(["t"])
+        await world.until(world.is_shared, 10)
+        assert await read(member, 2) == {0: ["a", "b"]}
+
+    in_world(scripted, body, partitions=2)
 
 
 @every_kind
