@@ -2,7 +2,9 @@
 
 A member owns a partition from ``assigned`` until ``revoked``, ``lost`` or ``member-gone``. Where its
 heartbeats are in the history it stops owning by itself one session after it sent the last one that was
-answered: a coordinator that no longer hears of it may give its partitions away then, and not before.
+answered: a coordinator that no longer hears of it may give its partitions away then, and not before. Where
+what was committed to the offsets topic was not promised (``tail_losses``), coordinators may forget who owned
+what until then.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Any
 
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.history import Event
+
+OFFSETS_TOPIC = "__consumer_offsets-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,23 @@ def check_ownership(events: Iterable[Event], findings: Findings) -> None:
     believers: dict[str, Believer] = {}
     claims: dict[tuple[str, str], list[Claim]] = {}
     settled: list[Event] = []
+    forgiven_us = -1
     for event in events:
         if event.op == "member":
             _subscribe(believers, event)
         elif event.op == "settled":
             settled.append(event)
+        elif event.op == "forgiven" and (event.key or "").startswith(OFFSETS_TOPIC):
+            forgiven_us = event.time_us
+            for one in believers.values():
+                one.epochs.clear()
         elif (believer := believers.get(event.process)) is not None:
             _replay(believer, event, claims, findings)
     for name, believer in believers.items():
         for partition in believer.owned:
             claims.setdefault((believer.group, partition), []).append(believer.claim(name, partition, None))
     for (group, partition), of_partition in sorted(claims.items()):
-        _check_overlaps(f"{group}/{partition}", of_partition, findings)
+        _check_overlaps(f"{group}/{partition}", of_partition, forgiven_us, findings)
     for event in settled:
         _check_convergence(event, claims, findings)
 
@@ -111,10 +120,17 @@ def _check_epoch(believer: Believer, member: str, member_id: str, epoch: int, fi
     believer.epochs[member_id] = epoch
 
 
-def _check_overlaps(key: str, claims: list[Claim], findings: Findings) -> None:
+def _check_overlaps(key: str, claims: list[Claim], forgiven_us: int, findings: Findings) -> None:
+    """Of what was claimed up to ``forgiven_us`` the coordinator may know nothing any more."""
     latest: Claim | None = None
     for claim in sorted(claims, key=lambda claim: claim.start_us):
-        if latest is not None and claim.member != latest.member and claim.start_us < latest.ends_before_us:
+        overlaps = latest is not None and claim.start_us < latest.ends_before_us
+        if (
+            latest is not None
+            and overlaps
+            and claim.member != latest.member
+            and latest.start_us > forgiven_us
+        ):
             example = (
                 f"{latest.member} from {latest.start_us} to {latest.end_us} us, "
                 f"{claim.member} from {claim.start_us} us"

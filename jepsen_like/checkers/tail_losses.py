@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from pykraft.jepsen_like.checkers.ownership import OFFSETS_TOPIC
 from pykraft.jepsen_like.history import Event
 
 _OF_A_LOG = frozenset({"send", "poll", "offset-for-time"})
 _OF_COMMITS = frozenset({"commit", "committed"})
-_OFFSETS_TOPIC = "__consumer_offsets-"
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
         if event.op == "tail-loss":
             without.add(str(event.value))
         elif event.op == "forgiven" and event.key is not None:
-            if event.key.startswith(_OFFSETS_TOPIC):
+            if event.key.startswith(OFFSETS_TOPIC):
                 losses.commits = position
             else:
                 losses.by_key[event.key] = position

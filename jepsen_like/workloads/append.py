@@ -81,6 +81,8 @@ class AppendWorkload:
         self._strong: set[str] = set()
         self.end_offsets = {self._place(partition): 0 for partition in range(config.partitions)}
         """One past what strong producers were told of, by partition."""
+        self.read_to: dict[TopicPartition, int] = {}
+        """Where the last read ended, by partition."""
         self._begin_ms = clients.wall_ms()
         self.acknowledged = 0
 
@@ -249,6 +251,7 @@ class AppendWorkload:
             if place in polled:
                 position = polled[place].records[-1][0] + 1
         await reader.close()
+        self.read_to[place] = position
         if position >= end >= 0:
             self._history.record("ok", name, "final-end", key=str(place), offset=position)
         return position >= end >= self.end_offsets[place]

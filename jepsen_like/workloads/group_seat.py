@@ -38,7 +38,8 @@ GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GroupsConfig:
-    """``members`` in each group; ``change_every_s`` is the mean time between two changes of one seat.
+    """``members`` in each group; ``change_every_s`` is the mean time between two changes of one seat, and
+    ``rest_s`` the time between two polls.
 
     The timeouts are what the cluster is configured with for consumer groups, too.
     """
@@ -49,6 +50,7 @@ class GroupsConfig:
     change_every_s: float = 15.0
     commit_every_s: float = 1.0
     look_every_s: float = 0.5
+    rest_s: float = 0.0
     session_timeout_ms: int = 12_000
     heartbeat_interval_ms: int = 1_000
 
@@ -131,7 +133,6 @@ class Seat:
         self.name = ""
         self.topics: tuple[str, ...] = ()
         self.calm = asyncio.Event()
-        self.abandoned_s = float("-inf")
 
     async def run(self, tasks: Tasks) -> None:
         life = 0
@@ -159,6 +160,8 @@ class Seat:
         number = 0
         while not tasks.stopping.is_set():
             if self._be_calm.is_set():
+                if not self.calm.is_set():
+                    committed.clear()  # what was committed may be lost where it was not promised
                 self.calm.set()
             elif loop.time() > change_at_s:
                 if rng.random() > RESUBSCRIBE_SHARE:
@@ -172,6 +175,7 @@ class Seat:
                 number += 1
                 await self._commit(member, belief, committed, f"{self.name}#{number}")
                 commit_at_s = loop.time() + self._config.commit_every_s
+            await asyncio.sleep(self._config.rest_s)
         await self._go(member, abandon=not tasks.stopping.is_set() and rng.random() < ABANDON_SHARE)
 
     def _choose_topics(self) -> None:
@@ -246,7 +250,6 @@ class Seat:
         """What the member believed ends here, before its client says a word to anybody."""
         self._history.record("info", self.name, "member-gone", detail={"abandoned": abandon})
         if abandon:
-            self.abandoned_s = asyncio.get_running_loop().time()
             await member.abandon()
         else:
             await member.close()

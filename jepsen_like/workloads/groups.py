@@ -81,15 +81,18 @@ class GroupsWorkload:
         )
         return AppendWorkload(self._clients, config, self._rng.randrange(1 << 30), self._history)
 
-    def _no_progress(self, error: str) -> None:
-        self._history.record("info", "runner", "no-progress", error=error)
+    def _no_progress(self, error: str, place: TopicPartition | None = None) -> None:
+        key = None if place is None else str(place)
+        self._history.record("info", "runner", "no-progress", key=key, error=error)
 
     async def _settle(self, limits: Limits) -> None:
-        """From here on nothing changes: record what must be true, and by when."""
-        config, now_s = self._config, asyncio.get_running_loop().time()
-        within_s = 3 * config.heartbeat_interval_ms / 1000 + limits.settle_s
-        abandoned_s = max(seat.abandoned_s for seat in self._seats)
-        within_s += max(0.0, abandoned_s + config.session_timeout_ms / 1000 - now_s)
+        """From here on nothing changes: record what must be true, and by when.
+
+        Members may have gone whose coordinator did not hear of it, abandoned or unable to reach it, and
+        each new coordinator waits a session for them: it may have taken over just now.
+        """
+        config = self._config
+        within_s = (config.session_timeout_ms + 3 * config.heartbeat_interval_ms) / 1000 + limits.settle_s
         for group in config.groups:
             members = {seat.name: seat.topics for seat in self._seats if seat.group == group.group}
             detail = {"members": members, "topics": TOPICS, "within_us": int(within_s * 1e6)}
@@ -97,16 +100,17 @@ class GroupsWorkload:
         await asyncio.sleep(within_s)
 
     async def _catch_up(self, limits: Limits) -> None:
-        """Every group must read and commit all there is."""
+        """Every group must read and commit all that the last read has found."""
         admin, loop = self._clients.admin("catch-up"), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
         for group in self._config.groups:
             subscribed = {t for seat in self._seats if seat.group == group.group for t in seat.topics}
             for feed in self._feeds:
-                ends = {p: end for p, end in feed.end_offsets.items() if p.topic in subscribed}
+                ends = {p: end for p, end in feed.read_to.items() if p.topic in subscribed}
                 while behind := await self._behind(admin, group.group, ends):
                     if loop.time() > deadline:
-                        self._no_progress(f"{group.group} has not committed all of {behind}")
+                        for place in behind:
+                            self._no_progress(f"{group.group} has not committed all of it", place)
                         break
                     await asyncio.sleep(POLL_S)
         await admin.close()

@@ -67,3 +67,22 @@ def test_a_commit_may_be_forgotten_with_the_partition_that_held_it() -> None:
     nothing = Event("ok", "looker", 30, "committed", "g/t-0", detail={"asked_us": 29})
     assert kinds(*first, nothing) == {Anomaly.LOST_CHANGE}
     assert kinds(*first, Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-3"), nothing) == set()
+
+
+def test_a_coordinator_may_forget_who_owned_what_with_the_partition_that_held_it() -> None:
+    detail = {"group": "g", "topics": ["t"], "session_timeout_ms": 6_000}
+    members = (Event("info", name, 0, "member", detail=detail) for name in ("m1", "m2", "m3"))
+    own = {"partitions": ["t-0"]}
+    history = [
+        *members,
+        Event("ok", "m1", 1, "heartbeat", detail={"member_id": "m1", "epoch": 5}),
+        Event("info", "m1", 1, "assigned", detail=own),
+        Event("info", "m2", 6, "assigned", detail=own),
+        Event("info", "m2", 7, "revoked", detail=own),
+        Event("ok", "m1", 8, "heartbeat", detail={"member_id": "m1", "epoch": 4}),
+    ]
+    forgiven = Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-0")
+    assert kinds(*history) == {Anomaly.OWNED_TWICE, Anomaly.EPOCH_WENT_BACK}
+    assert kinds(*history[:5], forgiven, *history[5:]) == set()
+    later = [Event("info", name, 9, "assigned", detail=own) for name in ("m2", "m3")]
+    assert kinds(*history[:3], forgiven, *later) == {Anomaly.OWNED_TWICE}

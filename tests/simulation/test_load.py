@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
+from pykraft.jepsen_like.sim.cluster.data_watch import SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.kafka_protocol.ids import Uuid
@@ -135,3 +135,33 @@ def test_last_disk_that_holds_what_was_committed_may_not_lose_it() -> None:
     watch = _watch((1,))
     assert not watch.may_lose_tail(1)
     assert watch.may_lose_tail(2), "it is in neither the ISR nor the eligible"
+
+
+class StubReplica:
+    """A replica's log of one batch, whose high watermark has just moved behind it."""
+
+    index = 0
+    topic_id = TOPIC_ID
+    high_watermark = 1
+    isr = SimpleNamespace(committed=(1,))
+
+    def __init__(self, leader_epoch: int, batch_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.is_leader = True
+        self.followers: dict[int, Any] = {}
+        header = SimpleNamespace(
+            base_offset=0, next_offset=1, partition_leader_epoch=batch_epoch, crc=batch_epoch, producer_id=-1
+        )
+        self.log = SimpleNamespace(log_start_offset=0, iter_headers=lambda *range: [header])
+
+
+def test_former_leader_is_not_held_to_what_was_committed_after_its_own_records_were_forgiven() -> None:
+    watch, failed = _watch((1,)), []
+    watch._fail = lambda invariant, detail: failed.append(invariant)
+    watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2)]
+    watch.moved(machines[0], cast(Any, StubReplica(1, 1)))
+    watch.moved(machines[1], cast(Any, StubReplica(0, 0)))
+    assert failed == []
+    watch.moved(machines[1], cast(Any, StubReplica(1, 0)))
+    assert failed == [SAME_BELOW]

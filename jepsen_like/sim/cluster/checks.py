@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.broker.membership.lifecycle import BrokerState
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
+from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import (
     InvariantViolation,
     check_image,
@@ -79,6 +81,7 @@ class ClusterChecker:
         self._world = world
         self.model = Model()
         self.data = DataWatch(self.model, self.fail)
+        self.groups = GroupWatch(self.fail, lambda: self._newest)
         self.committed: dict[int, _Committed] = {}
         self.epoch_at: list[int] = []
         self.is_given_up = False
@@ -351,6 +354,14 @@ class ClusterChecker:
     def stale_accepted(self, broker_id: int, epoch: int, what: str) -> None:
         self.fail(STALE_REFUSED, f"{what} of broker {broker_id} with epoch {epoch} was accepted")
 
+    # --- groups -----------------------------------------------------------------------------------------
+
+    def forgive_groups(self, index: int) -> None:
+        """What was committed so far to a partition of the offsets topic was not promised."""
+        for topic in self.model.topics.values():
+            if topic.name == OFFSETS_TOPIC:
+                self.groups.forgive(index, topic.partitions[index].leader_epoch)
+
     # --- clients of brokers -----------------------------------------------------------------------------
 
     def client_met(self, node: Machine) -> None:
@@ -399,3 +410,4 @@ class ClusterChecker:
                 difference = self.model.differs_from(image)
                 if image.offset == self.model.offset and difference is not None:
                     self.fail(FOLD, f"{node.id} at {image.offset}: {difference}")
+        self.groups.everything_agrees(self._world.nodes.values())

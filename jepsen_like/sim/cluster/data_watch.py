@@ -52,11 +52,14 @@ class Batch(NamedTuple):
 class Truth:
     """What was committed of one partition, from ``start`` to ``end_offset`` (exclusive).
 
-    ``checked``: for each machine the process and the offset up to which its log is known to be the same.
+    ``leader_epoch``: of the first leader that committed it. A process in an older epoch holds what was
+    committed before, and nothing of that is demanded any more. ``checked``: for each machine the process and
+    the offset up to which its log is known to be the same.
     """
 
     start: int
     end_offset: int
+    leader_epoch: int
     batches: dict[int, Batch] = field(default_factory=dict)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
     checked: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -218,7 +221,7 @@ class DataWatch:
             return  # it commits what nobody will ask it for: its successor is chosen
         if truth is None:
             start = partition.log.log_start_offset
-            truth = self._truths[key] = Truth(start, start)
+            truth = self._truths[key] = Truth(start, start, partition.leader_epoch)
         if partition.high_watermark <= truth.end_offset:
             return
         for header in partition.log.iter_headers(truth.end_offset, partition.high_watermark):
@@ -240,7 +243,7 @@ class DataWatch:
 
     def _compare(self, machine: Machine, key: Key, partition: Partition) -> None:
         truth = self._truths.get(key)
-        if truth is None:
+        if truth is None or partition.leader_epoch < truth.leader_epoch:
             return
         process, checked = truth.checked.get(machine.id, (0, 0))
         if process != machine.starts:

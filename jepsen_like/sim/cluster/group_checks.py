@@ -7,14 +7,13 @@ in the state that no later coordinator goes behind (``Shard.committed``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.replay import replay
-from pykraft.group_coordinator.shard import Shard
 from pykraft.group_coordinator.state import EMPTY_STATE, Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
@@ -26,19 +25,28 @@ class GroupChecks:
     """Looks at the shards of one coordinator after another; remembers how far epochs had come."""
 
     def __init__(self) -> None:
+        self._looked_at: dict[str, Group] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._member_epochs: dict[tuple[str, str], int] = {}
 
-    def look(self, shard: Shard) -> None:
-        """One loaded shard. :class:`InvariantViolation` for the first thing that is wrong."""
-        state = shard.committed
+    def look(self, state: ShardState) -> list[ConsumerGroup]:
+        """The committed state of one shard. :class:`InvariantViolation` for the first thing that is wrong.
+
+        Returns the groups that are not what they were at the last look.
+        """
+        changed = []
         for group_id in sorted(state.groups):
-            group = state.consumer_group(group_id)
-            if group is None:
+            group = state.groups[group_id]
+            if self._looked_at.get(group_id) is group:
+                continue
+            self._looked_at[group_id] = group
+            if not isinstance(group, ConsumerGroup):
                 self.forget(group_id)
                 continue
             check_group(group)
             self._check_epochs(group)
+            changed.append(group)
+        return changed
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or of the classic protocol now: its next epochs begin anew."""
@@ -48,6 +56,7 @@ class GroupChecks:
 
     def tails_lost(self) -> None:
         """As many disks as ``min.insync.replicas`` lost what was not flushed, at once."""
+        self._looked_at.clear()
         self._epochs.clear()
         self._member_epochs.clear()
 
@@ -133,12 +142,12 @@ def replayed(records: Iterable[Record]) -> ShardState:
     return state
 
 
-def check_replay(shard: Shard, records: Sequence[Record]) -> None:
-    """``records``: some replica's whole log up to the offset of the shard's committed state.
+def check_replay(partition: int, held: ShardState, records: Iterable[Record]) -> None:
+    """``held``: the committed state of a shard; ``records``: some replica's whole log up to its offset.
 
     Of a classic group only a completed rebalance is in the log: others are not looked at.
     """
-    held, said = shard.committed, replayed(records)
+    said = replayed(records)
     for group_id in sorted({*held.groups, *said.groups}):
         ours, theirs = held.groups.get(group_id), said.groups.get(group_id)
         if isinstance(ours, ClassicGroup):
@@ -150,7 +159,7 @@ def check_replay(shard: Shard, records: Sequence[Record]) -> None:
                 "a_group_is_what_its_log_says", f"{group_id}: {ours}, the log says {theirs}"
             )
     if held.offsets != said.offsets or held.groups_by_topic != said.groups_by_topic:
-        raise InvariantViolation("committed_offsets_are_what_the_log_says", f"shard {shard.partition}")
+        raise InvariantViolation("committed_offsets_are_what_the_log_says", f"shard {partition}")
 
 
 def _rebalanced(group: Group | None) -> object:

@@ -26,6 +26,7 @@ class InvariantViolation(AssertionError):
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name}: {detail}")
         self.name = name
+        self.detail = detail
 
 
 def check_image(image: MetadataImage) -> None:

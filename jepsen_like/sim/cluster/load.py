@@ -1,4 +1,5 @@
-"""A workload of the fault runs, in virtual time: records, or moves beside them, and what its history shows.
+"""A workload of the fault runs, in virtual time, and what its history shows: records, moves beside them, or
+groups that read them.
 
 The seed decides which workload it is, and how much of it. It runs in a process on a machine of its own, as
 clients of the brokers' listeners. What the disks lost beyond what is promised (:mod:`.data_watch`) is told in
@@ -10,25 +11,34 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.sim.cluster.settings import GROUPS
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
+from pykraft.jepsen_like.workloads.group_seat import TOPICS as TOPICS_OF_GROUPS
+from pykraft.jepsen_like.workloads.groups import GroupsWorkload
 from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
 from pykraft.jepsen_like.workloads.own_clients import OwnClients
 from pykraft.jepsen_like.workloads.workload import Limits, Workload
 from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.metadata import TopicPartition
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
+
+KINDS: Final = ("append", "append", "moves", "groups")
 
 _RETRY_S: Final = 0.5
 
@@ -40,8 +50,8 @@ class Load:
         self._world = world
         self._rng = random.Random(f"load {world.seed}")
         self._client = world.start_client("load")
-        self.history = MemoryHistory(lambda: int(world.loop.now_s * 1_000_000))
-        self.kind = self._rng.choice(("append", "append", "moves"))
+        self.history = _History(world)
+        self.kind = self._rng.choice(KINDS)
         self._workload: Workload | None = None
         self._forgiven: dict[str, int] = {}
         """For each partition how long the history was when the last of its records was not promised."""
@@ -65,9 +75,26 @@ class Load:
                     await admin.create_topic(topic.name, topic.partitions, factor, topic.configs)
                 except OperationError:
                     await asyncio.sleep(_RETRY_S)
+        if self.kind == "groups":
+            await self._make_offsets_topic(admin)
         await admin.close()
         workload.start()
         self._workload = workload
+
+    async def _make_offsets_topic(self, admin: Admin) -> None:
+        """The brokers make it when somebody asks for a group; what is committed is promised as records are.
+
+        It is younger than all that groups subscribe to: so every coordinator knows of that.
+        """
+        place = TopicPartition(next(iter(TOPICS_OF_GROUPS)), 0)
+        while True:
+            try:
+                await admin.committed("setup", [place])
+                await admin.alter_config(OFFSETS_TOPIC, "min.insync.replicas", str(MIN_INSYNC_REPLICAS))
+            except OperationError:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
 
     def _make(self, clients: Clients) -> Workload:
         rng, seed = self._rng, self._rng.randrange(1 << 30)
@@ -80,6 +107,16 @@ class Load:
         )
         if self.kind == "moves":
             return MovesWorkload(clients, MovesConfig(append), seed, self.history)
+        if self.kind == "groups":
+            groups = replace(
+                GROUPS,
+                groups=tuple(rng.sample(GROUPS.groups, 2)),
+                members=rng.choice((2, 3)),
+                sends_per_s=rng.choice((20, 60)),
+                change_every_s=rng.choice((6.0, 15.0)),
+                rest_s=rng.choice((0.05, 0.2)),
+            )
+            return GroupsWorkload(clients, groups, seed, self.history)
         return AppendWorkload(clients, append, seed, self.history)
 
     # --- the end ----------------------------------------------------------------------------------------
@@ -130,12 +167,32 @@ class Load:
         """What becomes of it a client may find out later: so it counts until everything is healed."""
         if topic in TOPICS:
             return  # none of the workload's
+        if topic == OFFSETS_TOPIC:
+            self._world.checker.forgive_groups(index)
         key = f"{topic}-{index}"
         self._forgiven[key] = len(self.history.events)
         self._record_forgiven(key)
 
     def _record_forgiven(self, key: str) -> None:
         self.history.record("info", "disks", "forgiven", key=key)
+
+
+class _History(MemoryHistory):
+    """When it says by when a group must have settled, that coordinator is looked at then."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: int(world.loop.now_s * 1_000_000))
+        self._world = world
+
+    def _add(self, event: Event) -> None:
+        super()._add(event)
+        if event.op == "settled":
+            within_ms = (event.detail or {})["within_us"] / 1000
+            self._world.later(within_ms, self._look, event.key)
+
+    def _look(self, group_id: str) -> None:
+        with suppress(InvariantViolation):  # the world knows
+            self._world.checker.groups.settled(self._world.brokers, group_id)
 
 
 async def _is_there(admin: Admin, topic: str) -> bool:

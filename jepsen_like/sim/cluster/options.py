@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pykraft.metadata_log.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSION,
 )
@@ -57,7 +58,7 @@ class WorldOptions:
     @property
     def features(self) -> dict[str, int]:
         """The levels that the cluster is formatted with."""
-        levels = {METADATA_VERSION: LATEST_METADATA_VERSION}
+        levels = {METADATA_VERSION: LATEST_METADATA_VERSION, GROUP_VERSION: 1}
         return {**levels, ELIGIBLE_LEADER_REPLICAS_VERSION: 1} if self.elr else levels
 
 

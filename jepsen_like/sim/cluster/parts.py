@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pykraft.broker.membership.lifecycle import BrokerLifecycle
     from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
     from pykraft.broker.replicas.replica_manager import ReplicaManager
+    from pykraft.group_coordinator.runtime import CoordinatorRuntime
     from pykraft.kafka_protocol.ids import Uuid
     from pykraft.metadata_log.controller.driver import ControllerDriver
     from pykraft.metadata_log.delta import MetadataDelta
@@ -60,6 +61,7 @@ class Parts:
         self.lifecycle: BrokerLifecycle | None = None
         self.driver: LifecycleDriver | None = None
         self.replicas: ReplicaManager | None = None
+        self.groups: CoordinatorRuntime | None = None
         self.mirror: DeltaMirror | None = None
 
     @property

@@ -16,6 +16,8 @@ from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.shard import Shard
 from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
 from pykraft.jepsen_like.sim.processes import current_process
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -64,6 +66,7 @@ _remember(ControllerDriver, "controller")
 _remember(BrokerLifecycle, "lifecycle")
 _remember(LifecycleDriver, "driver")
 _remember(ReplicaManager, "replicas")
+_remember(CoordinatorRuntime, "groups")
 
 
 # --- the quorum and what it delivers ----------------------------------------------------------------------
@@ -236,3 +239,25 @@ def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset:
 
 _probe(Partition, "truncate_to")(_cut)
 _probe(Partition, "restart_at")(_cut)
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+
+
+@_probe(CoordinatorRuntime, "on_high_watermark")
+def _commit(
+    machine: SimNode, method: Callable[..., None], part: CoordinatorRuntime, partition: int, offset: int
+) -> None:
+    method(part, partition, offset)
+    hosted = part._hosted.get(partition)
+    if hosted is not None and hosted.shard.loaded:
+        machine.watch.checker.groups.committed(hosted.shard)
+
+
+@_probe(Shard, "finish_loading")
+def _finish_loading(
+    machine: SimNode, method: Callable[..., None], part: Shard, end_offset: int, *told: Any
+) -> None:
+    method(part, end_offset, *told)
+    machine.watch.checker.groups.loaded(machine, part)
+    machine.watch.checker.groups.committed(part)

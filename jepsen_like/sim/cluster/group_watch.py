@@ -1,0 +1,137 @@
+"""Looks at group coordinators at work: whenever a shard commits, and when another coordinator takes it over.
+
+A coordinator that was replaced and does not know it yet is not looked at: what it believes is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.jepsen_like.sim.cluster.group_checks import (
+    GroupChecks,
+    check_replay,
+    check_settled_group,
+    check_targets,
+)
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.record_codec import Record, decode_batch
+
+if TYPE_CHECKING:
+    from pykraft.broker.replicas.partition import Partition
+    from pykraft.group_coordinator.shard import Shard
+    from pykraft.jepsen_like.sim.cluster.view import Machine
+    from pykraft.metadata_log.image import MetadataImage
+
+
+class _Seen(NamedTuple):
+    """What a coordinator in ``leader_epoch`` had committed, up to ``offset`` (exclusive)."""
+
+    leader_epoch: int
+    offset: int
+    state: ShardState
+
+
+_NOTHING = _Seen(-1, -1, EMPTY_STATE)
+
+
+class GroupWatch:
+    """``fail`` is told which invariant is broken, and how; ``image`` is the newest of the committed metadata.
+
+    ``replays``: how often a shard was compared with what a log says.
+    """
+
+    def __init__(self, fail: Callable[[str, str], None], image: Callable[[], MetadataImage]) -> None:
+        self._fail = fail
+        self._image = image
+        self._checks = GroupChecks()
+        self._seen: dict[int, _Seen] = {}
+        self._forgiven: dict[int, int] = {}
+        self.replays = 0
+
+    def forgive(self, partition: int, leader_epoch: int) -> None:
+        """What was committed to a shard up to ``leader_epoch`` was not promised."""
+        self._seen.pop(partition, None)
+        self._forgiven[partition] = leader_epoch
+        self._checks.tails_lost()
+
+    def committed(self, shard: Shard) -> None:
+        """The committed state of a shard may have moved on."""
+        if self._is_old(shard):
+            return
+        seen = self._seen.get(shard.partition, _NOTHING)
+        state = shard.committed
+        if state is seen.state and shard.leader_epoch == seen.leader_epoch:
+            return
+        self._seen[shard.partition] = _Seen(shard.leader_epoch, shard._timeline.committed_offset, state)
+        with self._failing():
+            for group in self._checks.look(state):
+                check_targets(group, self._image())
+
+    def loaded(self, machine: Machine, shard: Shard) -> None:
+        """Another coordinator has loaded a shard: its log says all that was committed before."""
+        seen = self._seen.get(shard.partition)
+        if seen is None or self._is_old(shard):
+            return
+        replica = _replica(machine, shard.partition)
+        if replica is not None and replica.log.log_end_offset < seen.offset:
+            detail = f"{machine.id} coordinates {replica} with {replica.log.log_end_offset} of {seen.offset}"
+            self._fail("a_coordinator_knows_what_was_committed", detail)
+        self._compare(machine, shard.partition, seen)
+
+    def settled(self, machines: Iterable[Machine], group_id: str) -> None:
+        """By now the members of a group must have what is meant for them."""
+        for machine in machines:
+            for shard in shards_of(machine):
+                group = shard.committed.consumer_group(group_id)
+                if group is not None and not self._is_old(shard):
+                    with self._failing():
+                        check_settled_group(group)
+                        check_targets(group, self._image())
+
+    def everything_agrees(self, machines: Iterable[Machine]) -> None:
+        """Every replica's log says what the coordinators have come to."""
+        for partition, seen in self._seen.items():
+            for machine in machines:
+                self._compare(machine, partition, seen)
+
+    def _is_old(self, shard: Shard) -> bool:
+        partition, leader_epoch = shard.partition, shard.leader_epoch
+        newest = self._seen.get(partition, _NOTHING).leader_epoch
+        return leader_epoch < newest or leader_epoch <= self._forgiven.get(partition, -1)
+
+    def _compare(self, machine: Machine, partition: int, seen: _Seen) -> None:
+        replica = _replica(machine, partition)
+        if replica is None or replica.log.log_end_offset < seen.offset:
+            return
+        with self._failing(), suppress(OSError):  # what cannot be read is the product's to find out
+            check_replay(partition, seen.state, _records(replica, seen.offset))
+            self.replays += 1
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except InvariantViolation as violation:
+            self._fail(violation.name, violation.detail)
+
+
+def shards_of(machine: Machine) -> list[Shard]:
+    """Those that a machine's coordinator has loaded."""
+    groups = machine.parts.groups
+    hosted = [] if groups is None or not machine.alive else groups._hosted.values()
+    return [one.shard for one in hosted if one.shard.loaded]
+
+
+def _replica(machine: Machine, partition: int) -> Partition | None:
+    replicas = machine.parts.replicas
+    return None if replicas is None or not machine.alive else replicas.table.find(OFFSETS_TOPIC, partition)
+
+
+def _records(replica: Partition, end_offset: int) -> Iterator[Record]:
+    for header, data in replica.log.iter_batches(0, end_offset):
+        if not header.is_control:
+            yield from decode_batch(data, header)

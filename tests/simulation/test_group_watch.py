@@ -1,0 +1,92 @@
+"""A coordinator is looked at while it is the newest; the one that replaces it must know what it knew."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pykraft.group_coordinator.codec import encode_records
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.records import GroupRecord
+from pykraft.group_coordinator.shard import Shard
+from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import iter_headers
+from tests.simulation.test_group_checks import Written, commit_of, group_at, image, member_at
+
+
+def fail(name: str, detail: str) -> None:
+    raise InvariantViolation(name, detail)
+
+
+def watch() -> GroupWatch:
+    return GroupWatch(fail, image)
+
+
+def shard(leader_epoch: int, *records: GroupRecord) -> Shard:
+    writer = Written(*records)
+    made = Shard(0, leader_epoch, writer)
+    made.load(writer.log)
+    made.finish_loading(len(writer.log), lambda _: GroupConfig())
+    return made
+
+
+class Log:
+    def __init__(self, *records: GroupRecord) -> None:
+        inputs = [RecordInput(key, value) for key, value in encode_records(records)]
+        self._batches = [encode_batch([one], base_offset=offset) for offset, one in enumerate(inputs)]
+        self.log_end_offset = len(inputs)
+
+    def iter_batches(self, start_offset: int, end_offset: int) -> Any:
+        return [(header, data) for data in self._batches[:end_offset] for _, header in iter_headers(data)]
+
+
+def machine(*records: GroupRecord) -> Any:
+    replica = SimpleNamespace(log=Log(*records))
+    replicas = SimpleNamespace(table=SimpleNamespace(find=lambda topic, index: replica))
+    return cast(Any, SimpleNamespace(id=1, alive=True, parts=SimpleNamespace(replicas=replicas)))
+
+
+def test_a_coordinator_whose_log_lacks_what_was_committed_is_found() -> None:
+    looking = watch()
+    looking.committed(shard(1, commit_of(1), commit_of(2)))
+    with pytest.raises(InvariantViolation, match="a_coordinator_knows_what_was_committed"):
+        looking.loaded(machine(commit_of(1)), shard(2, commit_of(1)))
+
+
+def test_a_coordinator_whose_log_says_something_else_is_found() -> None:
+    looking = watch()
+    looking.committed(shard(1, commit_of(1), commit_of(2)))
+    with pytest.raises(InvariantViolation, match="committed_offsets_are_what_the_log_says"):
+        looking.loaded(machine(commit_of(1), commit_of(3)), shard(2, commit_of(1), commit_of(3)))
+
+
+def test_a_coordinator_that_knows_what_was_committed_is_right() -> None:
+    looking = watch()
+    looking.committed(shard(1, commit_of(1), commit_of(2)))
+    looking.loaded(
+        machine(commit_of(1), commit_of(2), commit_of(3)), shard(2, commit_of(1), commit_of(2), commit_of(3))
+    )
+    assert looking.replays == 1
+
+
+def test_epochs_of_a_coordinator_that_was_replaced_are_old_news() -> None:
+    looking = watch()
+    looking.committed(shard(2, group_at(5), member_at(5)))
+    looking.committed(shard(1, group_at(4), member_at(4)))
+    with pytest.raises(InvariantViolation, match="group_epochs_monotone"):
+        looking.committed(shard(3, group_at(4), member_at(4)))
+
+
+def test_what_was_not_promised_may_be_forgotten_by_the_next_coordinator_only() -> None:
+    looking = watch()
+    looking.committed(shard(1, group_at(5), member_at(5)))
+    looking.forgive(0, 1)
+    looking.committed(shard(1, group_at(6), member_at(6)))
+    looking.loaded(machine(group_at(4)), shard(2, group_at(4)))
+    looking.committed(shard(2, group_at(4), member_at(4)))
+    with pytest.raises(InvariantViolation, match="group_epochs_monotone"):
+        looking.committed(shard(2, group_at(3), member_at(3)))
