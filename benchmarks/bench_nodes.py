@@ -359,7 +359,7 @@ class ControllerClient:
     """Calls the active controller the way brokers do, without knowing in advance which node it is."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        self._transport = GrpcTransport()
+        self._transport = GrpcTransport(_die)
         self._addresses = [Address(HOST, port) for port in ports]
         self._turn = 0
         self._channel = ControllerChannel(self._transport, self._next, SystemClock(), random.Random())

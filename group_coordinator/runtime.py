@@ -44,7 +44,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FaultHandler
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.turns import EndlessTurn, Turns
 
 log = logging.getLogger(__name__)
@@ -97,8 +97,8 @@ class CoordinatorRuntime:
         config: GroupConfig,
         writer: PartitionWriter,
         clock: Clock,
+        on_fatal: FatalHandler,
         lease: Lease | None = None,
-        on_fault: FaultHandler | None = None,
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
@@ -108,29 +108,23 @@ class CoordinatorRuntime:
         self._writer = writer
         self._clock = clock
         self._lease = _NoLease() if lease is None else lease
-        self._on_fault = on_fault
         self._on_growth = on_growth or (lambda: None)
         self._grown_records = 0
         self._answers = Answers(EndlessTurn() if turns is None else turns)
         self._load_slice = asyncio.Lock()
         self._lapsed = False
         self._hosted: dict[int, HostedShard] = {}
-        self._timer_task: asyncio.Task[None] | None = None
+        self._tasks = TaskSupervisor(on_fatal)
         self._wake = asyncio.Event()
         self._sleeping_until_ms = 0
 
     def start(self) -> None:
-        assert self._timer_task is None, "already started"
-        self._timer_task = asyncio.create_task(self._run_timers(), name="group-coordinator-timers")
-        self._timer_task.add_done_callback(self._report_bug)
+        self._tasks.start(self._run_timers(), "group-coordinator-timers")
 
     async def stop(self) -> None:
         for partition in sorted(self._hosted):
             self.resign(partition)
-        if self._timer_task is not None:
-            self._timer_task.cancel()
-            await asyncio.gather(self._timer_task, return_exceptions=True)
-            self._timer_task = None
+        await self._tasks.close()
         self._answers.flush()
 
     # ---- leadership
@@ -144,10 +138,7 @@ class CoordinatorRuntime:
             self.resign(partition)
         hosted = HostedShard(Shard(partition, leader_epoch, self._writer), self._answers)
         self._hosted[partition] = hosted
-        hosted.load_task = asyncio.create_task(
-            self._load(hosted), name=f"load-__consumer_offsets-{partition}"
-        )
-        hosted.load_task.add_done_callback(self._report_bug)
+        hosted.load_task = self._tasks.start(self._load(hosted), f"load-__consumer_offsets-{partition}")
 
     def resign(self, partition: int) -> None:
         hosted = self._hosted.pop(partition, None)
@@ -429,13 +420,3 @@ class CoordinatorRuntime:
         hosted.sweep_from_ms, hosted.swept_offset = now_ms, outcome.offset
         if sweep.is_finished:
             hosted.sweeps.popleft()
-
-    def _report_bug(self, task: asyncio.Task[None]) -> None:
-        """Report a background task that ended with an error: that is a bug, and the owner must know."""
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if self._on_fault is not None:
-            self._on_fault(task.get_name(), error)
-        else:
-            context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
-            task.get_loop().call_exception_handler(context)

@@ -59,7 +59,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FaultHandler
+from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.turns import Turns
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ class GroupCoordinatorService:
         writer: PartitionWriter,
         clock: Clock,
         rng: Random,
+        on_fatal: FatalHandler,
         lease: Lease | None = None,
-        on_fault: FaultHandler | None = None,
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
         """``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects."""
         self.config = config
-        self._runtime = CoordinatorRuntime(config, writer, clock, lease, on_fault, on_growth, turns)
+        self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
         self._clock = clock
         self._rng = rng
 

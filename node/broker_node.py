@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
@@ -97,8 +96,8 @@ class BrokerNode:
             OffsetsTopicWriter(table, lifecycle, clock, workers),
             clock,
             world.chance(),
+            world.fatal,
             lease=lifecycle,
-            on_fault=partial(_report, world),
             on_growth=world.settle_memory,
             turns=budget,
         )
@@ -115,8 +114,7 @@ class BrokerNode:
             chance=world.chance(),
             streams=world.streams,
             workers=workers,
-            tasks=TaskSupervisor(world.fatal),
-            on_fault=partial(_report, world),
+            on_fatal=world.fatal,
         )
 
         # What is told of the metadata, and what answers clients.
@@ -146,7 +144,12 @@ class BrokerNode:
             kraft_version=lambda: quorum.voters.kraft_version,
         )
         self._requests = RequestServer(
-            services, make_apis(), budget, data.replicas.hold_until_open, lambda: lifecycle.is_fenced
+            services,
+            make_apis(),
+            budget,
+            world.fatal,
+            data.replicas.hold_until_open,
+            lambda: lifecycle.is_fenced,
         )
 
     async def start(self) -> None:
@@ -222,10 +225,6 @@ class BrokerNode:
             _PRODUCER_IDS_TIMEOUT_MS,
         )
         return response.start, response.length
-
-
-def _report(world: World, what: str, error: BaseException) -> None:
-    world.fatal(error)
 
 
 class _ConnectionLimits:

@@ -39,7 +39,7 @@ def make_controller_requests(
         loggers=world.loggers,
         leader_id=lambda: quorum.leader.leader_id,
     )
-    return RequestServer(services, make_controller_apis(), world.streams.budget)
+    return RequestServer(services, make_controller_apis(), world.streams.budget, world.fatal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,21 +61,22 @@ _REFUSALS = (
 class Node:
     """A controller, a broker, or both, on one event loop.
 
-    ``log``, ``transport``, ``quorum`` and ``loader`` are there once :meth:`start` has come to them; so are
-    ``controller`` and ``broker``, None where the node does not have that role.
+    Its parts are there once :meth:`start` has made them; ``controller`` and ``broker`` are None where the
+    node does not have that role.
     """
 
     log: Log
     transport: RpcTransport
     quorum: QuorumNode
     loader: MetadataLoader
+    controller: ControllerDriver | None
+    broker: BrokerNode | None
 
     def __init__(self, config: ServerConfig, world: World) -> None:
         self.config = config
         self._world = world
         self._made = AsyncExitStack()
-        self.controller: ControllerDriver | None = None
-        self.broker: BrokerNode | None = None
+        self._leading = AsyncExitStack()
 
     async def start(self) -> None:
         """Come up; returns once the node serves (a broker: once it is unfenced).
@@ -113,27 +114,29 @@ class Node:
         transport = self.transport = world.rpc_transport()
         made.push_async_callback(transport.close)
         quorum = self.quorum = self._make_quorum(identity, voters, log, transport)
-        if config.is_controller:
-            self.controller = self._make_controller(identity, quorum, transport, endpoints)
-        if config.is_broker:
-            self.broker = BrokerNode(
-                config, identity, world, transport, quorum, broker_clients, broker_endpoints
-            )
+        controller = self.controller = (
+            self._make_controller(identity, quorum, transport, endpoints) if config.is_controller else None
+        )
+        broker = self.broker = (
+            BrokerNode(config, identity, world, transport, quorum, broker_clients, broker_endpoints)
+            if config.is_broker
+            else None
+        )
         snapshots = SnapshotGenerator(
             SnapshotConfig.from_properties(config.values), quorum, world.clock, world.fatal
         )
         loader = self.loader = MetadataLoader(
-            () if self.broker is None else self.broker.publishers,
-            self.controller,
+            () if broker is None else broker.publishers,
+            controller,
             snapshots,
             world.settle_memory,
             high_watermark=lambda: quorum.high_watermark,
         )
         watch = QuorumWatch(world.clock, world.streams.loop.call_later, lambda: quorum.voters)
 
-        if self.controller is not None and server is not None:
+        if controller is not None and server is not None:
             quorum.register(server)
-            controller_rpc.register(server, self.controller)
+            controller_rpc.register(server, controller)
             await server.start()
         made.push_async_callback(quorum.stop)
         watch.start()
@@ -141,13 +144,14 @@ class Node:
         await quorum.start([loader, watch])
         snapshots.start()
         made.push_async_callback(snapshots.stop)
-        if self.controller is not None:
-            made.push_async_callback(self.controller.stop)
-            await self.controller.start()
-            await self._serve_clients(identity, clients, self.controller, quorum)
-        if self.broker is not None:
-            made.push_async_callback(self.broker.stop)
-            await self.broker.start()
+        if controller is not None:
+            made.push_async_callback(controller.stop)
+            await controller.start()
+            await self._serve_clients(identity, clients, controller, quorum)
+        if broker is not None:
+            made.push_async_callback(broker.stop)
+            self._leading.push_async_callback(broker.hand_over)
+            await broker.start()
         logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses(broker_endpoints)))
 
     def _addresses(self, known: Sequence[Endpoint]) -> list[str]:
@@ -160,8 +164,7 @@ class Node:
 
     async def hand_over(self) -> None:
         """Give leaderships away, while there is a quorum to tell. :meth:`stop` does it too, if need be."""
-        if self.broker is not None:
-            await self.broker.hand_over()
+        await self._leading.aclose()
 
     async def stop(self) -> None:
         """Hand over and go; safe after a start that failed half-way. A part that fails keeps no other."""

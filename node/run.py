@@ -9,6 +9,7 @@ import random
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from pykraft.configuration.keys import ConfigError
@@ -83,7 +84,7 @@ def make_world(
         clock=SystemClock(),
         chance=random.Random,
         executor=ThreadPoolExecutor,
-        rpc_transport=GrpcTransport,
+        rpc_transport=partial(GrpcTransport, fatal),
         rpc_server=GrpcServer,
         streams=StreamRuntime(
             asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files

@@ -22,6 +22,7 @@ import grpc.aio
 
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure, RpcHandler
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.tcp_server import bind_failure
 
 logger = logging.getLogger(__name__)
@@ -55,10 +56,9 @@ class _Peer:
 class GrpcTransport:
     """The calling side: one channel per peer, opened on first use; at a limit, the oldest is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fatal: FatalHandler) -> None:
         self._peers: dict[Address, _Peer] = {}
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSupervisor(on_fatal)
 
     def send(
         self,
@@ -68,10 +68,7 @@ class GrpcTransport:
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
     ) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._call(to, method, payload, deadline_ms, on_reply))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-        return task
+        return self._tasks.start(self._call(to, method, payload, deadline_ms, on_reply), method)
 
     async def _call(
         self,
@@ -88,6 +85,7 @@ class GrpcTransport:
             call = peer.calls[method] = peer.channel.unary_unary(method, None, None)
         peer.in_flight += 1
         try:
+            await self._maybe_close_one()
             outcome = await call(payload, timeout=deadline_ms / 1000)
         except grpc.aio.AioRpcError as error:
             outcome = RpcFailure(f"{error.code().name}: {error.details()}")
@@ -98,26 +96,21 @@ class GrpcTransport:
     def _peer(self, to: Address) -> _Peer:
         peer = self._peers.pop(to, None)
         if peer is None:
-            self._maybe_close_one()
             peer = _Peer(grpc.aio.insecure_channel(str(to), options=_CHANNEL_OPTIONS))
         self._peers[to] = peer  # the last one is the most recently used
         return peer
 
-    def _maybe_close_one(self) -> None:
-        """Make room for one more channel. Those with calls in flight are kept, even above the limit."""
-        if len(self._peers) < MOST_CHANNELS:
+    async def _maybe_close_one(self) -> None:
+        """Close an idle channel if there are too many. Those with calls in flight are kept."""
+        if len(self._peers) <= MOST_CHANNELS:
             return
         idle = next((address for address, peer in self._peers.items() if not peer.in_flight), None)
         if idle is not None:
-            closing = asyncio.get_running_loop().create_task(self._peers.pop(idle).channel.close(None))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            await self._peers.pop(idle).channel.close(None)
 
     async def close(self) -> None:
         """Cancel the calls in flight (their ``on_reply`` never runs) and close every channel."""
-        for task in list(self._in_flight):
-            task.cancel()
-        await asyncio.gather(*self._in_flight, *self._closing, return_exceptions=True)
+        await self._tasks.close()
         for peer in self._peers.values():
             await peer.channel.close(None)
         self._peers.clear()

@@ -1,7 +1,9 @@
 """What runs beside the requests: supervised background tasks, and jobs for worker threads.
 
 A broker whose fetcher or heartbeat loop ended silently would keep serving with half of its parts dead, which
-is worse than not serving; so every long-lived task is started here and its failure is reported once.
+is worse than not serving. So every task of a node is started here, and its failure is reported. Parts that
+stop together share a supervisor; a part that stops by itself makes its own from the node's
+:data:`FatalHandler`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FatalHandler = Callable[[BaseException], None]
-T = TypeVar("T")
+"""Called with the error when a part of the node failed for good: the node has to stop."""
 
-FaultHandler = Callable[[str, BaseException], None]
-"""(what, error): a part of the node failed for good; the node has to stop."""
+T = TypeVar("T")
 
 
 class TaskSupervisor:
@@ -63,7 +64,8 @@ class TaskSupervisor:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Workers:

@@ -52,7 +52,6 @@ ADAPTERS = {
     "broker/replicas/replica_fetcher.py": EVENT_LOOP,
     "broker/replicas/log_reconciler.py": EVENT_LOOP,
     "broker/replicas/worklist.py": EVENT_LOOP,
-    "broker/serving/request_server.py": EVENT_LOOP,
     "broker/replicas/validation_turns.py": EVENT_LOOP,
     "group_coordinator/answers.py": EVENT_LOOP,
     "group_coordinator/hosted.py": EVENT_LOOP,
@@ -63,6 +62,12 @@ ADAPTERS = {
     "quorum/calls.py": EVENT_LOOP,
     "quorum/driver.py": EVENT_LOOP,
 }
+MAKE_TASKS = frozenset({"TaskGroup", "create_task", "ensure_future"})
+TASK_MAKERS = {
+    "runtime/tasks.py": "the supervisor of a node's tasks",
+    "node/run.py": "runs nodes; a start that fails ends the process",
+}
+"""Where tasks are made, and why there. ``kafka_client`` runs on its user's event loop, and reports to it."""
 
 
 def _source_files() -> list[str]:
@@ -96,6 +101,15 @@ def _imports(tree: ast.Module) -> set[str]:
 def test_a_file_imports_only_the_effects_it_is_allowed(name: str) -> None:
     tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
     assert _imports(tree) & IMPURE_MODULES <= ADAPTERS.get(name, frozenset())
+
+
+@pytest.mark.parametrize("name", _source_files())
+def test_a_task_is_made_by_the_supervisor_of_its_node(name: str) -> None:
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+    called = {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in MAKE_TASKS
+    }
+    assert bool(called) == (name in TASK_MAKERS), f"{name} calls {sorted(called)}"
 
 
 def test_every_listed_adapter_exists_and_needs_to_be_listed() -> None:

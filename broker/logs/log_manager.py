@@ -3,7 +3,7 @@
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
 values that nothing else uses meanwhile; the logs themselves are used on the event loop only. An error of a
 log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it offline; any other halts the
-node (``on_fault``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
+node (``on_fatal``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
 and where logs are written, never what they contain.
 """
 
@@ -33,7 +33,7 @@ from pykraft.log_store.log import (
 )
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
-from pykraft.runtime.tasks import FaultHandler, TaskSupervisor, Workers
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class LogManager:
         default_config: LogConfig,
         clock: Clock,
         workers: Workers,
-        on_fault: FaultHandler,
+        on_fatal: FatalHandler,
         on_damage: Callable[[TopicPartition], None],
     ) -> None:
         self._disk = disk
@@ -63,7 +63,7 @@ class LogManager:
         self._default_config = default_config
         self._clock = clock
         self._workers = workers
-        self._on_fault = on_fault
+        self._on_fatal = on_fatal
         self._on_damage = on_damage
         self.logs: dict[TopicPartition, OpenLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
@@ -78,7 +78,7 @@ class LogManager:
         #: Producer snapshots to be written: the offset and the producers of each.
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
-        self._tasks = TaskSupervisor(partial(on_fault, "producer snapshots"))
+        self._tasks = TaskSupervisor(on_fatal)
         #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
@@ -122,6 +122,7 @@ class LogManager:
         for log_dir in self._dirs:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
             await self._guarded(log_dir, marker)
+        await self._tasks.close()
         self.logs.clear()
 
     async def _close(self, key: TopicPartition, opened: OpenLog) -> None:
@@ -136,7 +137,7 @@ class LogManager:
                 self._take_offline(opened, error)
             await self.set_aside_damaged(key)
         except OSError as error:
-            self._on_fault(log.directory, error)
+            self._fail(log.directory, error)
             raise
 
     def abandon(self) -> None:
@@ -146,11 +147,15 @@ class LogManager:
         for one in self.logs.values():
             one.log.abandon()
 
+    def _fail(self, what: str, error: OSError) -> None:
+        logger.critical("%s: %s", what, error)
+        self._on_fatal(error)
+
     async def _guarded(self, what: str, job: Callable[[], T]) -> T:
         try:
             return await self._workers.run(job)
         except OSError as error:
-            self._on_fault(what, error)
+            self._fail(what, error)
             raise
 
     # -- logs come and go ------------------------------------------------------------------------------
@@ -215,7 +220,7 @@ class LogManager:
             task = self._setting_aside.get(key)
             if task is None:
                 work = self._set_aside_damaged(key, offline)
-                task = self._setting_aside[key] = asyncio.get_running_loop().create_task(work)
+                task = self._setting_aside[key] = self._tasks.start(work, "damaged-log")
             await asyncio.shield(task)  # a cancelled caller must not stop it, nor another repeat it
 
     async def _set_aside_damaged(self, key: TopicPartition, offline: OfflineLog) -> None:
@@ -270,7 +275,7 @@ class LogManager:
                 self.report_damage(opened.log, error)
                 return
             except OSError as error:
-                self._on_fault(opened.log.directory, error)
+                self._fail(opened.log.directory, error)
                 raise
             opened.log.complete_flush(job)
         finally:
@@ -296,7 +301,7 @@ class LogManager:
         if isinstance(error, DAMAGE_ERRORS):
             self.report_damage(log, error)
         else:
-            self._on_fault(log.directory, error)
+            self._fail(log.directory, error)
 
     def _adopt(self, opened: OpenLog) -> None:
         """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
@@ -353,7 +358,7 @@ class LogManager:
             self.report_damage(opened.log, error)
         except OSError as error:
             if self.logs.get(key) is opened:  # otherwise its directory has been renamed or removed
-                self._on_fault(opened.log.directory, error)
+                self._fail(opened.log.directory, error)
         finally:
             self._snapshot_key = None
             self._released.set()
@@ -424,7 +429,7 @@ class LogManager:
         try:
             checkpoint.write_offset_checkpoint(self._disk, path, offsets)
         except OSError as error:
-            self._on_fault(path, error)
+            self._fail(path, error)
             raise
         self._stored[path] = offsets
 
@@ -502,7 +507,7 @@ class LogManager:
             self._disk.rename(prepared, path)
             self._disk.flush_dir(log_dir)
         except OSError as error:
-            self._on_fault(path, error)
+            self._fail(path, error)
             raise
         self._stored[path] = offsets
 

@@ -38,7 +38,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.backoff import Chance
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.tasks import FaultHandler, TaskSupervisor, Workers
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
 from pykraft.runtime.tcp import StreamRuntime
 
 
@@ -60,13 +60,12 @@ class DataPlane:
         chance: Chance,
         streams: StreamRuntime,
         workers: Workers,
-        tasks: TaskSupervisor,
-        on_fault: FaultHandler,
+        on_fatal: FatalHandler,
     ) -> None:
         node_id = config.node_id
         self.table = table
         self.workers = workers
-        self.tasks = tasks
+        tasks = self.tasks = TaskSupervisor(on_fatal)
         worklist = self.worklist = Worklist()
         wakeups = self.wakeups = Wakeups(streams.loop, streams.budget, clock, coordinators)
         openings = self.openings = Openings(clock, wakeups)
@@ -78,7 +77,7 @@ class DataPlane:
             build_log_config({}, config.topic_defaults),
             clock,
             workers,
-            on_fault,
+            on_fatal,
             roles.handle_damage,
         )
         publisher = self.publisher = ReplicaPublisher(
@@ -94,7 +93,6 @@ class DataPlane:
             LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
             openings,
             BrokerPartitionEvents(logs, wakeups, tasks),
-            on_fault,
         )
         isr_proposals = self.isr_proposals = IsrProposals(
             node_id,

@@ -19,7 +19,6 @@ from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.metadata_log.image import TopicImage
-from pykraft.runtime.tasks import FaultHandler
 
 OPENED_PER_STEP = 16
 
@@ -38,7 +37,6 @@ class LogReconciler:
         lost: LostReplicas,
         openings: Openings,
         events: PartitionEvents,
-        on_fault: FaultHandler,
     ) -> None:
         self._node_id = node_id
         self._logs = logs
@@ -49,13 +47,12 @@ class LogReconciler:
         self._lost = lost
         self._openings = openings
         self._events = events
-        self._on_fault = on_fault
         #: Held while directories are created or removed: a log must not be created where another one still
         #: is.
         self._changing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Run for ever, or until a log directory fails.
+        """Run for ever; :class:`OSError` if a log directory fails.
 
         Start it only once the image holds this incarnation's registration: by an older image it would delete
         logs of topics that the image does not know yet.
@@ -63,17 +60,13 @@ class LogReconciler:
         self._worklist.wake()
         while True:
             await self._worklist.wait()
-            try:
-                while self._has_work:
-                    if self._publisher.unapplied_since is not None:
-                        self._publisher.apply_some()
-                    else:
-                        async with self._changing:
-                            await self._look_at_some()
-                    await asyncio.sleep(0)  # logs that were open already took no await
-            except OSError as error:
-                self._on_fault("log directories", error)
-                return
+            while self._has_work:
+                if self._publisher.unapplied_since is not None:
+                    self._publisher.apply_some()
+                else:
+                    async with self._changing:
+                        await self._look_at_some()
+                await asyncio.sleep(0)  # logs that were open already took no await
             if self._lost.is_settled:
                 self._worklist.settled.set()
 

@@ -9,7 +9,6 @@ request.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Generic
@@ -31,6 +30,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class RequestServer(Generic[S]):
         services: S,
         apis: Iterable[Api[S, Any, Any]],
         turns: Turns,
+        on_fatal: FatalHandler,
         hold_until_open: HoldUntilOpen | None = None,
         is_fenced: Callable[[], bool] | None = None,
     ) -> None:
@@ -73,7 +74,7 @@ class RequestServer(Generic[S]):
         self._turns = turns
         self._hold_until_open = hold_until_open
         self._is_fenced = is_fenced or (lambda: False)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSupervisor(on_fatal)
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:
@@ -99,11 +100,8 @@ class RequestServer(Generic[S]):
         except ProtocolError as error:
             _close_for(connection, error)
             return
-        task = asyncio.get_running_loop().create_task(
-            self._answer(api, connection, context, header, received, slot)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        answering = self._answer(api, connection, context, header, received, slot)
+        task = self._tasks.start(answering, api.key.name)
         if isinstance(api, ForwardedApi):
             slot.on_abandon = task.cancel  # the controller need not do what nobody waits for any more
         self._turns.spend(steps=1)
@@ -196,9 +194,7 @@ class RequestServer(Generic[S]):
 
     async def close(self) -> None:
         """Drop the requests that are still being handled."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
 
 def _close_for(connection: Connection, error: ProtocolError) -> None:

@@ -40,7 +40,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.tasks import TaskSupervisor, Workers
+from pykraft.runtime.tasks import Workers
 from pykraft.runtime.tcp import StreamRuntime
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
@@ -282,8 +282,7 @@ class DataBroker:
             chance=random.Random(node_id),
             streams=runtime,
             workers=Workers(),
-            tasks=TaskSupervisor(lambda error: self.faults.append(f"task: {error!r}")),
-            on_fault=lambda what, error: self.faults.append(f"{what}: {error}"),
+            on_fatal=lambda error: self.faults.append(repr(error)),
         )
         self.table, self.logs, self.replicas = data.table, data.logs, data.replicas
         self.services = cast(

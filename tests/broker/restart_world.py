@@ -24,6 +24,7 @@ from pykraft.log_store.log import Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.tasks import Workers
+from tests.faults import unexpected
 
 T = TypeVar("T")
 NODES = (1, 2, 3)
@@ -218,17 +219,14 @@ class World:
         def damage(key: tuple[str, int]) -> None:
             raise AssertionError(f"{key} is damaged")
 
-        def fault(what: str, error: BaseException) -> None:
-            raise AssertionError(f"{what}: {error}")
-
-        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), fault, damage)
+        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), unexpected, damage)
         now(node.logs.start())
         if node.logs.offline:
             # A power loss may zero so little of a rolled segment that it looks like damage: start it empty.
             assert node.lost_power, node.logs.offline[KEY].reason
             self.count("refused")
             node.disk = MemoryDisk()
-            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), fault, damage)
+            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), unexpected, damage)
             now(node.logs.start())
         node.inbox.clear()
         self.open(node, self.topic_id)

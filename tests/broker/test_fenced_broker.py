@@ -28,6 +28,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import EndlessTurn
+from tests.faults import unexpected
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
 
@@ -94,7 +95,7 @@ def fenced_broker() -> Any:
 
 async def serve(api: Api[Any, Any, Any], request: Any, version: int) -> Any:
     """Serve a request as the server of the broker's listeners does."""
-    server = RequestServer(fenced_broker(), [api], EndlessTurn(), is_fenced=lambda: True)
+    server = RequestServer(fenced_broker(), [api], EndlessTurn(), unexpected, is_fenced=lambda: True)
     received = ReceivedRequest(api.request, version, request.encode(version))
     return await server._serve(api, RequestContext(), received)
 

@@ -24,6 +24,7 @@ from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
+from tests.faults import unexpected
 
 CONFIG = build_log_config({}, {})
 OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -31,13 +32,10 @@ KEY = ("t", 0)
 
 
 def manager(disk: Any, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
-    def fault(what: str, error: BaseException) -> None:
-        raise AssertionError(f"{what}: {error}")
-
     def damage(key: tuple[str, int]) -> None:
         raise AssertionError(f"{key} is damaged")
 
-    return LogManager(disk, dirs, CONFIG, SystemClock(), Workers(executor), fault, damage)
+    return LogManager(disk, dirs, CONFIG, SystemClock(), Workers(executor), unexpected, damage)
 
 
 def fill(log: Log, count: int) -> None:

@@ -18,6 +18,7 @@ from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
 from pykraft.runtime.turns import EndlessTurn
+from tests.faults import unexpected
 
 
 class SlowLogs:
@@ -49,7 +50,7 @@ def serve_others(broker: Any) -> None:
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
     services: Any = SimpleNamespace(replicas=broker.replicas)
-    server = RequestServer(services, apis, EndlessTurn(), broker.replicas.hold_until_open)
+    server = RequestServer(services, apis, EndlessTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
     def handle_frame(connection: Any, frame: memoryview, slot: Any) -> None:

@@ -22,6 +22,7 @@ from pykraft.log_store.memory import MemoryDisk
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
+from tests.faults import unexpected
 
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
 ID = b"a" * 16
@@ -57,10 +58,6 @@ class Logs(LogManager):
         now(self.write_snapshots())
 
 
-def fault(what: str, error: BaseException) -> None:
-    raise AssertionError(f"{what}: {error}")
-
-
 def damage(key: tuple[str, int]) -> None:
     raise AssertionError(f"{key} is damaged")
 
@@ -73,7 +70,7 @@ class Owner:
         self.start()
 
     def start(self) -> None:
-        self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), AtOnce(), fault, damage)
+        self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), AtOnce(), unexpected, damage)
         now(self.logs.start())
         assert not self.logs.offline
         (self.opened,) = now(self.logs.open_or_create([(*KEY, ID, CONFIG)]))  # type: ignore[list-item]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.logs import log_manager
+from pykraft.broker.logs import log_manager, offline_logs
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
-from pykraft.log_store.log import Log
+from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
@@ -28,13 +28,17 @@ ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 
 def manager(disk: Any, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
     seen = faults if faults is not None else []
+
+    def fault(error: BaseException) -> None:
+        seen.append(str(error))
+
     return LogManager(
         disk,
         dirs,
         CONFIG,
         SystemClock(),
         Workers(),
-        lambda what, error: seen.append(what),
+        fault,
         lambda key: seen.append("{}-{}".format(*key)),
     )
 
@@ -99,6 +103,26 @@ def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place
         fourth = manager(disk)
         await fourth.start()
         assert not fourth.offline and ("t", 0) in fourth.logs
+
+    data_plane.run(body)
+
+
+def test_failure_to_set_a_damaged_log_aside_is_reported_though_nobody_waits(
+    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        faults: list[str] = []
+        logs = manager(MemoryDisk(), faults)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        logs.report_damage(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
+        monkeypatch.setattr(offline_logs, "set_aside", None)
+        waiting = asyncio.ensure_future(logs.set_aside_damaged(("t", 0)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        while len(faults) < 2:
+            await asyncio.sleep(0)
+        assert faults == ["t-0", "the first argument must be callable"]
 
     data_plane.run(body)
 
@@ -208,7 +232,7 @@ def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
         disk.inject("flush", errno.EIO, path_part=".log")
         with pytest.raises(OSError):
             await logs.flush(("t", 0))
-        assert faults == ["/d/t-0"] and opened.log.recovery_point == 0
+        assert len(faults) == 1 and opened.log.recovery_point == 0
 
     data_plane.run(body)
 

@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.messages.delete_topics import (
 )
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.runtime.turns import EndlessTurn
+from tests.faults import unexpected
 
 
 class _Link:
@@ -86,6 +87,11 @@ APIS = (
 )
 
 
+def _server(is_fenced: bool = False) -> RequestServer[BrokerServices]:
+    services = cast(BrokerServices, None)
+    return RequestServer(services, APIS, EndlessTurn(), unexpected, is_fenced=lambda: is_fenced)
+
+
 def _connection(link: _Link, server: RequestServer[BrokerServices]) -> Connection:
     return Connection(
         link,
@@ -104,8 +110,7 @@ def _receive(connection: Connection, *frames: bytes) -> None:
 
 async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
     """Play frames to a server and wait until it has dealt with all of them."""
-    server = RequestServer(cast(BrokerServices, None), APIS, EndlessTurn(), is_fenced=lambda: is_fenced)
-    link = _Link()
+    server, link = _server(is_fenced), _Link()
     connection = _connection(link, server)
     _receive(connection, *frames)
     while connection.pending_responses and not link.closed:
@@ -138,6 +143,19 @@ def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCapture
     assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(link.written) > 4 + size
     assert "HEARTBEAT failed" in caplog.text
+
+
+def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
+    async def scenario() -> None:
+        server, link = _server(), _Link()
+        await server.close()
+        connection = _connection(link, server)
+        _receive(connection, _beat("fine", 1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert connection.pending_responses and not link.written
+
+    asyncio.run(scenario())
 
 
 def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
@@ -189,7 +207,7 @@ def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
             return b""
 
         apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
-        server = RequestServer(cast(BrokerServices, None), apis, EndlessTurn())
+        server = RequestServer(cast(BrokerServices, None), apis, EndlessTurn(), unexpected)
         connection = _connection(_Link(), server)
         _receive(connection, _deletion(1, "t"))
         await began.wait()

@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from tests.faults import unexpected
 from tests.group_coordinator import tools
 
 CONFIG = GroupConfig(
@@ -51,15 +52,15 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.writer, self.lease = tools.ManualClock(), tools.MemoryWriter(), Lease()
-        self.faults: list[tuple[str, BaseException]] = []
+        self.faults: list[BaseException] = []
         self.client_id = "cli"
         self.service = GroupCoordinatorService(
             CONFIG,
             self.writer,
             self.clock,
             Random(1),
+            self.faults.append,
             lease=self.lease,
-            on_fault=lambda what, error: self.faults.append((what, error)),
         )
         self.image = EMPTY_IMAGE
         self.publish(tools.make_image({"t": 4}))
@@ -173,7 +174,7 @@ class Broker:
         self.service = self.new_service()
 
     def new_service(self) -> GroupCoordinatorService:
-        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1))
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1), unexpected)
         service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
         return service
 
@@ -269,7 +270,7 @@ class Classic:
         self.service = self._new_service(1)
 
     def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:
-        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1))
+        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1), unexpected)
         image = tools.make_image({"t": 4})
         service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
         service.on_elected(0, leader_epoch)
@@ -384,7 +385,7 @@ class Leased(World):
         self.clock = clock or self.clock
         self.until = LeaseUntil(self.clock)
         self.service = GroupCoordinatorService(
-            config, self.writer, self.clock, Random(seed), lease=self.until
+            config, self.writer, self.clock, Random(seed), self.faults.append, lease=self.until
         )
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
 

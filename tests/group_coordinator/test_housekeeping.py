@@ -44,6 +44,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
+from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.narrowing import present
 
@@ -58,7 +59,7 @@ class Coordinator:
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.writer.read_slice = 10_000
         self.image = EMPTY_IMAGE
-        self.runtime = CoordinatorRuntime(CONFIG, self.writer, self.clock)
+        self.runtime = CoordinatorRuntime(CONFIG, self.writer, self.clock, unexpected)
         self.set_topics({"t": 4, "u": 4})
 
     def set_topics(self, sizes: dict[str, int], incarnations: dict[str, int] | None = None) -> None:

@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
+from tests.faults import unexpected
 from tests.group_coordinator import tools
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
@@ -42,7 +43,7 @@ class World:
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.budget = TurnBudget(loop.call_soon, lambda: 0)
         self.service = GroupCoordinatorService(
-            CONFIG, self.writer, self.clock, Random(1), on_growth=on_growth, turns=self.budget
+            CONFIG, self.writer, self.clock, Random(1), unexpected, on_growth=on_growth, turns=self.budget
         )
         image = tools.make_image({"t": 4})
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)

@@ -27,6 +27,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from tests.faults import unexpected
 from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
 from tests.kafka_client.scripted import HOST, Later, ScriptedCluster
 from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of
@@ -110,7 +111,7 @@ class GroupWorld:
         self.services = {}
         for broker_id in scripted.brokers:
             service = GroupCoordinatorService(
-                config, self.writer, VirtualClock(self.loop), random.Random(broker_id)
+                config, self.writer, VirtualClock(self.loop), random.Random(broker_id), unexpected
             )
             image = make_image({"t": partitions})
             service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)

@@ -31,6 +31,7 @@ from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import Workers
+from tests.faults import unexpected
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -203,7 +204,7 @@ def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> 
             LogConfig(),
             SystemClock(),
             Workers(),
-            lambda what, error: None,
+            unexpected,
             lambda key: None,
         )
         await logs.start()

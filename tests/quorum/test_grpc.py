@@ -18,6 +18,7 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
+from tests.faults import unexpected
 from tests.narrowing import present
 from tests.quorum.nodes import Recorder
 
@@ -48,7 +49,7 @@ class Process:
         clock, disk = SystemClock(), OsDisk()
         self.listener = Recorder()
         self.log = Log.open(disk, self.directory, LogConfig(), now_ms=clock.wall_ms())
-        self.transport = GrpcTransport()
+        self.transport = GrpcTransport(unexpected)
         self.node = QuorumNode(
             config=CONFIG,
             cluster_id="grpc-test",

@@ -35,6 +35,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
 from pykraft.runtime.address import Address
 from pykraft.runtime.grpc_rpc import GrpcTransport
+from tests.faults import unexpected
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
 from tests.rpc_handlers import RpcHandlers
@@ -274,7 +275,7 @@ def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         events: list[Event] = []
         table = RpcHandlers()
-        asked = Calls("c", ReplicaKey(1), GrpcTransport(), events.append)
+        asked = Calls("c", ReplicaKey(1), GrpcTransport(unexpected), events.append)
         asked.register(table)
         asked.open()
         method = rpc.METHODS[FetchRequest]
@@ -296,7 +297,7 @@ def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFi
     async def scenario() -> None:
         events: list[Event] = []
         table = RpcHandlers()
-        asked = Calls("c", ReplicaKey(1), GrpcTransport(), events.append)
+        asked = Calls("c", ReplicaKey(1), GrpcTransport(unexpected), events.append)
         asked.register(table)
         asked.open()
         method = rpc.METHODS[EndQuorumEpochRequest]

@@ -13,6 +13,7 @@ from pykraft.runtime import grpc_rpc
 from pykraft.runtime.address import Address
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport, ServerLimits
 from pykraft.runtime.rpc import RpcFailure
+from tests.faults import unexpected
 
 
 async def _call(
@@ -42,7 +43,7 @@ async def _with_server(case, limits: ServerLimits | None = None):  # type: ignor
     server.register("/test.Echo/Hang", hang)
     port = await server.bind("127.0.0.1", 0)
     await server.start()
-    transport = GrpcTransport()
+    transport = GrpcTransport(unexpected)
     try:
         await case(transport, port)
     finally:
@@ -64,6 +65,24 @@ def test_a_raising_handler_an_unknown_method_and_a_passed_deadline_are_failures(
         outcome = await _call(transport, port, "/test.Echo/Hang", b"", deadline_ms=50)
         assert isinstance(outcome, RpcFailure)
         assert "DEADLINE" in outcome.reason
+
+    asyncio.run(_with_server(case))
+
+
+def test_caller_that_breaks_over_an_answer_is_reported() -> None:
+    async def case(_: GrpcTransport, port: int) -> None:
+        failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        transport = GrpcTransport(failed.set_result)
+
+        def break_down(reply: bytes | RpcFailure) -> None:
+            raise ZeroDivisionError
+
+        try:
+            transport.send(Address("127.0.0.1", port), "/test.Echo/Reverse", b"", 5000, break_down)
+            async with asyncio.timeout(20):
+                assert isinstance(await failed, ZeroDivisionError)
+        finally:
+            await transport.close()
 
     asyncio.run(_with_server(case))
 
@@ -118,7 +137,7 @@ def test_absent_node_is_retried_without_long_pauses() -> None:
 
         server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport = GrpcTransport()
+        transport = GrpcTransport(unexpected)
         try:
             async with server, asyncio.timeout(10):
                 while not enough.is_set():
@@ -161,7 +180,7 @@ async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerL
     server.register("/test.Echo/Hold", held)
     port = await server.bind("127.0.0.1", 0)
     await server.start()
-    transport = GrpcTransport()
+    transport = GrpcTransport(unexpected)
     try:
         await case(transport, port, held)
     finally:
@@ -172,7 +191,7 @@ async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerL
 
 def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
-        stranger = GrpcTransport()
+        stranger = GrpcTransport(unexpected)
         calls = [asyncio.ensure_future(_call(stranger, port, "/test.Echo/Hold", b"")) for _ in range(20)]
         await _until(lambda: held.waiting == 20)
         await stranger.close()
