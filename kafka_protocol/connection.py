@@ -164,10 +164,6 @@ class Connection:
         #: For the handler: what it remembers about this client between requests.
         self.state: object = None
 
-    @property
-    def pending_responses(self) -> int:
-        return len(self._slots)
-
     def close(self, reason: str) -> None:
         """End the connection and log the reason in one line."""
         if not self.closed:

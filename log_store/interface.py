@@ -96,7 +96,6 @@ class RecoveryReport:
     """
 
     scanned_batches: int = 0
-    scanned_bytes: int = 0
     truncations: tuple[Truncation, ...] = ()
     removed: tuple[str, ...] = ()
     rebuilt: tuple[str, ...] = ()

@@ -143,7 +143,6 @@ class _Recovery:
         self.compacted_offset = compacted_offset
         self.epoch = -1
         self.batches = 0
-        self.bytes = 0
         self.truncations: list[Truncation] = []
         self.removed: list[str] = []
 
@@ -165,7 +164,6 @@ class _Recovery:
             segment.note_batch(position, header)
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             self.batches += 1
-            self.bytes += header.size_bytes
             if self.on_batch is not None:
                 self.on_batch(header)
         self.end_offset, self.epoch = scan.next_offset, scan.epoch
@@ -203,5 +201,5 @@ class _Recovery:
         # A truncation made here, or not flushed before the process died, must not be undone by a later power
         # loss.
         newest.file.flush()
-        report = RecoveryReport(self.batches, self.bytes, tuple(self.truncations), tuple(self.removed))
+        report = RecoveryReport(self.batches, tuple(self.truncations), tuple(self.removed))
         return self.end_offset, report

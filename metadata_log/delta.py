@@ -84,12 +84,6 @@ class MetadataDelta:
         """The last state of deleted topics, ordered by name."""
         yield from sorted(self.deleted_topics.values(), key=lambda topic: topic.name)
 
-    def iter_changed_brokers(self) -> Iterator[int]:
-        """Ids of brokers that were registered, changed or unregistered (then absent from ``new``), in
-        order.
-        """
-        yield from sorted(self.changed_brokers)
-
 
 def build_full_delta(image: MetadataImage) -> MetadataDelta:
     """The delta from the empty image to ``image``."""

@@ -295,7 +295,7 @@ class _Production:
         """Append one batch and note its answer, which may have to wait until it is committed."""
         partition = self._leader(one)
         try:
-            base_offset, next_offset, append_time_ms, _ = partition.append_as_leader(
+            base_offset, next_offset, append_time_ms = partition.append_as_leader(
                 batch.records, batch.header, self._now_ms, all_acks=self._acks == ACKS_ALL
             )
         except STORAGE_ERRORS as error:

@@ -149,10 +149,15 @@ def _open_log(
         compacted_offset=known.compacted.get(key, 0),
         clean=known.is_clean,
     )
-    for rebuilt in log.recovery_report.rebuilt:
+    report = log.recovery_report
+    if report.scanned_batches:
+        logger.info("%s: checked %d batches above the recovery point", path, report.scanned_batches)
+    for rebuilt in report.rebuilt:
         logger.warning("%s did not match the batches of its log; rebuilt from them", rebuilt)
-    for cut in log.recovery_report.truncations:
+    for cut in report.truncations:
         logger.warning("%s: truncated %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
+    for removed in report.removed:
+        logger.warning("%s: removed, since the segment before it lost its end", removed)
     return _opened(log, topic_id, log_dir, known.high_watermarks.get(key, 0))
 
 

@@ -140,13 +140,6 @@ class LogManager:
             self._fail(log.directory, error)
             raise
 
-    def abandon(self) -> None:
-        """Release all files without writing anything (after a fault)."""
-        if self._snapshot_task is not None:
-            self._snapshot_task.cancel()
-        for one in self.logs.values():
-            one.log.abandon()
-
     def _fail(self, what: str, error: OSError) -> None:
         logger.critical("%s: %s", what, error)
         self._on_fatal(error)

@@ -61,7 +61,6 @@ class AppendInfo(NamedTuple):
     base_offset: int
     next_offset: int
     log_append_time_ms: int
-    is_duplicate: bool
 
 
 class FetchWaiter(Protocol):
@@ -245,7 +244,7 @@ class Partition:
         if header.producer_id >= 0:
             original = self.producers.check(header)
             if original is not None:
-                return AppendInfo(original.base_offset, original.next_offset, -1, True)
+                return AppendInfo(original.base_offset, original.next_offset, -1)
         log = self.log
         base_offset = log.log_end_offset
         append_time_ms = -1
@@ -263,7 +262,7 @@ class Partition:
             self._move_high_watermark(log.log_end_offset)
             if self.followers:
                 self._events.log_grew(self)
-        return AppendInfo(base_offset, log.log_end_offset, append_time_ms, False)
+        return AppendInfo(base_offset, log.log_end_offset, append_time_ms)
 
     def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
         """Notify ``waiter`` once all below ``offset`` is committed, or this replica can no longer tell."""

@@ -21,6 +21,7 @@ from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
@@ -29,7 +30,6 @@ from pykraft.kafka_protocol.messages import fetch, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
@@ -42,6 +42,7 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
 from pykraft.runtime.tcp import StreamRuntime
+from tests.broker.crash import abandon
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
 
@@ -332,7 +333,7 @@ class DataBroker:
         if clean:
             await self.data.stop_logs(self.lease.epoch)
         else:
-            self.logs.abandon()
+            abandon(self.logs)
         del self.controller.brokers[self.node_id]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.disk import UnreadableError
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}

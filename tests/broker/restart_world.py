@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
 from pykraft.log_store.log import Log
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.tasks import Workers
+from tests.broker.crash import abandon
 from tests.faults import unexpected
 
 T = TypeVar("T")
@@ -266,7 +267,7 @@ class World:
         elif how == "wipe":
             node.disk = MemoryDisk()
         else:
-            node.logs.abandon()
+            abandon(node.logs)
         node.partition = node.logs = None
         node.lost_power = how == "power"
         node.is_synced = how in ("stop", "kill") and node.is_synced
@@ -317,12 +318,13 @@ class World:
         )
         try:
             partition.require_leader()
+            end_offset = partition.log.log_end_offset
             info = partition.append_as_leader(memoryview(data), read_header(data), 1, all_acks=True)
         except KafkaError as error:
             if error.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH):
                 assert not is_oldest or self.is_stale(partition), f"OldestIsInSequence: {error}"
             return False
-        if info.is_duplicate:
+        if info.base_offset < end_offset:
             self.count("duplicate")
         batch.is_open, batch.offset = True, info.base_offset
         if partition.high_watermark >= info.next_offset:

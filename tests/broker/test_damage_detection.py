@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import list_offsets
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,7 +18,6 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 )
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.disk import UnreadableError
 from tests.broker.damage import (
     CLOSED,

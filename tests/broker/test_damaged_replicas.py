@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import CorruptLogError, renamed_directory
-from pykraft.log_store.memory import MemoryDisk
 from tests.broker.damage import (
     CLOSED,
     NEWEST,

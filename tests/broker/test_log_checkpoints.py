@@ -11,6 +11,7 @@ import pytest
 
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
@@ -21,9 +22,9 @@ from pykraft.log_store.checkpoint import (
     read_offset_checkpoint,
 )
 from pykraft.log_store.log import CorruptLogError, Log
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
+from tests.broker.crash import abandon
 from tests.faults import unexpected
 
 CONFIG = build_log_config({}, {})
@@ -71,7 +72,7 @@ def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane
         await logs.delete([KEY])
         (opened,) = await logs.open_or_create([("t", 0, NEW_ID, CONFIG)])
         fill(opened.log, 120)
-        logs.abandon()  # kill -9 before the next checkpoint
+        abandon(logs)  # kill -9 before the next checkpoint
         again = manager(disk)
         await again.start()
         reopened = again.logs[KEY]
@@ -87,12 +88,12 @@ def test_namesake_deleted_before_a_restart_leaves_no_checkpoint(data_plane: Any)
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
         await logs.delete([KEY])
-        logs.abandon()
+        abandon(logs)
         again = manager(disk)
         await again.start()
         (opened,) = await again.open_or_create([("t", 0, NEW_ID, CONFIG)])
         fill(opened.log, 120)
-        again.abandon()
+        abandon(again)
         third = manager(disk)
         await third.start()
         assert third.logs[KEY].high_watermark == 0
@@ -106,7 +107,7 @@ def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_pla
     async def body() -> None:
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
-        logs.abandon()
+        abandon(logs)
         disk.remove_tree("/d/t-0")
         again = manager(disk)
         await again.start()
@@ -131,7 +132,7 @@ def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: A
             assert logs.logs[KEY].topic_id == NEW_ID
             assert stored(disk).get(REPLICATION_OFFSET_CHECKPOINT, 0) == 0
             assert stored(disk).get(RECOVERY_POINT_CHECKPOINT, 0) == 0
-            logs.abandon()
+            abandon(logs)
 
     data_plane.run(body)
 
@@ -148,12 +149,12 @@ def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_ap
         await logs.flush(KEY)
         await logs.write_checkpoints({KEY: 90})
         opened.log.truncate_to(60)
-        logs.abandon()  # kill -9 between the truncation and its checkpoint
+        abandon(logs)  # kill -9 between the truncation and its checkpoint
         again = manager(disk)
         await again.start()
         fill(again.logs[KEY].log, 60)
         assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == 60
-        again.abandon()
+        abandon(again)
 
     data_plane.run(body)
 
@@ -177,7 +178,7 @@ def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane
 def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: Any) -> None:
     async def body() -> None:
         disk = MemoryDisk()
-        (await with_old_topic(disk)).abandon()
+        abandon(await with_old_topic(disk))
         again = manager(disk)
         await again.start()
         assert (again.logs[KEY].log.log_start_offset, again.logs[KEY].high_watermark) == (50, 90)
@@ -201,7 +202,7 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: Any) -
             opened.log.truncate_fully_and_start_at(500)  # its leader starts there
             gate.set()
             await storing
-            logs.abandon()  # kill -9 before the next checkpoint
+            abandon(logs)  # kill -9 before the next checkpoint
         again = manager(disk)
         await again.start()
         assert not again.offline
@@ -231,7 +232,7 @@ def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(
             await logs.stop(1, {})
         else:
             await logs.write_checkpoints({})
-            logs.abandon()  # kill -9
+            abandon(logs)  # kill -9
         again = manager(disk)
         await again.start()
         assert KEY in again.offline and KEY not in again.logs

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pykraft.broker.replicas.partition import Partition
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
-from pykraft.log_store.memory import MemoryDisk
 from tests.broker.partitions import Events, append, batch, make, state, stored
 
 

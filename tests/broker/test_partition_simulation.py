@@ -15,13 +15,13 @@ import pytest
 from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.image import PartitionRegistration
 
 NODES = (1, 2, 3)

@@ -15,13 +15,14 @@ from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
 from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
+from tests.broker.crash import abandon
 from tests.faults import unexpected
 
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
@@ -105,7 +106,7 @@ class Owner:
         self.start()
 
     def kill(self) -> None:
-        self.logs.abandon()
+        abandon(self.logs)
         self.start()
 
     def retire(self, offset: int) -> None:

@@ -12,15 +12,16 @@ import pytest
 from pykraft.broker.logs import log_manager, offline_logs
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
 from pykraft.log_store.log import CorruptLogError, Log
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
+from tests.broker.crash import abandon
 
 CONFIG = build_log_config({}, {})
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -66,7 +67,7 @@ def test_clean_stop_is_distinguished_from_a_crash(data_plane: Any) -> None:
         reopened = again.logs[("t", 0)]
         assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, ID)
         assert not reopened.log.recovery_report.scanned_batches
-        again.abandon()
+        abandon(again)
         third = manager(disk)
         await third.start()
         assert third.previous_broker_epoch is None
@@ -85,7 +86,7 @@ def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place
         opened.log.config = dataclasses.replace(config, segment_bytes=300)
         fill(opened.log, 12)
         fill(other.log, 3)
-        logs.abandon()
+        abandon(logs)
         disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
         held = sorted(disk.list("/d/t-0"))
         again = manager(disk)
@@ -135,7 +136,7 @@ def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane:
         await logs.start()
         assert not disk.exists("/d/t-0") and not logs.logs
         await logs.open_or_create([("t", 0, ID, CONFIG)])
-        logs.abandon()
+        abandon(logs)
         disk.remove("/d/t-0/partition.metadata")
         again = manager(disk)
         await again.start()

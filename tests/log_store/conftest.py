@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.os_disk import OsDisk
 

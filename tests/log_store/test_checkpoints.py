@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -401,7 +401,7 @@ def test_damage_found_by_a_read_names_file_and_position(memory: Any, fill: Any) 
 def test_any_read_gives_the_stored_bytes(
     make_batch: Any, sizes: list[tuple[int, int, int]], segment_bytes: int, interval: int, data: Any
 ) -> None:
-    from pykraft.log_store.memory import MemoryDisk
+    from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, cleanup_policy=COMPACT)

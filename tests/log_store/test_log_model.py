@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.interface import EpochEnd
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 
 DIRECTORY = "/data/orders-0"
 

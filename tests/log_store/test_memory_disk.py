@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pykraft.log_store.memory import DiskCall, MemoryDisk
+from pykraft.jepsen_like.sim.memory_disk import DiskCall, MemoryDisk
 from pykraft.runtime.disk import UnreadableError
 from tests.log_store.spy import SpyDisk
 

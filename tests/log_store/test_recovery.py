@@ -402,7 +402,6 @@ def test_only_the_log_above_the_recovery_point_is_checked(place: Any, fill: Any)
     log = place.open(SMALL, recovery_point=17, on_batch=lambda header: seen.append(header.base_offset))
     assert seen == list(range(17, 23))
     assert log.recovery_report.scanned_batches == 6
-    assert log.recovery_report.scanned_bytes == 6 * 88
     log.abandon()
     place.open(SMALL, on_batch=lambda header: seen.append(header.base_offset))
     assert seen[6:] == list(range(23))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -16,7 +17,6 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest

@@ -18,6 +18,7 @@ import pytest
 from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -29,7 +30,6 @@ from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encod
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.controller import cluster_control
 from pykraft.metadata_log.controller.elections import PartitionChangeBuilder
 from pykraft.metadata_log.controller.requests import (

@@ -162,6 +162,6 @@ def test_delta_names_brokers_configs_and_features_that_really_differ() -> None:
             FeatureLevelRecord("g", 2),
         ],
     )
-    assert list(delta.iter_changed_brokers()) == [1]
+    assert sorted(delta.changed_brokers) == [1]
     assert delta.changed_configs == {(2, "u")}
     assert delta.changed_features == {"g"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pykraft.configuration.keys import ConfigError
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, make_uuid
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
 
 

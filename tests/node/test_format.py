@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from pykraft.configuration.keys import ConfigError
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config

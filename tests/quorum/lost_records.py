@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateStore

@@ -6,10 +6,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.effects import AppendSnapshotChunk, CheckSnapshot
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.value_batches import decode_values
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core import effects
 from pykraft.quorum.core.config import QuorumConfig

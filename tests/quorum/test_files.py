@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str
 from pykraft.kafka_protocol.record_codec import decode_batch
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import bootstrap, control_records, state_store
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pykraft.log_store.memory import MemoryDisk
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.quorum.flushed_mark import ENTRY_BYTES, MAX_FILE_BYTES, FlushedMark, FlushedMarkFile, encode_mark
 
 DIRECTORY = "/data"

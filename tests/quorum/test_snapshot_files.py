@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import iter_headers
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet

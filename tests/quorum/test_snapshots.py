@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.log_store.memory import MemoryDisk
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.quorum import storage
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import CheckSnapshot

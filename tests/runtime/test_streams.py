@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.log_store.memory import MemoryDisk
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
 from pykraft.runtime.tcp import SocketSink, StreamRuntime

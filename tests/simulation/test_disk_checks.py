@@ -18,13 +18,13 @@ from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import draw_options
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.cluster.settings import server_config
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.schedule import Schedule
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import format_directories
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile

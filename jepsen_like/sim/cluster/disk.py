@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pykraft.broker.logs.offline_logs import read_topic_id
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
-from pykraft.log_store.memory import MemoryDisk
 
 WRITING = ("append", "flush", "rename", "truncate", "flush_dir", "remove", "write_atomic")
 

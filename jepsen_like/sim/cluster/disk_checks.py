@@ -24,7 +24,7 @@ from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
 
 if TYPE_CHECKING:
-    from pykraft.log_store.memory import MemoryDisk
+    from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
     from pykraft.node.config import ServerConfig
     from pykraft.runtime.clock import Clock
 

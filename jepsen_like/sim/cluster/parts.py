@@ -39,7 +39,7 @@ class DeltaMirror:
                 else:
                     partitions.append(topic.partitions[index])
             self.topics[topic.id] = tuple(partitions)
-        for broker_id in delta.iter_changed_brokers():
+        for broker_id in sorted(delta.changed_brokers):
             self.brokers[broker_id] = image.brokers.get(broker_id)
 
     def agrees_with(self, image: MetadataImage) -> bool:

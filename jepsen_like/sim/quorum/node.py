@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.log_store.memory import MemoryDisk
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.events import Event, RequestReceived

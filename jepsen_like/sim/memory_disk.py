@@ -1,4 +1,4 @@
-"""A disk in memory that forgets what was not flushed: the twin of the real one for tests and simulation.
+"""A disk in memory that forgets what was not flushed: what tests and simulation use in place of the real one.
 
 Decides what a power loss may leave behind: of each file the flushed bytes and any prefix of the rest (cut at
 an arbitrary byte, on request followed by zeros), or the old tail if a truncation was not flushed; of each
