@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType, SimpleNamespace
@@ -266,6 +267,7 @@ class DataBroker:
         self.disk = disk
         self.lease = Lease(100 + node_id)
         self.faults: list[str] = []
+        self.heard: Counter[int] = Counter()
         runtime = self.runtime = StreamRuntime(asyncio.get_running_loop())
         clock = self.clock = SystemClock()
         metadata: Any = controller
@@ -309,6 +311,7 @@ class DataBroker:
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:
             header, at = decode_request_header(frame)
+            self.heard[header.api_key] += 1
             self._hot[header.api_key].handle(connection, RequestContext(), header, frame[at:], slot)
         except KafkaError as error:
             connection.close(str(error))
@@ -457,6 +460,16 @@ class DataCluster:
         client = DataClient(reader, writer)
         self._clients.append(client)
         return client
+
+    async def shrink(self, leader: int) -> None:
+        """Have the leader look for followers that lag until one has left the ISR."""
+        before = len(self.controller.partition().isr)
+
+        def has_shrunk() -> bool:
+            self.brokers[leader].check_lag()
+            return len(self.controller.partition().isr) < before
+
+        await until(has_shrunk)
 
     def partition(self, node_id: int) -> Any:
         partition = self.brokers[node_id].table.find("t", 0)

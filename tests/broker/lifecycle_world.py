@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,45 +11,17 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
+from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import PendingCall, RpcFailure
+from tests.narrowing import as_type
 
 ONE, TWO = Address("controller", 1), Address("controller", 2)
 SESSION_MS = 9000
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop with virtual time: only waiting takes time, and it takes no real time."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        super().__init__(_Jump(self))
-
-    def time(self) -> float:
-        return self.now_s
-
-
-class _Jump(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "every task waits and no timer is set"
-        self._loop.now_s += max(timeout, 0)
-        return super().select(0)
-
-
-class LoopClock:
-    def monotonic_ms(self) -> int:
-        return round(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return self.monotonic_ms()
 
 
 Answer = Callable[[Any], Any]
@@ -107,7 +78,7 @@ class World:
         self.lifecycle = BrokerLifecycle()
         self.metadata_offset = 0
         self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
-        self.clock = LoopClock()
+        self.clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
         self.channel = ControllerChannel(
             self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1), b"incarnation"
         )

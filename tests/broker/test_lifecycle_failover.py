@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from random import Random
 from typing import Any
 
@@ -16,6 +14,7 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log.controller import rpc as controller_rpc
@@ -31,49 +30,13 @@ from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import PendingCall, RpcFailure, RpcHandler
+from tests.narrowing import as_type
 from tests.rpc_handlers import RpcHandlers
 
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
 SESSION_MS = 2400
 """Short compared with the time in which a leader notices that it is alone: this endangers leases."""
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        super().__init__(_Jump(self))
-
-    def time(self) -> float:
-        return self.now_s
-
-
-class _Jump(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "every task waits and no timer is set"
-            self._loop.now_s += max(timeout, 0)
-        return ready
-
-
-class LoopClock:
-    def monotonic_ms(self) -> int:
-        return round(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return self.monotonic_ms()
-
-
-class AtOnce(Executor):
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
 
 
 class Network:
@@ -146,7 +109,7 @@ class Door(RpcHandlers):
 class Cluster:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.clock = LoopClock()
+        self.clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
         self.network = Network(self.rng)
         self.fatal: list[BaseException] = []
         self.drivers: dict[int, ControllerDriver] = {}
@@ -167,7 +130,7 @@ class Cluster:
                 clock=self.clock,
                 rng=Random(seed * 10 + id),
                 on_fatal=self.fatal.append,
-                flush_executor=AtOnce(),
+                flush_executor=SimExecutor(self.rng, 0),  # type: ignore[arg-type]
             )
             driver = self.drivers[id] = ControllerDriver(
                 node_id=id,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -191,7 +192,8 @@ def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -
         await scenario(world)
         assert world.driver.committed_image == world.standby.committed_image
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(asyncio.wait_for(main(), 20))
 
 
 def error_code_of(body: bytes) -> int:
