@@ -1,7 +1,7 @@
 """The port for calls between controllers and brokers: bytes out, one response or one failure back.
 
-The answer arrives later through ``on_reply``, as an event. A deadline goes with every call and is the only
-liveness mechanism: a peer that is gone is one whose deadline passed. A caller may give up before.
+``send`` does not wait; the response arrives later through ``on_reply``, as an event. Every call has a
+deadline, which is the only way to detect a dead peer. A caller may cancel a call before.
 gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`); simulation supplies another.
 """
 
@@ -46,7 +46,7 @@ class RpcTransport(Protocol):
         deadline_ms: int,
         on_reply: Callable[[bytes | RpcFailure], None],
     ) -> PendingCall:
-        """Call ``method`` (``/package.Service/Method``) and hand the answer to ``on_reply``, exactly once
+        """Call ``method`` (``/package.Service/Method``) and pass the result to ``on_reply``, exactly once
         unless the call is cancelled.
 
         ``deadline_ms`` is a duration. ``on_reply`` runs later on the event loop, never inside ``send``.
