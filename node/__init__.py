@@ -1,4 +1,4 @@
-"""A whole node: configuration, formatted directories, the parts made and joined, and the command line.
+"""A whole node: its configuration, formatted directories, the assembly of its parts, and the command line.
 
-The only package that may import everything below it and name the adapters.
+The only package that may import all packages below it and name the adapters.
 """

@@ -9,7 +9,7 @@ from pykraft.node.cli.root import cli
 
 def main() -> None:
     """Entry point of the console script."""
-    # gRPC would say again on standard error, in its own words, what is reported anyway.
+    # gRPC would write again to standard error what is reported anyway.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     cli(prog_name="pykraft")
 

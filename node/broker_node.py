@@ -1,8 +1,8 @@
-"""The broker of one node: its parts, made and joined, brought up and taken down in order.
+"""The broker of one node: makes and connects its parts, and starts and stops them in order.
 
-Up: logs, replicas and coordinator, then registration; the client listeners open only when the controller has
-unfenced the broker, so that until then a client is refused at once and asks another. Down: leaderships are
-handed over, then listeners, coordinator, fetchers, replicas and logs stop.
+Start: logs, replicas and coordinator, then registration; the client listeners open only when the controller
+has unfenced the broker, so that until then a client is refused at once and asks another broker. Stop:
+leaderships are handed over, then listeners, coordinator, fetchers, replicas and logs stop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOG_THREADS = 8
 
 
 class BrokerNode:
-    """One broker. ``publishers`` are what the node's loader feeds, in this order."""
+    """One broker. ``publishers`` get the changes of metadata from the node's loader, in this order."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class BrokerNode:
         workers = Workers(self._log_threads)
         self._heartbeats = TaskSupervisor(world.fatal)
 
-        # This broker's standing with the controller, and what it knows of the cluster.
+        # This broker's registration with the controller, and its view of the cluster.
         lifecycle = self.lifecycle = BrokerLifecycle()
         channel = self._channel = ControllerChannel(
             transport, quorum.leader_address, clock, world.chance(), world.incarnation.id
@@ -89,7 +89,7 @@ class BrokerNode:
         )
         self._last_applied_offset = -1
 
-        # The replicas and the coordinator that keeps its groups in some of them.
+        # The replicas, and the coordinator that stores its groups in some of them.
         table = ReplicaTable()
         self._groups = GroupCoordinatorService(
             GroupConfig.from_properties(config.values),
@@ -117,7 +117,7 @@ class BrokerNode:
             on_fatal=world.fatal,
         )
 
-        # What is told of the metadata, and what answers clients.
+        # The publishers of metadata, and the handlers of clients' requests.
         self._followers = _Followers(metadata, data.publisher, self._groups)
         self.publishers: tuple[MetadataPublisher, ...] = (
             metadata,
@@ -155,7 +155,7 @@ class BrokerNode:
     async def start(self) -> None:
         """Register and serve; returns once the controller has unfenced this broker.
 
-        What is under way when it ends, or fails, :meth:`stop` undoes from the last to the first.
+        :meth:`stop` undoes everything that was started, in reverse order, also after a failed start.
         """
         running, driver, data = self._running, self._driver, self.data
         running.callback(self._log_threads.shutdown, wait=False)
@@ -167,13 +167,13 @@ class BrokerNode:
         await driver.register(data.logs.previous_broker_epoch)
         running.push_async_callback(self._heartbeats.close)
         self._heartbeats.start(driver.run(), "broker-lifecycle")
-        await driver.caught_up.wait()  # now the image is not older than the broker
+        await driver.caught_up.wait()  # now the image includes the broker's registration
         await self._groups.start()
         running.push_async_callback(self._groups.stop)
         self._followers.begin()
         running.callback(self._followers.end)
         reconciling = data.tasks.start(data.reconciler.run(), "log-reconciler")
-        running.callback(reconciling.cancel)  # or it would elect coordinators that have been stopped
+        running.callback(reconciling.cancel)  # otherwise it would elect coordinators that have been stopped
         await data.worklist.settled.wait()
         await data.reconciler.set_aside_strays()
         data.maintenance.start()
@@ -183,15 +183,15 @@ class BrokerNode:
         await self._listeners.start_serving(self._requests, data.replicas.check_unsent)
 
     async def hand_over(self) -> None:
-        """Have the controller move leaderships to others and let this broker go.
+        """Controlled shutdown: the controller moves this broker's leaderships to others.
 
-        Without it the next process waits until the session here has lapsed.
+        Without it the next process waits until this process's session has expired.
         """
         config, lifecycle = self._config, self.lifecycle
         if not (lifecycle.is_registered and config.controlled_shutdown_enable):
             return
         if lifecycle.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
-            return  # asked for before: done, or given up
+            return  # requested before: done, or abandoned
         serves = lifecycle.state is BrokerState.RUNNING
         await self._driver.shut_down(
             config.controlled_shutdown_timeout_ms if serves else config.heartbeat_interval_ms
@@ -206,9 +206,9 @@ class BrokerNode:
         await self.data.stop_logs(self.lifecycle.epoch)
 
     def applied_offset(self) -> int:
-        """The offset up to which this broker acts on the metadata: no replica is still in an older role.
+        """The offset up to which this broker has applied the metadata: no replica is still in an older role.
 
-        -1 as long as the loader shows nobody what it has read: this incarnation may stand in that already.
+        -1 while the loader has not published anything yet: what it has read may include this incarnation.
         """
         if self.metadata.image is EMPTY_IMAGE:
             return -1
@@ -242,7 +242,7 @@ class _ConnectionLimits:
 
 
 class _Followers:
-    """A publisher: replicas and groups follow the metadata from when the image has caught up to the end."""
+    """A publisher: replicas and groups follow the metadata from the moment the image has caught up."""
 
     def __init__(
         self, metadata: MetadataCache, replicas: ReplicaPublisher, groups: GroupCoordinatorService
@@ -253,14 +253,14 @@ class _Followers:
         self._follow = False
 
     def begin(self) -> None:
-        """Follow from now on, beginning with all that happened so far."""
+        """Follow from now on, starting with everything so far."""
         self._follow = True
         delta = build_full_delta(self._metadata.image)
         if not delta.is_empty:
             self.publish(delta, delta.new)
 
     def end(self) -> None:
-        """The broker is going down: roles no longer change."""
+        """The broker stops: roles no longer change."""
         self._follow = False
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -1,4 +1,4 @@
-"""From the configuration of a node to the settings of its broker and its controller."""
+"""The settings of a node's broker and its controller, from the node's configuration."""
 
 from __future__ import annotations
 

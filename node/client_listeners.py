@@ -13,7 +13,7 @@ from pykraft.runtime.tcp import OnUnreadable, StreamRuntime
 
 
 class ClientListeners:
-    """All of them together: addresses are taken first, so that they are known, and served later."""
+    """All client listeners together: addresses are bound first, so that they are known, and served later."""
 
     def __init__(
         self, config: ServerConfig, configured: Sequence[ListenerConfig], streams: StreamRuntime
@@ -28,7 +28,7 @@ class ClientListeners:
         return bool(self._listeners)
 
     async def bind(self) -> tuple[Endpoint, ...]:
-        """Take the addresses; what clients are told of them. :class:`OSError` if one is taken."""
+        """Bind the addresses; returns the endpoints for clients. :class:`OSError` if one is in use."""
         return tuple(
             [
                 configured.endpoint(await listener.bind())
@@ -37,17 +37,17 @@ class ClientListeners:
         )
 
     async def start_serving(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> None:
-        """Answer on the addresses that were taken."""
+        """Serve on the addresses that were bound."""
         for listener in self._listeners:
             await listener.start_serving(handler, on_unreadable)
 
     def limit_connections(self, limits: ListenerLimits) -> None:
-        """Change how many may be open at each listener; those that are open stay."""
+        """Change the limits of connections at each listener; open connections are kept."""
         for listener in self._listeners:
             listener.limit_connections(limits.max_connections, limits.max_connections_per_ip)
 
     async def stop_listening(self) -> None:
-        """Accept nobody any more; open connections go on being served."""
+        """Accept no further connections; open ones are still served."""
         for listener in self._listeners:
             await listener.stop_listening()
 

@@ -1,6 +1,6 @@
-"""A server.properties file, read, checked and turned into what each part of a node is told.
+"""A server.properties file, read, checked and converted into the configuration of a node.
 
-Everything a node refuses for is refused here, before anything is opened, with the name of the property.
+Every invalid property is refused here by its name, before anything is opened.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ServerConfig:
     metadata_log_dir: str
     broker_listeners: tuple[ListenerConfig, ...]
     controller_listener: ListenerConfig | None
-    """The quorum's own: gRPC, the first of controller.listener.names."""
+    """The quorum's own listener: gRPC, the first of controller.listener.names."""
     controller_client_listeners: tuple[ListenerConfig, ...]
-    """The others of controller.listener.names, where clients speak Kafka's protocol with the controller."""
+    """The others of controller.listener.names, for clients that use Kafka's protocol with the controller."""
     inter_broker_listener_name: str
     static_voters: VoterSet | None
     bootstrap_servers: tuple[Address, ...]
@@ -63,9 +63,9 @@ class ServerConfig:
 
     @property
     def controller_address(self) -> Address | None:
-        """Where this controller tells others that it listens.
+        """The address of this controller for other nodes.
 
-        None where it does not know: a listener on every address says nothing, and fixed voters are told by
+        None if it is unknown: a listener on every address does not give one, and with fixed voters it is in
         controller.quorum.voters.
         """
         listener = self.controller_listener
@@ -83,12 +83,12 @@ class ServerConfig:
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
-        """Every directory that has to be formatted, each once."""
+        """Every directory that must be formatted, each once."""
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
 
 def load_server_config(text: str, overrides: Mapping[str, str] | None = None) -> ServerConfig:
-    """Read and check ``.properties`` text. :class:`ConfigError` says which property is wrong and why."""
+    """Read and check ``.properties`` text. Raises :class:`ConfigError` that names the wrong property."""
     given = parse_properties(text) | dict(overrides or {})
     check_security_keys(given)
     _check_names(given)
@@ -112,7 +112,7 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         values=values,
         given=given
         | {name: format_value(values[name]) for name in given if name in values}
-        | {"broker.id": str(node_id)},  # as in Kafka, for tools that know the older name
+        | {"broker.id": str(node_id)},  # as in Kafka, for tools that use the older name
         node_id=node_id,
         roles=roles,
         log_dirs=log_dirs,
@@ -127,14 +127,14 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
     )
     _check_auto_join(config)
     if config.is_broker:
-        GroupConfig.from_properties(values)  # refuses settings that do not go together
+        GroupConfig.from_properties(values)  # refuses settings that contradict each other
     return config
 
 
 def _check_session(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> None:
     interval_ms, session_ms = values["broker.heartbeat.interval.ms"], values["broker.session.timeout.ms"]
     assert isinstance(interval_ms, int) and isinstance(session_ms, int)
-    # A controller alone does not know the brokers' interval, nor they its session.
+    # A separate controller does not know the brokers' interval, and brokers do not know its session timeout.
     if len(roles) > 1 and interval_ms >= session_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms ({interval_ms}) must be less than broker.session.timeout.ms"
@@ -165,7 +165,7 @@ def parse_listener(text: str) -> tuple[str, str, int]:
 
 
 class _Listeners(NamedTuple):
-    """As the fields of :class:`ServerConfig`."""
+    """The listeners, as in the fields of :class:`ServerConfig`."""
 
     brokers: tuple[ListenerConfig, ...]
     controller: ListenerConfig | None
@@ -205,7 +205,7 @@ def _listeners(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> _Lis
     others = [name for name in dict.fromkeys(controller_names) if name != controller_names[0]]
     clients = tuple(listeners[name] for name in others if name in listeners)
     if "controller" in roles and controller is None:
-        raise ConfigError(f"listeners has no {controller_names[0]}, which controller.listener.names asks for")
+        raise ConfigError(f"listeners has no {controller_names[0]}, which controller.listener.names requires")
     if "broker" not in roles:
         if brokers:
             raise ConfigError(f"listener {brokers[0].name} is for a broker, but process.roles is controller")
@@ -224,7 +224,7 @@ def _listeners(values: Mapping[str, ConfigValue], roles: frozenset[str]) -> _Lis
 
 
 def _static_voters(items: Sequence[str]) -> VoterSet | None:
-    """Voters named in the file have no directory id: the zero id stands for "whatever directory"."""
+    """Voters named in the file have no directory id: the zero id means any directory."""
     voters = []
     for item in items:
         node, at, address = item.partition("@")
@@ -254,7 +254,7 @@ def _check_auto_join(config: ServerConfig) -> None:
         raise ConfigError("controller.quorum.auto.join.enable: controller.quorum.voters fixes the voters")
     if config.controller_address is None:
         raise ConfigError(
-            "controller.quorum.auto.join.enable: the other voters need to know where this controller is:"
+            "controller.quorum.auto.join.enable: the other voters need this controller's address:"
             " give its listener a host, in listeners or advertised.listeners"
         )
 

@@ -1,12 +1,12 @@
 """A controller's listeners for clients: Kafka's protocol, beside the gRPC of the quorum (KIP-919).
 
-``controller.listener.names`` names them behind its first, which is the quorum's. Tools that are given
-``--bootstrap-controller`` ask here what they could as well ask through a broker. The active controller
-decides itself; any other answers NOT_CONTROLLER (what asks the quorum: NOT_LEADER_OR_FOLLOWER) and tells in
-DescribeCluster who is active, as Kafka's controllers do.
+``controller.listener.names`` names them after its first, which is the quorum's. Tools with
+``--bootstrap-controller`` send requests here that they could also send through a broker. The active
+controller handles them itself; any other responds NOT_CONTROLLER (NOT_LEADER_OR_FOLLOWER to requests for the
+quorum) and names the active one in DescribeCluster, as Kafka's controllers do.
 
-One port for both protocols would need an acceptor of our own in front of gRPC, which takes no socket that
-somebody else has accepted: every byte of the quorum would pass through this process once more.
+One port for both protocols would need a proxy of our own in front of gRPC, which cannot take over a socket
+that was accepted elsewhere: every byte of the quorum would pass through this process twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pykraft.quorum.driver import QuorumNode
 def make_controller_requests(
     config: ServerConfig, world: World, cluster_id: str, controller: ControllerDriver, quorum: QuorumNode
 ) -> RequestServer[ControllerServices]:
-    """What answers the clients of one controller."""
+    """The handler of requests from the clients of one controller."""
     services = ControllerServices(
         metadata=_CommittedView(config.node_id, cluster_id, controller),
         controller=_OwnController(controller),
@@ -44,7 +44,7 @@ def make_controller_requests(
 
 @dataclass(frozen=True, slots=True)
 class _CommittedView:
-    """What is committed, as far as this controller has heard."""
+    """The committed metadata, as far as this controller knows it."""
 
     node_id: int
     cluster_id: str
@@ -57,7 +57,7 @@ class _CommittedView:
 
 @dataclass(frozen=True, slots=True)
 class _OwnController:
-    """This node's controller in the place of a broker's line to the active one."""
+    """This node's controller in the place of a broker's channel to the active one."""
 
     _driver: ControllerDriver
 

@@ -1,4 +1,4 @@
-"""A cluster with nothing to configure: the properties of N combined nodes on loopback, formatted."""
+"""A cluster without configuration: properties and directories of N combined nodes on loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODE_PREFIX: Final = "node-"
 
 @dataclass(frozen=True, slots=True)
 class DevCluster:
-    """The configurations of a development cluster, also as properties files, and where clients find it."""
+    """The configurations of a development cluster, also as properties files, and its bootstrap addresses."""
 
     configs: tuple[ServerConfig, ...]
     properties: tuple[str, ...]
@@ -29,7 +29,7 @@ class DevCluster:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports nobody listens on at the moment, all different."""
+    """Different ports that are free at the moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for item in sockets:
@@ -53,8 +53,9 @@ def prepare_dev_cluster(
 ) -> DevCluster:
     """Describe and format ``nodes`` combined nodes below ``directory``.
 
-    ``port`` is the first broker's, the others follow; 0 picks free ones. A directory that holds a cluster of
-    the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if it holds others.
+    ``port`` is the first broker's, the others follow; 0 chooses free ones. A directory that holds a cluster
+    of the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if it holds other
+    nodes.
     """
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
@@ -76,7 +77,7 @@ def prepare_dev_cluster(
             "offsets.topic.replication.factor": str(min(3, nodes)),
             "default.replication.factor": str(min(3, nodes)),
             "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
-            # Nobody waits for more consumers to turn up in a test.
+            # Tests do not wait for more consumers to join.
             "group.initial.rebalance.delay.ms": "0",
         } | dict(overrides or {})
         texts.append(format_properties(properties))
@@ -95,10 +96,10 @@ def _addresses(host: str, ports: Sequence[int]) -> str:
 
 
 def _check_present(disk: Disk, directory: str, wanted: list[str]) -> None:
-    """Nothing was formatted here before, or exactly what is wanted.
+    """Refuse a directory with a cluster of other nodes.
 
-    The size of a development cluster fixes its voters: another number of nodes would elect somebody who has
-    never seen the metadata.
+    The number of nodes fixes the voters of a development cluster: with another number, a voter could be
+    elected that has never seen the metadata.
     """
     names = disk.list(directory) if disk.is_dir(directory) else []
     paths = {name: f"{directory}/{name}" for name in names if name.startswith(_NODE_PREFIX)}

@@ -1,7 +1,7 @@
-"""Why a node does not start."""
+"""The error of a node that does not start."""
 
 from __future__ import annotations
 
 
 class StartError(Exception):
-    """A node that must not start: its disk is damaged, or an address or directory is taken. Says where."""
+    """The node must not start: damage on its disk, or an address or directory in use. Says which."""

@@ -1,9 +1,10 @@
-"""Formatting data directories: what ``pykraft storage format`` writes, and what a starting node checks.
+"""Formatting of data directories: the files that ``pykraft storage format`` writes and a starting node
+checks.
 
 A formatted directory has a ``meta.properties`` naming cluster, node and directory. The metadata directory
-also holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, where the first voters are
-part of the log rather than of the configuration, ``00000000000000000000-0000000000.checkpoint``, a snapshot
-with them (KIP-853). A controller's also holds the mark that tells a new log from one that is gone
+also holds ``bootstrap.checkpoint`` (the features a new cluster starts with) and, if the first voters are part
+of the log rather than of the configuration, ``00000000000000000000-0000000000.checkpoint``, a snapshot with
+them (KIP-853). A controller's also holds the mark that distinguishes a new log from a lost one
 (:mod:`pykraft.quorum.bootstrap`). ``meta.properties`` is written last: a half-formatted directory counts as
 unformatted.
 """
@@ -27,7 +28,7 @@ from pykraft.runtime.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class FormattedDirectory:
-    """One directory that :func:`format_directories` dealt with; ``skipped``: it had been formatted before."""
+    """One directory of :func:`format_directories`; ``skipped``: it had been formatted before."""
 
     path: str
     directory_id: Uuid
@@ -35,7 +36,7 @@ class FormattedDirectory:
 
 
 def parse_initial_controllers(text: str) -> VoterSet:
-    """``id@host:port:directoryId,…`` → the voters. :class:`ConfigError` says which item is wrong and why."""
+    """``id@host:port:directoryId,…`` → the voters. Raises :class:`ConfigError` that names the wrong item."""
     voters = []
     for item in (part.strip() for part in text.split(",")):
         node, at, rest = item.partition("@")
@@ -62,11 +63,11 @@ def standalone_voters(config: ServerConfig, directory_id: Uuid) -> VoterSet:
 
 
 def read_directory(disk: Disk, path: str) -> MetaProperties | None:
-    """What formatting left in a directory, None if nothing. :class:`ConfigError` if it cannot be read."""
+    """The properties of a directory, None if it is not formatted. :class:`ConfigError` if unreadable."""
     try:
         return read_meta_properties(disk, path)
     except CorruptCheckpointError as error:
-        raise ConfigError(f"{error}; restore the file, or empty the directory and format it anew") from None
+        raise ConfigError(f"{error}; restore the file, or empty the directory and format it again") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
@@ -83,14 +84,14 @@ def format_directories(
     standalone: bool = False,
     ignore_formatted: bool = False,
 ) -> list[FormattedDirectory]:
-    """Format every directory of ``config``; all or nothing is checked before anything is written."""
+    """Format every directory of ``config``; everything is checked before anything is written."""
     found = {path: read_directory(disk, path) for path in config.all_dirs}
     for path, properties in found.items():
         if properties is None:
             continue
         if not ignore_formatted:
             raise ConfigError(
-                f"{path} is already formatted; --ignore-formatted leaves it as it is and does the others"
+                f"{path} is already formatted; --ignore-formatted keeps it and formats the others"
             )
         if properties.cluster_id != cluster_id:
             raise ConfigError(f"{path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
@@ -127,7 +128,7 @@ def format_directories(
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What the formatted directories say about this node."""
+    """The identity of this node in its formatted directories."""
 
     cluster_id: str
     directory_ids: Mapping[str, Uuid]
@@ -169,11 +170,11 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
             )
     metadata_log = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
     if config.is_controller and not (disk.is_dir(metadata_log) and disk.list(metadata_log)):
-        # An empty log would be another replica under this one's name: it has forgotten its votes. (A broker
-        # has none, and fetches its log again.)
+        # An empty log would be a different replica under this one's id: it has lost its votes. (A broker
+        # casts none, and fetches its log again.)
         raise ConfigError(
-            f"{config.metadata_log_dir} is formatted, but its metadata log is gone: {metadata_log} is missing"
-            " or empty; restore it, or remove it and the meta.properties beside it (partitions may stand"
+            f"{config.metadata_log_dir} is formatted, but its metadata log is lost: {metadata_log} is missing"
+            " or empty; restore it, or remove it and the meta.properties beside it (partitions may be"
             " there, too), format with --ignore-formatted, and make it a voter in place of the old one"
         )
     return NodeIdentity(cluster_id, directory_ids)

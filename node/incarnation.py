@@ -1,8 +1,10 @@
-"""Which process this is: a secret of its own, and the secrets of predecessors that are known to be dead.
+"""The identity of this process: a secret of its own, and the secrets of predecessors that are known to be
+dead.
 
-The controller keeps a broker's id for it until its session has lapsed, since nobody can tell a dead process
-from a silent one; except the next process on the same directories (:mod:`pykraft.runtime.directory_lock`),
-which proves it by the secret that it finds there (:mod:`pykraft.metadata_log.incarnations`).
+The controller reserves a broker's id until its session has expired, because a dead process cannot be
+distinguished from a silent one. The exception is the next process on the same directories
+(:mod:`pykraft.runtime.directory_lock`), which proves that its predecessor is dead by the secret that it finds
+there (:mod:`pykraft.metadata_log.incarnations`).
 """
 
 from __future__ import annotations
@@ -19,19 +21,20 @@ from pykraft.runtime.directory_lock import DirectoryLock
 @dataclass(frozen=True, slots=True)
 class Incarnation:
     """``secret`` is new with every process; ``dead_secrets`` are those of earlier processes of this node that
-    certainly ended. A repr shows neither."""
+    are certainly dead. A repr shows neither.
+    """
 
     secret: Uuid = field(repr=False)
     dead_secrets: tuple[Uuid, ...] = field(default=(), repr=False)
 
     @property
     def id(self) -> Uuid:
-        """What everybody may know."""
+        """The public id."""
         return incarnation_id_of(self.secret)
 
 
 def draw_uuid(random_bytes: Callable[[int], bytes]) -> Uuid:
-    """An id from so many random bytes."""
+    """An id from ``random_bytes``, drawn again while it is a reserved one."""
     while True:
         value = make_uuid(random_bytes(16))
         if value is not None:
@@ -39,7 +42,7 @@ def draw_uuid(random_bytes: Callable[[int], bytes]) -> Uuid:
 
 
 def enter_directories(locks: Iterable[DirectoryLock], own: Uuid) -> Incarnation:
-    """A new incarnation, written down in directories that are locked; and who was there before it."""
+    """A new incarnation, written into the locked directories, with the secrets of its predecessors."""
     dead: dict[Uuid, None] = {}
     for lock in locks:
         for name in lock.enter(uuid_to_str(own)):

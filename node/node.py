@@ -1,8 +1,8 @@
-"""One node: the composition root. Here, and only here, are the parts made and joined.
+"""One node: the composition root. Only this file makes the parts of a node and connects them.
 
-Order of a start: check the directories; take the addresses; open and recover the metadata log; make the
-parts; join the quorum; then the broker. The way down is the reverse: the broker hands over first, while there
-is still a quorum to tell.
+Order of a start: check the directories; bind the addresses; open and recover the metadata log; make the
+parts; join the quorum; then start the broker. A stop is the reverse: the broker hands over first, while there
+is still a quorum.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Node:
         self._leading = AsyncExitStack()
 
     async def start(self) -> None:
-        """Come up; returns once the node serves (a broker: once it is unfenced).
+        """Start; returns once the node serves (a broker: once it is unfenced).
 
-        :class:`ConfigError` for what the configuration or formatting must put right, :class:`StartError` for
-        damage and taken addresses.
+        Raises :class:`ConfigError` if the configuration or the formatting must be corrected,
+        :class:`StartError` for damage and addresses in use.
         """
         try:
             await self._start()
@@ -95,7 +95,7 @@ class Node:
 
     async def _start(self) -> None:
         config, world, made = self.config, self._world, self._made
-        # All the modules: to look through them takes longer than any turn of the loop should.
+        # Exempt all modules: a collection that visits them takes longer than a turn of the loop should.
         world.settle_memory()
         identity = check_directories(world.disk, config)
         logger.info(
@@ -104,7 +104,7 @@ class Node:
             *(identity.cluster_id, ", ".join(config.all_dirs)),
         )
         voters = self._known_voters()
-        # Addresses first: one that is taken ends the start before anything is opened.
+        # Addresses first: one that is in use ends the start before anything is opened.
         listener = config.controller_listener
         server = None if listener is None else await self._bind_server(listener)
         broker_clients, broker_endpoints = await self._bind_listeners(config.broker_listeners)
@@ -155,7 +155,7 @@ class Node:
         logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses(broker_endpoints)))
 
     def _addresses(self, known: Sequence[Endpoint]) -> list[str]:
-        """Where clients and controllers find this node."""
+        """The addresses at which clients and controllers reach this node."""
         listener = self.config.controller_listener
         found = [f"{it.name}://{Address(it.host, it.port)}" for it in known]
         if listener is not None:
@@ -167,17 +167,17 @@ class Node:
         await self._leading.aclose()
 
     async def stop(self) -> None:
-        """Hand over and go; safe after a start that failed half-way. A part that fails keeps no other."""
+        """Hand over and stop; safe after a failed start. All parts stop even if one of them fails."""
         await self._made.aclose()
 
     async def _bind_server(self, listener: ListenerConfig) -> RpcServer:
-        """The server of a controller for the quorum and for brokers."""
+        """The server of a controller for other controllers and for brokers."""
         server = self._world.rpc_server()
         self._made.push_async_callback(server.stop, _GRACE_MS)
         if not is_loopback(listener.host):
             logger.warning(
-                "listener %s at %s can be reached from other machines and asks nobody who it is:"
-                " whoever reaches it administers the cluster; let only the cluster's own nodes through",
+                "listener %s at %s can be reached from other machines and has no authentication:"
+                " every client that reaches it administers the cluster; admit only the cluster's own nodes",
                 listener.name,
                 Address(listener.host or "0.0.0.0", listener.port),
             )
@@ -202,11 +202,11 @@ class Node:
         controller: ControllerDriver,
         quorum: QuorumNode,
     ) -> None:
-        """Answer the clients of a controller."""
+        """Serve the clients of a controller."""
         if not clients:
             logger.info(
                 "controller.listener.names has no second name: --bootstrap-controller of Kafka's tools"
-                " finds no listener here"
+                " has no listener here"
             )
         requests = make_controller_requests(self.config, self._world, identity.cluster_id, controller, quorum)
         self._made.push_async_callback(clients.stop)
@@ -235,7 +235,7 @@ class Node:
         return f"{self.config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
 
     def _known_voters(self) -> VoterSet:
-        """What is known of the voters before the log is read: they may have changed since."""
+        """The voters that are known before the log is read: they may have changed since."""
         if self.config.static_voters is not None:
             return self.config.static_voters
         voters = read_bootstrap_voters(self._world.disk, self._log_directory)
@@ -243,7 +243,7 @@ class Node:
             return voters
         if not self.config.bootstrap_servers:
             raise ConfigError(
-                "nothing says who the voters are: set controller.quorum.bootstrap.servers or"
+                "the voters are unknown: set controller.quorum.bootstrap.servers or"
                 " controller.quorum.voters, or format with --standalone or --initial-controllers"
             )
         return NO_VOTERS
@@ -252,7 +252,7 @@ class Node:
         self, identity: NodeIdentity, voters: VoterSet, log: Log, transport: RpcTransport
     ) -> QuorumNode:
         config, world = self.config, self._world
-        # Metadata flushes must not queue behind the flushes of partitions, nor behind a snapshot.
+        # Metadata flushes must not wait for the flushes of partitions, nor for a snapshot.
         flush_executor = world.executor(2, "metadata-flush")
         self._made.callback(flush_executor.shutdown, wait=False)
         return QuorumNode(

@@ -1,4 +1,4 @@
-"""Says in the log that the metadata quorum has no leader, which elections alone would leave to be guessed."""
+"""Logs that the metadata quorum has no leader, which cannot be seen from log lines about elections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QuorumWatch:
         self._pause_s = _FIRST_WARNING_S
 
     def start(self) -> None:
-        """A node that starts knows of no leader."""
+        """A node that starts knows no leader yet."""
         self._lost_at_ms = self._clock.monotonic_ms()
         self._pause_s = _FIRST_WARNING_S
         self._timer = self._call_later(self._pause_s, self._warn)
@@ -64,7 +64,7 @@ class QuorumWatch:
 
     def _warn(self) -> None:
         logger.warning(
-            "the metadata quorum has had no leader for %d s: nothing can be changed until a majority of its"
+            "the metadata quorum has had no leader for %d s: metadata cannot change until a majority of its"
             " voters run and reach each other: %s",
             self._lost_s,
             ", ".join(f"{voter.key.id} at {voter.address}" for voter in self._voters()) or "none is known",
@@ -73,7 +73,7 @@ class QuorumWatch:
         self._pause_s *= 2
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """What is committed does not matter here; nor do snapshots."""
+        """Nothing to do: commits do not matter here; nor do snapshots."""
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None: ...
 

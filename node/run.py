@@ -1,4 +1,4 @@
-"""Runs nodes on an event loop of their own until a signal, a supervisor or a fatal fault ends them."""
+"""Runs nodes on their own event loop until a signal, a supervisor or a fatal fault stops them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def run_nodes(
     on_abandon: Callable[[], None] | None = None,
     supervisor: socket.socket | None = None,
 ) -> int:
-    """Start one node a config in this process; returns the exit code once they have all stopped.
+    """Start one node per config in this process; returns the exit code once they have all stopped.
 
     :class:`ConfigError` or :class:`StartError` if one of them refuses to start. ``on_ready`` is called once
-    every node serves. A second signal ends the process without an orderly stop; ``on_abandon`` is all that
-    still runs then. The nodes also stop when the other end of ``supervisor`` is closed.
+    every node serves. A second signal ends the process without an orderly stop, after ``on_abandon``. The
+    nodes also stop when the other end of ``supervisor`` is closed.
     """
     locks: list[DirectoryLock] = []
     incarnations = []
@@ -78,7 +78,7 @@ def make_world(
     disk: Disk | None = None,
     files: FileBudget | None = None,
 ) -> World:
-    """The world of a node in this process: gRPC, threads and the operating system's clocks and chance."""
+    """The world of a node in this process: gRPC, threads and the operating system's clocks and randomness."""
     return World(
         disk=disk or OsDisk(files),
         clock=SystemClock(),
@@ -97,13 +97,13 @@ def make_world(
 
 
 def _halt(error: BaseException) -> None:
-    """A node that cannot trust its disk or its own state must not write another byte, nor answer."""
+    """End the process: a node that cannot trust its disk or its state must not write or respond any more."""
     logger.critical("halting: %s", error, exc_info=error)
     os._exit(EXIT_FATAL)
 
 
 def _handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What escaped a callback. A broken assertion is a broken state machine: it must not go on serving."""
+    """An exception of a callback. A failed assertion is a broken state machine, which must not serve."""
     error = context.get("exception")
     if isinstance(error, AssertionError):
         _halt(error)
@@ -111,7 +111,7 @@ def _handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed: about a fifth less CPU a byte, otherwise the same."""
+    """uvloop if it is installed: about a fifth less CPU per byte, otherwise the same."""
     try:
         import uvloop
     except ImportError:
@@ -137,15 +137,15 @@ async def _serve(
 
     def handle_signal(name: str) -> None:
         if stop.is_set():
-            abandon()  # asked a second time: no more patience
+            abandon()  # the second signal: end at once
         logger.info("%s: stopping", name)
         stop.set()
 
     def handle_end_of_supervisor(channel: socket.socket) -> None:
         loop.remove_reader(channel)
-        logger.info("the supervisor has let go: stopping")
+        logger.info("the supervisor has ended: stopping")
         stop.set()
-        # One that is dead cannot ask a second time.
+        # A dead supervisor cannot send a second signal.
         loop.call_later(_PATIENCE_AFTER_SUPERVISOR_S, abandon)
 
     loop.set_exception_handler(_handle_loop_exception)
@@ -169,7 +169,7 @@ async def _serve(
     except* (ConfigError, StartError) as errors:
         failures.extend(errors.exceptions)
     finally:
-        # No controller leaves before the last broker has handed over, or that one would wait in vain.
+        # No controller stops before the last broker has handed over, because that broker needs a quorum.
         for steps in ([node.hand_over for node in started], [node.stop for node in started]):
             outcomes = await asyncio.gather(*(step() for step in steps), return_exceptions=True)
             failures.extend(outcome for outcome in outcomes if outcome is not None)
@@ -177,19 +177,19 @@ async def _serve(
         return 0
     if isinstance(failures[0], ConfigError | StartError):
         raise failures[0]
-    logger.critical("a node did not stop in order", exc_info=failures[0])
+    logger.critical("a node failed to stop in order", exc_info=failures[0])
     return EXIT_FATAL
 
 
 async def _until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.Event) -> None:
-    """Wait for a start, but give it up when the process is asked to end."""
+    """Wait for a start, but abandon it when the process is asked to stop."""
     assert asyncio.iscoroutine(starting)
     start = asyncio.ensure_future(starting)
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([start, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # Also when another node refused to start: nothing may go on starting while it is being stopped.
+        # Also if another node refused to start: a node must not continue to start while it is being stopped.
         stopping.cancel()
         if not start.done():
             start.cancel()

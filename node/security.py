@@ -1,8 +1,8 @@
-"""Refuses a configuration that asks for security: nothing but PLAINTEXT is served yet.
+"""Refuses a configuration that asks for security: only PLAINTEXT is served yet.
 
-A key or a listener that looks like protection and gives none must stop the start; a warning would be read
-too late. Names of listeners stand for protocols as in Kafka: without ``listener.security.protocol.map`` a
-listener called SSL means SSL.
+A property or a listener that seems to protect but does not must stop the start; a warning would be read too
+late. Names of listeners may be protocols, as in Kafka: without ``listener.security.protocol.map`` a listener
+called SSL uses SSL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ principal.builder.class security.providers super.users
 
 
 def is_security_key(name: str) -> bool:
-    """Whether a property, also in its form for one listener, is about encryption, identity or permission."""
+    """Whether a property, also in its form for one listener, concerns encryption, identity or access."""
     if name.startswith(_LISTENER_PREFIX):
         # listener.name.<listener>.<key>, or listener.name.<listener>.<mechanism>.<key>
         rest = name.removeprefix(_LISTENER_PREFIX).split(".")
@@ -36,15 +36,15 @@ def is_security_key(name: str) -> bool:
 
 
 def check_security_keys(given: Mapping[str, str]) -> None:
-    """:class:`ConfigError` that names every given property which would protect nothing."""
+    """Raises :class:`ConfigError` that names every given property that would have no effect."""
     asked = given.get(_INTER_BROKER_PROTOCOL, PLAINTEXT)
     if asked.strip().upper() != PLAINTEXT:
         raise ConfigError(f"{_INTER_BROKER_PROTOCOL}: {asked} is not served, only {PLAINTEXT}")
     ignored = sorted(filter(is_security_key, given))
     if ignored:
         raise ConfigError(
-            f"{', '.join(ignored)}: security is not built yet, so {PLAINTEXT} without authentication is all"
-            " there is; remove what would be ignored"
+            f"{', '.join(ignored)}: security is not implemented yet, only {PLAINTEXT} without authentication"
+            " is available; remove these properties"
         )
 
 
@@ -53,8 +53,8 @@ def check_protocols(
 ) -> None:
     """:class:`ConfigError` unless ``listener.security.protocol.map`` makes every name PLAINTEXT.
 
-    ``items`` are its ``NAME:PROTOCOL`` pairs. Without any, Kafka's default holds: a listener with the name of
-    a protocol has that protocol, and those of controllers are PLAINTEXT.
+    ``items`` are its ``NAME:PROTOCOL`` pairs. Without any, Kafka's default applies: a listener with the name
+    of a protocol has that protocol, and those of controllers are PLAINTEXT.
     """
     protocols = dict(map(_split, items))
     if not protocols:
@@ -74,5 +74,5 @@ def _split(item: str) -> tuple[str, str]:
     if not separator or not name:
         raise ConfigError(f"{_MAP}: {item!r} is not NAME:PROTOCOL")
     if protocol not in _PROTOCOLS:
-        raise ConfigError(f"{_MAP}: {protocol} is no security protocol; those are {', '.join(_PROTOCOLS)}")
+        raise ConfigError(f"{_MAP}: {protocol} is not a security protocol; these are {', '.join(_PROTOCOLS)}")
     return name, protocol

@@ -1,4 +1,4 @@
-"""Which signals ask a server to stop: an interrupt, a request to end, and the end of its terminal."""
+"""The signals that stop a server: an interrupt, a request to terminate, and the end of its terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from collections.abc import Callable
 def handle_stop_signals(loop: asyncio.AbstractEventLoop, handle: Callable[[str], None]) -> None:
     """Call ``handle`` with the name of each such signal, on the loop."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Who was started by nohup finds SIGHUP ignored, and is to go on without the terminal.
+        # A process started by nohup has SIGHUP ignored, and must continue without the terminal.
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, handle, number.name)

@@ -1,10 +1,12 @@
-"""A process a node: started together, watched, and stopped together.
+"""One process per node: started together, watched, and stopped together.
 
 Every child holds one end of a socket whose other end only this process has. A byte from the child says that
-it serves. When the socket ends the child stops: that is how it is asked to, and what happens by itself when
-this process is killed. Children are in sessions of their own, so that a terminal's Ctrl-C comes here alone.
+it serves. A child stops when the socket is closed: this process closes it to stop the child, and the system
+closes it if this process is killed. Children are in sessions of their own, so that only this process receives
+a terminal's Ctrl-C.
 
-A node that does not come up stops the others; one that ends later does not: a cluster is there to go on.
+A node that fails to start stops the others; one that ends later does not: a cluster is made to continue
+without it.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ def supervise(
     on_ready: Callable[[Mapping[int, int]], None],
     say: Callable[[str], None],
 ) -> int:
-    """Run one process a node until a signal asks to stop or none is left; the exit code.
+    """Run one process per node until a signal stops them or none is left; returns the exit code.
 
     A node's command is made for the file descriptor of its end of the socket. ``on_ready`` is called with the
     process id of every node once all serve, ``say`` with a sentence about each node that ended by itself. The
-    code is 0 if every node ended when it was asked to, and without an error. A second signal kills what still
-    runs.
+    code is 0 if every node ended only after it was asked to, and without an error. A second signal kills the
+    processes that still run.
     """
     return asyncio.run(_Supervisor(environment, on_ready, say).run(commands))
 
 
 def interpreter_command() -> list[str]:
-    """This interpreter, which is to look into the working directory for modules only if this process does."""
+    """This interpreter; it searches the working directory for modules only if this process does."""
     return [sys.executable, *([] if {"", os.getcwd()} & set(sys.path) else ["-P"])]
 
 
@@ -63,13 +65,13 @@ class _Child:
         self.serves = False
 
     async def wait_until_it_serves(self) -> bool:
-        """False if it ended, or was asked to stop, before it did."""
+        """False if it ended, or was asked to stop, before it served."""
         self.serves = bool(await self._reader.read(1))
         return self.serves
 
     def ask_to_stop(self) -> None:
         self._writer.close()
-        self._signal(signal.SIGCONT)  # one that is paused would not notice
+        self._signal(signal.SIGCONT)  # a paused process would not notice
 
     def kill(self) -> None:
         self._writer.close()
@@ -105,7 +107,7 @@ class _Supervisor:
         try:
             for node_id, command in commands.items():
                 self._children.append(await self._start(node_id, command))
-            if self._is_stopping:  # asked to while processes were being made
+            if self._is_stopping:  # while processes were being started
                 self._stop()
             await asyncio.gather(*map(self._follow, self._children))
         finally:
@@ -143,10 +145,10 @@ class _Supervisor:
             return
         end = f"Node {child.node_id} ended ({child.how_it_ended()})"
         if not self._all_served:
-            self._say(f"{end} before all nodes were up: stopping")
+            self._say(f"{end} before all nodes had started: stopping")
             self._stop()
         elif any(other.process.returncode is None for other in self._children):
-            self._say(f"{end}; the others go on")
+            self._say(f"{end}; the others continue")
         else:
             self._say(f"{end}; it was the last")
 

@@ -1,7 +1,7 @@
-"""The world of a node: everything that is not its own decision.
+"""The world of a node: everything that it gets from outside.
 
-A node is made from its configuration and a world, and from nothing else. :mod:`pykraft.node.run` makes the
-world of a process; a simulation makes its own, and runs the same node.
+A node is made from its configuration and a world only. :mod:`pykraft.node.run` makes the world of a process;
+a simulation makes its own, and runs the same node.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Made on the event loop that the node runs on."""
+    """Must be made on the event loop that the node runs on."""
 
     disk: Disk
     clock: Clock
     chance: Callable[[], Random]
-    """A new generator for each part that draws."""
+    """Returns a new generator for each part that needs randomness."""
     executor: Callable[[int, str], Executor]
-    """Worker threads, at most so many, named for their purpose. The node shuts them down."""
+    """Makes a pool of at most so many worker threads, with a name. The node shuts it down."""
     rpc_transport: Callable[[], RpcTransport]
     rpc_server: Callable[[], RpcServer]
     streams: StreamRuntime
-    """Connections to and from clients and brokers."""
+    """The shared state of connections to and from clients and brokers."""
     fatal: FatalHandler
-    """What to do about a fault that the node cannot survive. In a process it does not return."""
+    """Handles a fault that the node cannot survive. In a process it does not return."""
     settle_memory: Callable[[], None]
-    """Called when much has been allocated that stays."""
+    """Called when many long-lived objects have been allocated."""
     incarnation: Incarnation
     loggers: Loggers

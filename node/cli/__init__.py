@@ -1,4 +1,4 @@
 """The command line: one module for each command of ``pykraft``, imported when it is used.
 
-Reads options and prints; what a command does is done by the packages below.
+Reads options and prints results; the packages below do the work.
 """

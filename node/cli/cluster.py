@@ -10,7 +10,7 @@ from pykraft.node.cli.common import bootstrap_option, json_option, print_json, p
 
 @click.group()
 def command() -> None:
-    """See which brokers a cluster has, and take one that is gone for good off its register."""
+    """List the brokers of a cluster, and unregister one that will not come back."""
 
 
 @command.command("cluster-id")
@@ -29,11 +29,11 @@ def cluster_id(bootstrap_server: str) -> None:
 @command.command("list-endpoints")
 @bootstrap_option
 @click.option(
-    "--include-fenced-brokers", is_flag=True, help="Also those that are down, or not yet caught up."
+    "--include-fenced-brokers", is_flag=True, help="Also those that are down, or have not caught up yet."
 )
 @json_option
 def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool) -> None:
-    """Show where brokers listen."""
+    """Show the listeners of brokers."""
     with admin_client(bootstrap_server) as client:
         known = client.describe_cluster(include_fenced_brokers=include_fenced_brokers)
     rows = [
@@ -47,7 +47,7 @@ def list_endpoints(bootstrap_server: str, include_fenced_brokers: bool) -> None:
 @bootstrap_option
 @click.option("--id", "broker_id", type=click.IntRange(min=0), required=True, help="The broker's node id.")
 def unregister(bootstrap_server: str, broker_id: int) -> None:
-    """Forget a broker that will not come back; it has to be fenced."""
+    """Unregister a broker that will not come back; it must be fenced."""
     with admin_client(bootstrap_server) as client:
         client.unregister_broker(broker_id)
     click.echo(f"Broker {broker_id} is no longer registered.")

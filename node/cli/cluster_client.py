@@ -1,4 +1,4 @@
-"""What the commands share that ask a cluster: the admin client, files that name partitions."""
+"""Shared code of commands that use a cluster: the admin client, files that name partitions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.node.cli.reach import check_reachable
 
 _TIMEOUT_MS: Final = 15_000
-_TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs say who leads"
+_TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs name the leader"
 _SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
 @contextlib.contextmanager
 def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterator[AdminClient]:
-    """An admin client of a cluster that can be reached; what it is asked may take ``timeout_ms``."""
+    """An admin client of a cluster that can be reached; each request may take ``timeout_ms``."""
     check_reachable(bootstrap_server)
     settings = {"default_api_timeout_ms": timeout_ms, "request_timeout_ms": timeout_ms}
     with AdminClient(bootstrap_server, **settings) as client:
@@ -35,7 +35,7 @@ def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterat
 
 
 def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:
-    """The partitions of a JSON file as Kafka's tools read it, with their replicas if it names any."""
+    """The partitions in a JSON file of Kafka's tools, with their replicas if it names any."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)

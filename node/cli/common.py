@@ -1,8 +1,8 @@
-"""What the commands share: the bootstrap option, ``key=value`` options, and how results are printed.
+"""Shared code of the commands: the bootstrap option, ``key=value`` options, and the printing of results.
 
 Tables have the columns of Kafka's tools. With ``--json`` they become objects whose keys are in camelCase, as
-everywhere in Kafka's own JSON. A server start imports this file too: what needs a client of the cluster stands
-in ``cluster_client``.
+everywhere in Kafka's own JSON. A server start imports this file, too: code that needs a client of the cluster
+is in ``cluster_client``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ bootstrap_option = click.option(
     envvar=BOOTSTRAP_VARIABLE,
     show_envvar=True,
     metavar="HOST:PORT,…",
-    help="One or more brokers to start from.",
+    help="One or more brokers to connect to first.",
 )
 
 
@@ -46,11 +46,11 @@ def wants_json() -> bool:
 
 
 class ToolGroup(click.Group):
-    """A tool with commands of its own, whose help is to be had without the tool's required options."""
+    """A tool with commands of its own; their help is shown without the tool's required options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         asked_at = next((at for at, arg in enumerate(args) if arg in ctx.help_option_names), 0)
-        # Resilient parsing misses nothing, but shows no help either: the command is to do that.
+        # Resilient parsing does not require options, but shows no help either: the command does.
         ctx.resilient_parsing = any(arg in self.commands for arg in args[:asked_at])
         try:
             return super().parse_args(ctx, args)
@@ -70,7 +70,7 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
 
 
 class Properties:
-    """The ``--property`` options of a tool: only those it knows."""
+    """The ``--property`` options of a tool; unknown ones are refused."""
 
     def __init__(self, items: Iterable[str], known: Sequence[str]) -> None:
         self._given = pairs(items, "--property")
@@ -78,7 +78,7 @@ class Properties:
             if name not in known:
                 nearest = nearest_key(name, known)
                 hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known)}"
-                raise click.UsageError(f"--property {name}: not known; {hint}")
+                raise click.UsageError(f"--property {name}: unknown; {hint}")
 
     def text(self, name: str) -> str | None:
         return self._given.get(name)
@@ -124,7 +124,7 @@ def one_action(chosen: Mapping[str, bool]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is one text in a table and more than that in JSON."""
+    """A value with one text in a table and a structure in JSON."""
 
     value: object
     text: str
@@ -158,7 +158,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def print_fields(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A line of ``name: value`` a row; in JSON as :func:`print_table`."""
+    """A line of ``name: value`` per row; in JSON as :func:`print_table`."""
     if wants_json():
         print_json(_objects(columns, rows))
         return

@@ -30,14 +30,14 @@ _DYNAMIC: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """What a configuration belongs to; an empty name: all brokers."""
+    """The entity of a configuration; an empty name means all brokers."""
 
     type: ConfigResourceType
     name: str
 
     @property
     def dynamic_source(self) -> ConfigSource:
-        """Where values come from that were set on this entity itself."""
+        """The source of values that were set on this entity itself."""
         return _DYNAMIC[self.type] if self.name else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
     def __str__(self) -> str:
@@ -47,18 +47,18 @@ class _Entity:
 @click.command()
 @bootstrap_option
 @click.option("--describe", is_flag=True, help="Show what is set.")
-@click.option("--alter", is_flag=True, help="Set keys, or take them back to their defaults.")
+@click.option("--alter", is_flag=True, help="Set keys, or reset them to their defaults.")
 @click.option("--entity-type", type=click.Choice(list(_TYPES)), help="What the configuration belongs to.")
 @click.option("--entity-name", help="Which one: a topic, a broker's id, a group.")
-@click.option("--entity-default", is_flag=True, help="All brokers, where one has nothing of its own.")
+@click.option("--entity-default", is_flag=True, help="The defaults for all brokers.")
 @click.option("--topic", help="The same as --entity-type topics --entity-name.")
 @click.option("--broker", help="The same as --entity-type brokers --entity-name.")
 @click.option("--group", help="The same as --entity-type groups --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="The same as --entity-type brokers --entity-default.")
-@click.option("--all", "show_all", is_flag=True, help="Describe: also what was not set here.")
-@click.option("--add-config", metavar="K=V,…", help="Keys to set; a value with commas stands in [brackets].")
+@click.option("--all", "show_all", is_flag=True, help="Describe: also values that were not set here.")
+@click.option("--add-config", metavar="K=V,…", help="Keys to set; write a value with commas in [brackets].")
 @click.option("--add-config-file", metavar="FILE", help="A properties file of keys to set.")
-@click.option("--delete-config", metavar="K,…", help="Keys to take back to their defaults.")
+@click.option("--delete-config", metavar="K,…", help="Keys to reset to their defaults.")
 @json_option
 def command(
     bootstrap_server: str,
@@ -76,7 +76,7 @@ def command(
     add_config_file: str | None,
     delete_config: str | None,
 ) -> None:
-    """See and change configurations of topics, brokers and groups while the cluster runs."""
+    """Show and change configurations of topics, brokers and groups while the cluster runs."""
     action = one_action({"describe": describe, "alter": alter})
     short = {"topics": topic, "brokers": "" if broker_defaults else broker, "groups": group}
     asked: list[tuple[str, str | None]] = [(kind, name) for kind, name in short.items() if name is not None]
@@ -104,21 +104,21 @@ def _checked(kind: str, name: str | None) -> tuple[ConfigResourceType, str | Non
     """The entity that the options name: empty for all brokers, None for each of its kind."""
     if kind != "brokers":
         if name == "":
-            raise click.UsageError(f"{kind} have no defaults of their own: those of the brokers hold")
+            raise click.UsageError(f"{kind} have no defaults of their own: those of the brokers apply")
     elif name and not (name.isascii() and name.isdecimal()):
         raise click.UsageError(f"{name!r} is not a broker's id")
     return _TYPES[kind], name
 
 
 def _check_broker(client: AdminClient, resource_type: ConfigResourceType, name: str | None) -> None:
-    """Only a broker itself tells its configuration: nobody waits for one that there is not."""
+    """Only a broker itself describes its configuration: do not wait for one that does not exist."""
     if resource_type is not ConfigResourceType.BROKER or not name:
         return
     brokers = {str(it.id): it for it in client.describe_cluster(include_fenced_brokers=True).brokers}
     if name not in brokers:
         raise click.ClickException(f"there is no broker {name}; known are {', '.join(sorted(brokers))}")
     if brokers[name].is_fenced:
-        raise click.ClickException(f"broker {name} is down or cut off (fenced)")
+        raise click.ClickException(f"broker {name} is down or unreachable (fenced)")
 
 
 def _all(client: AdminClient, resource_type: ConfigResourceType) -> list[_Entity]:
@@ -163,7 +163,7 @@ def _text(value: str | None) -> str:
 
 
 def _changes(added: str | None, file: str | None, deleted: str | None) -> list[ConfigChange]:
-    """What the options ask for; a usage error if that is nothing, or a key is named twice."""
+    """The changes in the options; a usage error if there are none, or a key is named twice."""
     changes = [ConfigChange(key, ConfigOperation.SET, value) for key, value in _added(added, file)]
     changes += [
         ConfigChange(key.strip(), ConfigOperation.DELETE) for key in (deleted or "").split(",") if key
@@ -188,7 +188,7 @@ def _added(added: str | None, file: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """``a=1,b=[x,y]`` at its commas; not at those within brackets, which are taken away."""
+    """Split ``a=1,b=[x,y]`` at its commas, except within brackets, which are removed."""
     items, depth = [""], 0
     for sign in text:
         if sign == "[" and depth == 0 and items[-1].endswith("="):
@@ -209,7 +209,7 @@ def _alter(client: AdminClient, entity: _Entity, changes: Sequence[ConfigChange]
     present = {entry.name for entry in known if entry.source is entity.dynamic_source}
     unset = [it.name for it in changes if it.operation is ConfigOperation.DELETE and it.name not in present]
     if unset:
-        # A key that was misspelled would be taken back to its default without a word.
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"not set, so not to be deleted: {', '.join(unset)}")
+        # Otherwise a misspelled key would silently succeed.
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"cannot be deleted, because not set: {', '.join(unset)}")
     client.alter_configs(entity.type, entity.name, changes)
     click.echo(f"Completed updating {'' if entity.name else 'default '}config for {entity}.")

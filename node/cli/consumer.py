@@ -33,11 +33,11 @@ _OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 @bootstrap_option
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option("--group", help="The consumer group; a group of its own by default, without commits.")
-@click.option("--from-beginning", is_flag=True, help="Start at the first record where nothing is committed.")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record if no offset is committed.")
 @click.option("--partition", type=click.IntRange(min=0), help="Read one partition only.")
 @click.option("--offset", default=None, help="With --partition: earliest, latest or a number.")
-@click.option("--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when nothing came for so long.")
+@click.option("--max-messages", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop after this time without a record.")
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE",
               help="print.key, print.offset, print.partition, print.timestamp, print.headers=true; key.separator.")  # fmt: skip
 @click.option(
@@ -55,13 +55,13 @@ def command(
     properties: tuple[str, ...],
     consumer_property: tuple[str, ...],
 ) -> None:
-    """Print the records of a topic, one line a record."""
+    """Print the records of a topic, one per line."""
     printer = _Printer(properties)
     settings = {
         "group.id": group or f"console-consumer-{os.getpid()}",
         "enable.auto.commit": str(group is not None).lower(),
         "auto.offset.reset": "earliest" if from_beginning else "latest",
-        # With the default of a second, a short topic would be printed in fits and starts.
+        # With the default of one second, a short topic would be printed with pauses.
         "fetch.queue.backoff.ms": "10",
     } | pairs(consumer_property, "--consumer-property")
     first_offset = None if partition is None else _start(offset, from_beginning)
@@ -76,7 +76,7 @@ def command(
         partitions = connection.first_answer(consumer, topic)
         if partition is None or first_offset is None:
             consumer.subscribe([topic])
-        elif partition not in partitions:  # librdkafka would wait for it for ever
+        elif partition not in partitions:  # librdkafka would wait for it forever
             raise click.ClickException(f"topic {topic} has no partition {partition}")
         else:
             consumer.assign([TopicPartition(topic, partition, first_offset)])
@@ -96,7 +96,7 @@ def command(
 def _messages(
     consumer: Consumer, connection: Connection, topic: str, timeout_ms: int | None
 ) -> Iterator[Message]:
-    """Until nothing came for ``timeout_ms``; :class:`click.ClickException` for what the cluster refuses."""
+    """Records until none arrives for ``timeout_ms``; :class:`click.ClickException` for errors."""
     last = time.monotonic()
     while timeout_ms is None or time.monotonic() - last < timeout_ms / 1000:
         message = consumer.poll(_STEP_S if timeout_ms is None else min(_STEP_S, timeout_ms / 1000))
@@ -121,10 +121,10 @@ def _start(offset: str | None, from_beginning: bool) -> int:
 
 
 class _Printer:
-    """What is shown of a record, in the order of Kafka's console consumer."""
+    """Formats records like Kafka's console consumer."""
 
     def __init__(self, properties: Iterable[str]) -> None:
-        """``properties`` are the ``--property`` options. :class:`click.UsageError` for what makes no sense."""
+        """``properties`` are the ``--property`` options. :class:`click.UsageError` for invalid ones."""
         parts: dict[str, Callable[[Message], bytes]] = {
             "print.timestamp": _timestamp,
             "print.partition": lambda message: f"Partition:{message.partition()}".encode(),

@@ -1,7 +1,7 @@
 """``pykraft dev``: a ready cluster in one command.
 
-One node runs in this process. Several run in a process each, as ``pykraft server start`` runs them: so they
-share no event loop, and one can be killed to see what the others do.
+One node runs in this process. Several nodes run in one process each, as with ``pykraft server start``: they
+share no event loop, and one can be killed to see how the others react.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DEFAULT_PORT = 9092
 
 @click.command()
 @click.option("--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="How many nodes.")
-@click.option("--data-dir", help="Where data is kept; a temporary directory by default, removed at the end.")
+@click.option("--data-dir", help="The data directory; by default a temporary one, removed at the end.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
               help="The first broker's port, the others follow; 0: free ports.")  # fmt: skip
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A server property; repeatable."
 )
-@click.option("--one-process", is_flag=True, help="Several nodes in one process: cheap, for short tests.")
+@click.option("--one-process", is_flag=True, help="Run several nodes in one process: cheap, for short tests.")
 @click.option("--verbose", is_flag=True, help="Show the server's log.")
 def command(
     nodes: int,
@@ -50,7 +50,7 @@ def command(
     one_process: bool,
     verbose: bool,
 ) -> None:
-    """Run a cluster with nothing to configure, until Ctrl-C."""
+    """Run a cluster without configuration, until Ctrl-C."""
     log_level = "INFO" if verbose else os.environ.get(LEVEL_VARIABLE) or "WARNING"
     set_up_logging(log_level)
     settings = pairs(overrides, "--override")
@@ -65,11 +65,11 @@ def command(
 
 @contextmanager
 def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Where the data is, and what to call when this process ends without leaving the context."""
+    """The data directory, and a function to call if this process ends without leaving the context."""
     if given is not None:
         yield given, lambda: None
         return
-    # Until the event loop handles these signals they would end the process before it has cleaned up.
+    # Before the event loop handles these signals, they would end the process without the cleanup.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -101,7 +101,7 @@ def _run_processes(cluster: DevCluster, directory: str, log_level: str) -> int:
     commands = {}
     for config, properties in zip(cluster.configs, cluster.properties, strict=True):
         file = Path(directory, f"node-{config.node_id}.properties")
-        file.write_text(f"# Written anew by every `pykraft dev`.\n{properties}", encoding="utf-8")
+        file.write_text(f"# Written by every `pykraft dev`.\n{properties}", encoding="utf-8")
         commands[config.node_id] = partial(_server_command, str(file))
 
     def announce(process_ids: Mapping[int, int]) -> None:

@@ -1,7 +1,8 @@
-"""``pykraft dump-log``, with the flags and lines of kafka-dump-log: what stands in log, index and snapshot files
-(of the metadata, and of producers).
+"""``pykraft dump-log``, with the flags and lines of kafka-dump-log: the content of log, index and snapshot
+files (of the metadata, and of producers).
 
-Reads only; the node may be running. A file that ends in no whole batch is shown up to there, and said so.
+Reads only; the node may be running. A file that ends in an incomplete batch is shown up to there, with a
+message.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _LOGS = (".log", ".checkpoint")
 
 @click.command()
 @click.option("--files", required=True, metavar="FILE,…", help="Segments, indexes or snapshots to dump.")
-@click.option("--print-data-log", is_flag=True, help="Print the records too.")
+@click.option("--print-data-log", is_flag=True, help="Also print the records.")
 @click.option(
     "--cluster-metadata-decoder", is_flag=True, help="Print the records of the metadata log, as JSON."
 )
 @click.option("--offsets-decoder", is_flag=True, help="Print the records of __consumer_offsets, as JSON.")
-@click.option("--skip-record-metadata", is_flag=True, help="Of records print the payload only.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only the payload of records.")
 @json_option
 def command(
     files: str,
@@ -47,7 +48,7 @@ def command(
     offsets_decoder: bool,
     skip_record_metadata: bool,
 ) -> None:
-    """Print what stands in log, index and snapshot files. With --json: an object a record, nothing else."""
+    """Print the content of log, index and snapshot files. With --json: only one object per record."""
     if cluster_metadata_decoder and offsets_decoder:
         raise click.UsageError("give one of --cluster-metadata-decoder, --offsets-decoder")
     decoder = _decode_text
@@ -65,7 +66,7 @@ def command(
 
 
 class _Printer:
-    """How batches and records are shown; ``decoder`` None: batches only."""
+    """Formats batches and records; ``decoder`` None: batches only."""
 
     def __init__(self, decoder: Decoder | None, payload_only: bool, as_json: bool) -> None:
         self._decoder = decoder
@@ -130,7 +131,7 @@ def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
     finally:
         file.close()
     raise click.UsageError(
-        f"{path}: a file that ends in .log, .checkpoint, .index, .timeindex or .snapshot is wanted"
+        f"{path}: expected a file that ends in .log, .checkpoint, .index, .timeindex or .snapshot"
     )
 
 
@@ -140,7 +141,9 @@ def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:
         printer.line(f"Log starting offset: {_base_offset(path)}")
     for found in read_batches(file):
         if isinstance(found, Remainder):
-            click.echo(f"{found.size_bytes} bytes at position {found.position} are no whole batch", err=True)
+            click.echo(
+                f"{found.size_bytes} bytes at position {found.position} are not a whole batch", err=True
+            )
             return False
         intact = printer.batch(found) and intact
     return intact

@@ -31,17 +31,17 @@ _metadata_option = click.option(
     "--metadata", metavar="VERSION", help="The metadata.version, such as 4.1-IV1."
 )
 _release_option = click.option(
-    "--release-version", metavar="VERSION", help="All levels that a new cluster of this version has."
+    "--release-version", metavar="VERSION", help="The levels of a new cluster of this version."
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Check, and change nothing.")
-_unsafe_option = click.option("--unsafe", is_flag=True, help="Even if the feature loses what it kept.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
+_unsafe_option = click.option("--unsafe", is_flag=True, help="Allow it even if the feature loses its data.")
 
 
 @click.group(cls=ToolGroup)
 @bootstrap_option
 @click.pass_context
 def command(context: click.Context, bootstrap_server: str) -> None:
-    """See and change the levels that the whole cluster runs features at."""
+    """Show and change the levels of features for the whole cluster."""
     context.obj = bootstrap_server
 
 
@@ -111,17 +111,17 @@ def downgrade(
 @_dry_run_option
 @click.pass_obj
 def disable(bootstrap_server: str, features: tuple[str, ...], unsafe: bool, dry_run: bool) -> None:
-    """Switch features off."""
+    """Disable features."""
     _update(bootstrap_server, dict.fromkeys(features, 0), _downgrade_type(unsafe), dry_run)
 
 
 def parse_levels(
     metadata: str | None, features: Sequence[str], release_version: str | None
 ) -> dict[str, int]:
-    """The levels that the options name; a usage error if they say nothing, or two things."""
+    """The levels in the options; a usage error if there are none, or they contradict each other."""
     if release_version is not None and (metadata is not None or features):
         raise click.UsageError(
-            "--release-version stands for all features: give neither --metadata nor --feature with it"
+            "--release-version sets all features: give neither --metadata nor --feature with it"
         )
     try:
         if release_version is not None:

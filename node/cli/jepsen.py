@@ -9,7 +9,7 @@ import click
 
 @click.group()
 def command() -> None:
-    """Inject faults into a real cluster and check what it did."""
+    """Inject faults into a real cluster and check its history."""
 
 
 @command.command()
@@ -22,14 +22,18 @@ def command() -> None:
 @click.option(
     "--time-limit", type=click.IntRange(min=5), default=60, show_default=True, help="Seconds of faults."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides the schedule of faults.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Determines the schedule of faults.")
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs, with seeds from SEED on."
+    "--runs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many runs, with seeds from SEED on.",
 )
-@click.option("--out", "out_dir", default="out/jepsen", show_default=True, help="Where histories go.")
+@click.option("--out", "out_dir", default="out/jepsen", show_default=True, help="Directory of the histories.")
 def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str) -> None:
     """Run a workload under faults; exits 0 only if the run counts and shows no anomaly."""
-    # The one import of node from above itself: see the layer contract in pyproject.toml.
+    # The one import of node from a layer above: see the layer contract in pyproject.toml.
     from pykraft.jepsen_like.runner import main
 
     sys.exit(main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir))

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are used: a command pays for nothing else."""
+"""Modules that are imported on first use, so that a command loads no others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import ModuleType
 
 
 def import_late(name: str) -> ModuleType:
-    """Import a module with all that it needs."""
-    # Modules are made of what stays: looking through it for garbage is a twentieth of a server's start.
+    """Import a module with all its dependencies."""
+    # Modules hold long-lived objects: searching them for garbage takes a twentieth of a server's start.
     gc.disable()
     try:
         return importlib.import_module(name)

@@ -17,7 +17,7 @@ from pykraft.node.cli.common import bootstrap_option
     "--election-type",
     required=True,
     type=click.Choice([kind.name for kind in ElectionType], case_sensitive=False),
-    help="PREFERRED: the first replica, if it is in sync. UNCLEAN: any live one, where there is no leader.",
+    help="PREFERRED: the first replica, if it is in sync. UNCLEAN: any live one, if there is no leader.",
 )
 @click.option("--topic", help="The topic of one partition.")
 @click.option("--partition", type=click.IntRange(min=0), help="The number of that partition.")
@@ -37,7 +37,7 @@ def command(
     if (topic is not None) + all_topic_partitions + (path_to_json_file is not None) != 1:
         raise click.UsageError("give one of --topic, --all-topic-partitions, --path-to-json-file")
     if (topic is None) != (partition is None):
-        raise click.UsageError("--topic and --partition go together")
+        raise click.UsageError("give --topic and --partition together")
     asked: list[TopicPartition] | None = None
     if topic is not None and partition is not None:
         asked = [TopicPartition(topic, partition)]

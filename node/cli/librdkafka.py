@@ -1,4 +1,4 @@
-"""What the commands share that go through librdkafka: settings, and an end where it would try for ever."""
+"""Shared code of commands that use librdkafka: settings, and a timeout where it would retry forever."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _STEP_S: Final = 1.0
 
 
 class OutageError(click.ClickException):
-    """No broker answers, and waiting was in vain."""
+    """No broker responded in time."""
 
 
 class Connection:
-    """How a client gets on with its cluster. Its first answer is waited for, and one after every outage."""
+    """A client's connection to its cluster. Waits for the first response, and for one after every outage."""
 
     def __init__(self, bootstrap_server: str, given: Mapping[str, str]) -> None:
-        """``given`` are the user's settings; they win over ours."""
+        """``given`` are the user's settings; they take precedence over ours."""
         check_reachable(bootstrap_server)
         self._bootstrap_server = bootstrap_server
         self._is_doubtful = True
         self._last_error = ""
-        # librdkafka writes a line for every attempt; one is said here, when it is too late.
+        # librdkafka logs a line for every attempt; only one is reported here, after the timeout.
         ours = {"bootstrap.servers": bootstrap_server, "log_level": 0, "error_cb": self._handle_error}
         self.settings: dict[str, Any] = ours | dict(given)
 
@@ -42,11 +42,11 @@ class Connection:
             self._last_error = error.str()
 
     def first_answer(self, client: Consumer | Producer, topic: str) -> frozenset[int]:
-        """The partitions of a topic, if it exists. :class:`OutageError` if nobody tells in time."""
+        """The partitions of a topic, if it exists. :class:`OutageError` if no broker responds in time."""
         return self._ask(client, topic, _FIRST_ANSWER_TIMEOUT_S)
 
     def check(self, client: Consumer | Producer, topic: str) -> None:
-        """Wait for a broker if all of them went. :class:`OutageError` if none came back in time."""
+        """Wait for a broker if all are down. :class:`OutageError` if none returns in time."""
         if self._is_doubtful:
             self._ask(client, topic, _OUTAGE_TIMEOUT_S)
 
@@ -54,20 +54,20 @@ class Connection:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                # A step at a time, since Python hears of signals only between calls.
+                # In short steps, because Python handles signals only between calls.
                 partitions = frozenset(client.list_topics(topic, timeout=_STEP_S).topics[topic].partitions)
             except KafkaException as error:
-                client.poll(0)  # hands over the errors of the attempts
+                client.poll(0)  # reports the errors of the attempts
                 if time.monotonic() >= deadline:
                     reason = self._last_error or error.args[0].str()
-                    raise OutageError(f"no broker of {self._bootstrap_server} answers: {reason}") from None
+                    raise OutageError(f"no broker of {self._bootstrap_server} responds: {reason}") from None
             else:
                 self._is_doubtful = False
                 return partitions
 
 
 def usage_error(error: KafkaException) -> click.UsageError:
-    """A setting that librdkafka does not take, in its words."""
+    """The error for a setting that librdkafka refuses, with its message."""
     return click.UsageError(error.args[0].str())
 
 

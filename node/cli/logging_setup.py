@@ -1,4 +1,4 @@
-"""How a server writes its log: one line an event, to standard error."""
+"""Sets up the log of a server: one line per event, to standard error."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def set_up_logging(level: str | None = None, name: str = "") -> None:
     """
     chosen = (level or os.environ.get(LEVEL_VARIABLE) or "INFO").upper()
     if chosen not in _LEVELS:
-        raise ConfigError(f"{LEVEL_VARIABLE}: {chosen} is no level; those are {', '.join(_LEVELS)}")
+        raise ConfigError(f"{LEVEL_VARIABLE}: {chosen} is not a level; these are {', '.join(_LEVELS)}")
     whose = f"{name}: " if name else ""
     logging.basicConfig(level=chosen, format=f"[%(asctime)s] %(levelname)s {whose}%(message)s (%(name)s)")

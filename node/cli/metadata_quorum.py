@@ -34,8 +34,8 @@ class _Options:
 
 
 _CHANGE_TIMEOUT_MS = 60_000
-"""A new voter is waited for until it has caught up."""
-_dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+"""The request returns only when the new voter has caught up."""
+_dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only print what would be done.")
 
 
 @click.group(cls=ToolGroup)
@@ -43,14 +43,14 @@ _dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say w
 @click.option("--command-config", metavar="FILE", help="For add-controller: the new controller's properties.")
 @click.pass_context
 def command(context: click.Context, bootstrap_server: str, command_config: str | None) -> None:
-    """Look at the metadata quorum, or change its voters, through any broker."""
+    """Describe the metadata quorum, or change its voters, through any broker."""
     context.obj = _Options(bootstrap_server, command_config)
 
 
 @command.command()
-@click.option("--status", is_flag=True, help="Who leads, how far the log is, who votes.")
-@click.option("--replication", is_flag=True, help="How far each replica is.")
-@click.option("--human-readable", "-hr", is_flag=True, help="With --replication: times as how long ago.")
+@click.option("--status", is_flag=True, help="The leader, the end of the log, and the voters.")
+@click.option("--replication", is_flag=True, help="The log end and lag of each replica.")
+@click.option("--human-readable", "-hr", is_flag=True, help="With --replication: how long ago, not times.")
 @json_option
 @click.pass_obj
 def describe(options: _Options, status: bool, replication: bool, human_readable: bool) -> None:
@@ -58,7 +58,7 @@ def describe(options: _Options, status: bool, replication: bool, human_readable:
     if status == replication:
         raise click.UsageError("give exactly one of --status, --replication")
     if human_readable and not replication:
-        raise click.UsageError("--human-readable goes with --replication")
+        raise click.UsageError("--human-readable needs --replication")
     with admin_client(options.bootstrap_server) as client:
         quorum = client.describe_quorum()
         if replication:
@@ -69,7 +69,7 @@ def describe(options: _Options, status: bool, replication: bool, human_readable:
 
 def _print_status(cluster_id: str, quorum: QuorumDescription) -> None:
     followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
-    # A leader that is being removed is no voter any more.
+    # A leader that is being removed is no longer a voter.
     leader = next((voter for voter in quorum.voters if voter.replica_id == quorum.leader_id), None)
     end_offset = quorum.high_watermark if leader is None else leader.log_end_offset
     lags = [max(end_offset - voter.log_end_offset, 0) for voter in followers]
@@ -93,7 +93,7 @@ def _print_status(cluster_id: str, quorum: QuorumDescription) -> None:
 
 
 def _lag_time_ms(leader: QuorumReplica | None, follower: QuorumReplica) -> int:
-    """How long ago the follower was last level with the leader; -1 if it never was."""
+    """How long ago the follower had last caught up with the leader; -1 if it never had."""
     if (
         leader is None
         or leader.last_caught_up_timestamp_ms is None
@@ -138,7 +138,7 @@ def _print_replication(quorum: QuorumDescription, now_ms: int | None) -> None:
 
 
 def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
-    """As Kafka shows it: -1 if unknown, and relative to ``now_ms`` if that is given."""
+    """A time in Kafka's form: -1 if unknown, and relative to ``now_ms`` if that is given."""
     if timestamp_ms is None:
         return -1
     return timestamp_ms if now_ms is None else f"{max(now_ms - timestamp_ms, 0)} ms ago"
@@ -149,7 +149,7 @@ def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
 @_dry_run_option
 @click.pass_obj
 def add_controller(options: _Options, config_path: str | None, dry_run: bool) -> None:
-    """Make a controller that follows the quorum a voter.
+    """Add a controller that follows the quorum as a voter.
 
     Run it where the controller's formatted directories are: its directory id is read from there.
     """
@@ -162,7 +162,7 @@ def add_controller(options: _Options, config_path: str | None, dry_run: bool) ->
         raise ConfigError(f"{path}: process.roles does not include controller")
     if address is None:
         raise ConfigError(
-            f"{path}: the others need to know where this controller is: give listener {listener.name} a host"
+            f"{path}: the other voters need this controller's address: give listener {listener.name} a host"
         )
     formatted = read_directory(OsDisk(), config.metadata_log_dir)
     if formatted is None:
@@ -186,7 +186,7 @@ def add_controller(options: _Options, config_path: str | None, dry_run: bool) ->
 def remove_controller(
     options: _Options, controller_id: int, controller_directory_id: str, dry_run: bool
 ) -> None:
-    """Take a controller off the voters; it goes on as an observer until it is stopped."""
+    """Remove a controller from the voters; it continues as an observer until it is stopped."""
     try:
         directory_id = uuid_from_str(controller_directory_id)
     except ValueError as error:

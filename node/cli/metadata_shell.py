@@ -18,12 +18,12 @@ _HELP = """\
 ls [PATH…]     list directories and files
 cd [PATH]      change the working directory
 cat PATH…      print files
-tree [PATH…]   print directories and all below them, files with their contents
+tree [PATH…]   print directories and everything below them, files with their contents
 find [PATH…]   print the path of everything below
 pwd            print the working directory
 help           print this
 exit, quit     leave
-Paths may hold *, ? and []."""
+Paths may contain *, ? and []."""
 
 
 @click.command()
@@ -31,7 +31,7 @@ Paths may hold *, ? and []."""
 @click.option("--directory", metavar="DIR", help="A metadata log directory (…/__cluster_metadata-0).")
 @click.argument("words", nargs=-1, metavar="[COMMAND]…")
 def command(snapshot: str | None, directory: str | None, words: tuple[str, ...]) -> None:
-    """Look into a metadata log or snapshot: run COMMAND, or read commands from the terminal."""
+    """Browse a metadata log or snapshot: run COMMAND, or read commands from the terminal."""
     path = snapshot or directory
     if path is None or (snapshot and directory):
         raise click.UsageError("give one of --snapshot, --directory")
@@ -48,7 +48,7 @@ def command(snapshot: str | None, directory: str | None, words: tuple[str, ...])
 
 
 def _read_commands(shell: Shell) -> None:
-    """Until ``exit`` or the end of the input; with line editing where Python has it."""
+    """Read commands until ``exit`` or the end of the input; with line editing if Python has it."""
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):
             import readline
@@ -80,7 +80,7 @@ class Shell:
         self.is_done = False
 
     def run(self, words: Sequence[str]) -> bool:
-        """Run one command; False if something was wrong, which has then been said."""
+        """Run one command; False if it failed, after printing why."""
         name, arguments = words[0], words[1:]
         match name:
             case "ls":
@@ -100,11 +100,11 @@ class Shell:
             case "exit" | "quit":
                 self.is_done = True
             case _:
-                return self._fail(f"{name}: no such command; help lists them")
+                return self._fail(f"{name}: no such command; help lists all")
         return True
 
     def complete(self, text: str, state: int) -> str | None:
-        """The ``state``-th path that begins with ``text``, as readline asks for it."""
+        """The ``state``-th path that begins with ``text``, for readline."""
         matches = []
         for path, node in resolve(self._root, self._absolute(f"{text}*")):
             shown = path if text.startswith("/") else path.removeprefix(self.directory).lstrip("/")

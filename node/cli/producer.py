@@ -36,7 +36,7 @@ def command(
     request_required_acks: str,
     sync: bool,
 ) -> None:
-    """Write the lines of standard input to a topic, one record a line."""
+    """Write the lines of standard input to a topic, one record per line."""
     reading = Properties(properties, ("parse.key", "key.separator", "null.marker"))
     parse_key, separator = reading.flag("parse.key"), reading.separator("key.separator")
     null_marker = reading.text("null.marker")
@@ -75,14 +75,14 @@ def command(
 
 
 class _RefusedLineError(Exception):
-    """A line that makes no record; says which, and why."""
+    """A line that cannot become a record; the message says which, and why."""
 
 
 class _Writer:
-    """Records on their way. A line that was taken is delivered, or counted as not delivered."""
+    """Sends records. An accepted line is delivered, or counted as not delivered."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
-        """Waits until a broker answers. :class:`KafkaException` for settings that librdkafka does not take."""
+        """Waits until a broker responds. :class:`KafkaException` for settings that librdkafka refuses."""
         self._connection = connection
         self._topic = topic
         self._producer = Producer(connection.settings)
@@ -97,7 +97,7 @@ class _Writer:
         return bool(self._reasons)
 
     def write(self, number: int, key: bytes | None, value: bytes | None) -> None:
-        """Take a record. :class:`_RefusedLineError` if it cannot be sent."""
+        """Queue a record. :class:`_RefusedLineError` if it cannot be sent."""
         while True:
             try:
                 self._producer.produce(self._topic, key=key, value=value, on_delivery=self._handle_delivery)
@@ -113,12 +113,12 @@ class _Writer:
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until everything is delivered or refused, or no broker is left to wait for."""
+        """Wait until everything is delivered or refused, or no broker responds any more."""
         while self._producer.flush(_STEP_S) and self._wait_for_brokers():
             pass
 
     def finish(self) -> str:
-        """Flush; what has to be said of records that did not arrive, if anything."""
+        """Flush; returns a message about records that were not delivered, if there are any."""
         self.flush()
         missing = self._taken - self._delivered
         if not missing:
@@ -126,7 +126,7 @@ class _Writer:
         return f"{missing} of {self._taken} records were not delivered: {', '.join(self._reasons)}"
 
     def _wait_for_brokers(self) -> bool:
-        """Whether one is there, after some patience."""
+        """Whether a broker responds within a limited time."""
         if self._gave_up:
             return False
         try:

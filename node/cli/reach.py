@@ -1,4 +1,4 @@
-"""Whether a cluster is there at all, asked before a client that would go on trying for a minute or for ever."""
+"""Checks that a cluster can be reached, before a client that would retry for a minute or forever."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _RETRY_S: Final = 0.1
 
 
 def check_reachable(bootstrap_server: str) -> None:
-    """Return when somebody takes a connection; a cluster that is just starting is waited for.
+    """Return when a host accepts a connection; waits for a cluster that is just starting.
 
-    :class:`click.UsageError` for a malformed address, :class:`click.ClickException` that says which hosts have
-    no address, and where nobody listens.
+    Raises :class:`click.UsageError` for a malformed address, :class:`click.ClickException` that says which
+    hosts cannot be resolved and which do not listen.
     """
     try:
         addresses = parse_bootstrap_servers(bootstrap_server)
@@ -43,13 +43,13 @@ def _refusal(address: Address, timeout_s: float) -> OSError | None:
         socket.create_connection((address.host, address.port), timeout_s).close()
     except OSError as error:
         return error
-    except UnicodeError:  # names are encoded before they are looked up
-        raise click.UsageError(f"{address.host!r} is no host name") from None
+    except UnicodeError:  # names are encoded before they are resolved
+        raise click.UsageError(f"{address.host!r} is not a host name") from None
     return None
 
 
 def _is_unknown_host(error: OSError) -> bool:
-    """There is no such name; not that it could not be asked for at the moment."""
+    """Whether the name does not exist; not whether it cannot be resolved at the moment."""
     return isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
 
 
@@ -58,5 +58,5 @@ def _message(refusals: dict[Address, OSError]) -> str:
     said = [f"cannot resolve {host}: {error.strerror}" for host, error in unresolved.items()]
     silent = [str(it) for it in refusals if it.host not in unresolved]
     if silent:
-        said.insert(0, f"nobody listens at {','.join(silent)}")
+        said.insert(0, f"no process listens at {','.join(silent)}")
     return "; ".join(said)

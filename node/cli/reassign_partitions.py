@@ -22,9 +22,9 @@ Replicas = Mapping[TopicPartition, Sequence[int]]
 
 @click.command()
 @bootstrap_option
-@click.option("--execute", is_flag=True, help="Begin to move the partitions of the file.")
-@click.option("--verify", is_flag=True, help="Say how far the moves of the file are.")
-@click.option("--cancel", is_flag=True, help="Take back the moves of the file that are under way.")
+@click.option("--execute", is_flag=True, help="Start to move the partitions of the file.")
+@click.option("--verify", is_flag=True, help="Show the progress of the moves of the file.")
+@click.option("--cancel", is_flag=True, help="Cancel the moves of the file that are under way.")
 @click.option("--list", "list_", is_flag=True, help="Show all moves under way.")
 @click.option(
     "--reassignment-json-file",

@@ -1,4 +1,4 @@
-"""The command tree. Commands are imported when they are used: a server start pays for nothing else."""
+"""The command tree. Commands are imported on first use, so that a server start loads no others."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from pykraft.node.errors import StartError
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "storage": ("pykraft.node.cli.storage", "Format and inspect data directories."),
     "server": ("pykraft.node.cli.server", "Run a node."),
-    "dev": ("pykraft.node.cli.dev", "Run a ready cluster with nothing to configure."),
+    "dev": ("pykraft.node.cli.dev", "Run a ready cluster without configuration."),
     "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
-    "configs": ("pykraft.node.cli.configs", "See and change configurations while the cluster runs."),
+    "configs": ("pykraft.node.cli.configs", "Show and change configurations while the cluster runs."),
     "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
-    "cluster": ("pykraft.node.cli.cluster", "See the brokers of a cluster; forget one."),
+    "cluster": ("pykraft.node.cli.cluster", "List the brokers of a cluster; unregister one."),
     "metadata-quorum": (
         "pykraft.node.cli.metadata_quorum",
-        "Look at the metadata quorum and change its voters.",
+        "Describe the metadata quorum and change its voters.",
     ),
-    "leader-election": ("pykraft.node.cli.leader_election", "Elect preferred or any leaders."),
+    "leader-election": ("pykraft.node.cli.leader_election", "Run preferred or unclean leader elections."),
     "reassign-partitions": ("pykraft.node.cli.reassign_partitions", "Move replicas between brokers."),
-    "features": ("pykraft.node.cli.features", "See and change the levels of features."),
+    "features": ("pykraft.node.cli.features", "Show and change the levels of features."),
     "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
     "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),
-    "dump-log": ("pykraft.node.cli.dump_log", "Print what stands in log, index and snapshot files."),
-    "metadata-shell": ("pykraft.node.cli.metadata_shell", "Walk the metadata in a log or snapshot."),
-    "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check what it did."),
+    "dump-log": ("pykraft.node.cli.dump_log", "Print the content of log, index and snapshot files."),
+    "metadata-shell": ("pykraft.node.cli.metadata_shell", "Browse the metadata in a log or snapshot."),
+    "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check its history."),
 }
 
 
 _EXTRAS: Mapping[str, str] = {"confluent_kafka": "console", "rich": "jepsen"}
-"""Packages that some commands need and a server does not, and the extra that brings them."""
+"""Packages that only some commands need, and the extra that installs them."""
 
 
 class LazyGroup(click.Group):
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
-        """What a user can put right is one line on standard error, not a traceback."""
+        """Errors that a user can correct are one line on standard error, not a traceback."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:

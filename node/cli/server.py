@@ -27,10 +27,13 @@ def command() -> None:
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Replaces a property; repeatable."
 )
 @click.option(
-    "--supervisor-fd", type=int, hidden=True, help="A socket: tell it of the start, stop at its end."
+    "--supervisor-fd",
+    type=int,
+    hidden=True,
+    help="A socket: write to it after the start, stop when it is closed.",
 )
 def start(properties_file: str, overrides: tuple[str, ...], supervisor_fd: int | None) -> None:
-    """Start the node that a properties file describes; its directories must have been formatted."""
+    """Start the node that a properties file describes; its directories must be formatted."""
     set_up_logging(name="" if supervisor_fd is None else Path(properties_file).stem)
     try:
         text = Path(properties_file).read_text(encoding="utf-8")
@@ -42,7 +45,7 @@ def start(properties_file: str, overrides: tuple[str, ...], supervisor_fd: int |
     with socket.socket(fileno=supervisor_fd) as supervisor:
 
         def tell(_: object) -> None:
-            with contextlib.suppress(OSError):  # it is gone: that stops the node anyway
+            with contextlib.suppress(OSError):  # the supervisor has ended: that stops the node anyway
                 supervisor.send(b"\n")
 
         sys.exit(run_nodes([config], tell, supervisor=supervisor))

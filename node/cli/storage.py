@@ -64,14 +64,14 @@ _config_option = click.option(
 @command.command("format")
 @_config_option
 @click.option("-t", "--cluster-id", required=True, help="The cluster's id; the same on every node.")
-@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave formatted directories as they are.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Do not change formatted directories.")
 @click.option("-s", "--standalone", is_flag=True, help="This controller is the only voter.")
 @click.option(
     "-I", "--initial-controllers", metavar="VOTERS", help="id@host:port:directoryId,… of the first voters."
 )
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="The voters are found later.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="The voters are discovered later.")
 @click.option(
-    "-r", "--release-version", metavar="VERSION", help="The cluster starts with the levels of this version."
+    "-r", "--release-version", metavar="VERSION", help="Start the cluster with the levels of this version."
 )
 @click.option(
     "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature's level; repeatable."
@@ -121,7 +121,7 @@ def format_command(
 
 
 def _bootstrap_features(release_version: str | None, features: tuple[str, ...]) -> dict[str, int]:
-    """What the first controller of the cluster finalizes."""
+    """The levels that the first controller of the cluster finalizes."""
     given = parse_feature_levels(features)
     if release_version is not None and METADATA_VERSION in given:
         raise ConfigError("give one of --release-version and --feature metadata.version")
@@ -142,17 +142,17 @@ def _bootstrap_features(release_version: str | None, features: tuple[str, ...]) 
 
 def _unusable_level(name: str, level: int) -> str:
     if name == KRAFT_VERSION:
-        return "--feature kraft.version: it follows from how the first controllers are named"
+        return "--feature kraft.version: it follows from the options that name the first controllers"
     known = known_range(name)
     if known is None:
-        return f"--feature {name}: not known; known are {', '.join(sorted(SUPPORTED_FEATURES))}"
+        return f"--feature {name}: unknown; known are {', '.join(sorted(SUPPORTED_FEATURES))}"
     low, high = known
-    return f"--feature {name}: {level} is not supported, {low} to {high} are"
+    return f"--feature {name}: {level} is not supported, only {low} to {high}"
 
 
 def _describe(directory: FormattedDirectory, metadata_version: int) -> str:
     if directory.skipped:
-        return f"{directory.path} was already formatted; left as it is."
+        return f"{directory.path} was already formatted; not changed."
     return (
         f"Formatted {directory.path}: directory id {uuid_to_str(directory.directory_id)}, "
         f"metadata.version {METADATA_VERSION_NAMES[metadata_version]}."
@@ -164,7 +164,7 @@ def _describe(directory: FormattedDirectory, metadata_version: int) -> str:
 @json_option
 @click.pass_context
 def info(context: click.Context, config_path: str) -> None:
-    """Show what is in the data directories; exits 1 if something is wrong with them."""
+    """Show the content of the data directories; exits 1 if they have problems."""
     config = read_config(config_path)
     found, problems = _look_into(OsDisk(), config)
     if wants_json():
@@ -189,7 +189,7 @@ def info(context: click.Context, config_path: str) -> None:
 
 
 def _look_into(disk: Disk, config: ServerConfig) -> tuple[dict[str, MetaProperties], list[str]]:
-    """What formatting left in each directory, and what is wrong with that."""
+    """The properties of each formatted directory, and the problems found."""
     problems: list[str] = []
     found = {}
     for path in config.all_dirs:

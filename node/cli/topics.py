@@ -24,13 +24,13 @@ from pykraft.node.cli.common import bootstrap_option, json_option, one_action, p
 @click.option("--partitions", type=click.IntRange(min=1), help="The number of partitions.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="Replicas of each partition.")
 @click.option(
-    "--replica-assignment", metavar="B:B,…", help="Brokers of each partition, in place of both counts."
+    "--replica-assignment", metavar="B:B,…", help="Brokers of each partition, instead of both counts."
 )
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic configuration; repeatable."
 )
-@click.option("--if-not-exists", is_flag=True, help="Create: an existing topic is no error.")
-@click.option("--if-exists", is_flag=True, help="Delete, alter, describe: a missing topic is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Create: an existing topic is not an error.")
+@click.option("--if-exists", is_flag=True, help="Delete, alter, describe: a missing topic is not an error.")
 @click.option("--exclude-internal", is_flag=True, help="List and describe: leave out internal topics.")
 @json_option
 def command(

@@ -47,9 +47,12 @@ def read(pykraft: Pykraft, dev_server: str) -> Callable[[str, int], list[str]]:
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ("127.0.0.1:1", "nobody listens at 127.0.0.1:1"),
+        ("127.0.0.1:1", "no process listens at 127.0.0.1:1"),
         ("no-such-host.invalid:1", "cannot resolve no-such-host.invalid: "),
-        ("no-such-host.invalid:1,127.0.0.1:1", "nobody listens at 127.0.0.1:1; cannot resolve no-such-host"),
+        (
+            "no-such-host.invalid:1,127.0.0.1:1",
+            "no process listens at 127.0.0.1:1; cannot resolve no-such-host",
+        ),
     ],
 )
 def test_cluster_that_is_not_there_is_one_line_and_an_exit_code(
@@ -148,7 +151,7 @@ def test_cluster_that_goes_away_ends_the_command_with_one_line(
         result = invoke(tool, "--bootstrap-server", bootstrap, "--topic", topic, stdin=b"1\n2\n")
     assert result.exit_code == 1 and result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith(said) and f"of {bootstrap} answers: " in line
+    assert line.startswith(said) and f"of {bootstrap} responds: " in line
 
 
 def test_partition_that_does_not_exist_is_not_waited_for(

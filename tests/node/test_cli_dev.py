@@ -96,7 +96,7 @@ def test_every_node_has_a_process_and_the_others_outlive_one(
         ids = process_ids(running, 3)
         assert len({running.process.pid, *ids}) == 4
         os.kill(ids[1], signal.SIGKILL)
-        running.wait_for("Node 2 ended (killed by SIGKILL); the others go on")
+        running.wait_for("Node 2 ended (killed by SIGKILL); the others continue")
         sent = pykraft("producer", "--bootstrap-server", bootstrap, "--topic", "t", stdin="one\n")
         assert sent.returncode == 0, sent.stderr
         # A terminal's Ctrl-C goes to the whole process group.
@@ -136,7 +136,9 @@ def test_node_that_cannot_start_is_named_and_ends_them_all(
     assert "Traceback" not in result.stderr
     refusals = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert len(refusals) == 1 and "node 2 does not start" in refusals[0] and str(port) in refusals[0]
-    assert result.stderr.splitlines()[-1] == "Node 2 ended (exit code 1) before all nodes were up: stopping"
+    assert (
+        result.stderr.splitlines()[-1] == "Node 2 ended (exit code 1) before all nodes had started: stopping"
+    )
     assert nobody_holds(tmp_path)
 
 

@@ -148,7 +148,7 @@ def test_a_wrong_crc_and_a_torn_end_are_named(run: Run, log_directory: Path) -> 
     result = run("dump-log", "--files", path)
     assert result.exit_code == 1
     assert "isvalid: false" in result.output
-    assert f"4 bytes at position {len(data)} are no whole batch" in result.output
+    assert f"4 bytes at position {len(data)} are not a whole batch" in result.output
     assert f"damaged: {path}" in result.output.splitlines()[-1]
 
 

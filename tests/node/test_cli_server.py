@@ -96,7 +96,7 @@ def test_listener_that_promises_security_opens_no_socket(
     said = refusal(pykraft, str(server_file(controller_quorum_voters=voters, listeners=listeners)))
     assert f"listener {protocol}: security protocol {protocol} is not served" in said
     keys = server_file(controller_quorum_voters=voters, ssl_keystore_location="/k.jks", super_users="User:a")
-    assert "ssl.keystore.location, super.users: security is not built" in refusal(pykraft, str(keys))
+    assert "ssl.keystore.location, super.users: security is not implemented" in refusal(pykraft, str(keys))
 
 
 def test_address_that_cannot_be_is_not_called_taken(
@@ -120,7 +120,7 @@ def test_log_level_that_does_not_exist_is_refused(
 ) -> None:
     monkeypatch.setenv("PYKRAFT_LOG_LEVEL", "bogus")
     said = refusal(pykraft, str(server_file(controller_quorum_voters="1@127.0.0.1:9093")))
-    assert said.startswith("Error: PYKRAFT_LOG_LEVEL: BOGUS is no level; those are DEBUG, INFO")
+    assert said.startswith("Error: PYKRAFT_LOG_LEVEL: BOGUS is not a level; these are DEBUG, INFO")
 
 
 def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:

@@ -151,7 +151,7 @@ def test_quorum_status_has_kafkas_labels(run: Run) -> None:
 def test_unreachable_servers_are_an_error_of_one_line(pykraft: Callable[..., Any]) -> None:
     result = pykraft("topics", "--bootstrap-server", "127.0.0.1:1", "--list")
     assert result.returncode == 1
-    assert result.stderr == "Error: nobody listens at 127.0.0.1:1\n"
+    assert result.stderr == "Error: no process listens at 127.0.0.1:1\n"
     assert pykraft("topics", "--bootstrap-server", "nonsense", "--list").returncode == 2
     assert pykraft("topics", "--list").returncode == 2
 
@@ -299,7 +299,12 @@ def test_config_that_cannot_be_changes_nothing_and_is_named(run: Run, topic: str
     alter = ("configs", "--alter", "--topic", topic)
     run(*alter, "--add-config", "segment.bytes=1048576,retention.ms=soon", fails_with="retention.ms")
     run(*alter, "--add-config", "retention.mss=1", fails_with="retention.mss")
-    run(*alter, "--delete-config", "retention.mss", fails_with="not set, so not to be deleted: retention.mss")
+    run(
+        *alter,
+        "--delete-config",
+        "retention.mss",
+        fails_with="cannot be deleted, because not set: retention.mss",
+    )
     assert run("configs", "--describe", "--topic", topic) == f"Dynamic configs for topic {topic} are:\n"
     run("configs", "--describe", "--topic", "no-such", fails_with="UNKNOWN_TOPIC_OR_PARTITION")
 
@@ -397,18 +402,18 @@ def test_bootstrap_server_may_stand_in_the_environment(
     assert pykraft("cluster", "cluster-id").stdout.startswith("Cluster ID: ")
     assert pykraft("metadata-quorum", "describe", "--status").returncode == 0
     given = pykraft("cluster", "cluster-id", "--bootstrap-server", "127.0.0.1:1")
-    assert given.stderr == "Error: nobody listens at 127.0.0.1:1\n"
+    assert given.stderr == "Error: no process listens at 127.0.0.1:1\n"
 
 
 @pytest.mark.parametrize(
     ("tool", "given", "said"),
     [
         ("producer", "parse.kye=true", "did you mean parse.key?"),
-        ("producer", "print.key=true", "--property print.key: not known"),
+        ("producer", "print.key=true", "--property print.key: unknown"),
         ("producer", "parse.key=yes", "--property parse.key: 'yes' is neither true nor false"),
         ("producer", "key.separator=", "--property key.separator is empty"),
         ("consumer", "print.headrs=true", "did you mean print.headers?"),
-        ("consumer", "line.separator=x", "--property line.separator: not known"),
+        ("consumer", "line.separator=x", "--property line.separator: unknown"),
     ],
 )
 def test_property_that_means_nothing_is_a_usage_error(

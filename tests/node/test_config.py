@@ -162,7 +162,7 @@ def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_that_kafka_kno
         load_server_config(COMBINED, {"listeners": "INSIDE://:9092,CONTROLLER://localhost:9093"})
     with pytest.raises(ConfigError, match="listener CONTROLLER has no security protocol"):
         load_server_config(COMBINED, {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
-    with pytest.raises(ConfigError, match="TLS is no security protocol"):
+    with pytest.raises(ConfigError, match="TLS is not a security protocol"):
         load_server_config(COMBINED, {"listener.security.protocol.map": "PLAINTEXT:TLS"})
 
 
@@ -181,7 +181,7 @@ def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_that_kafka_kno
     ],
 )
 def test_key_that_would_protect_nothing_is_refused_by_name(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}: security is not built yet"):
+    with pytest.raises(ConfigError, match=f"{key}: security is not implemented yet"):
         load_server_config(COMBINED, {key: "x"})
 
 

@@ -123,10 +123,10 @@ def test_a_controller_whose_metadata_log_is_gone_does_not_start_as_a_new_one() -
     _format(disk, config)
     for name in disk.list("/a/__cluster_metadata-0"):
         disk.remove(f"/a/__cluster_metadata-0/{name}")
-    with pytest.raises(ConfigError, match="its metadata log is gone: /a/__cluster_metadata-0 is missing"):
+    with pytest.raises(ConfigError, match="its metadata log is lost: /a/__cluster_metadata-0 is missing"):
         check_directories(disk, config)
     disk.remove_tree("/a/__cluster_metadata-0")
-    with pytest.raises(ConfigError, match="its metadata log is gone: /a/__cluster_metadata-0 is missing"):
+    with pytest.raises(ConfigError, match="its metadata log is lost: /a/__cluster_metadata-0 is missing"):
         check_directories(disk, config)
 
 

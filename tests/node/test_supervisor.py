@@ -72,7 +72,7 @@ def test_all_are_asked_to_stop_by_one_signal(run: Run) -> None:
 
 def test_node_that_fails_to_start_stops_the_others(run: Run) -> None:
     assert run(SERVES_UNTIL_ASKED, FAILS_TO_START, NEVER_SERVES) == 1
-    assert run.said == ["Node 2 ended (exit code 3) before all nodes were up: stopping"]
+    assert run.said == ["Node 2 ended (exit code 3) before all nodes had started: stopping"]
     assert run.process_ids == []
 
 
@@ -84,7 +84,7 @@ def test_killed_node_is_said_and_the_others_go_on(run: Run) -> None:
     run.when_ready = lambda: os.kill(run.process_ids[1], signal.SIGKILL)
     run.when_said = check_and_stop
     assert run(*[SERVES_UNTIL_ASKED] * 3) == 1
-    assert run.said == ["Node 2 ended (killed by SIGKILL); the others go on"]
+    assert run.said == ["Node 2 ended (killed by SIGKILL); the others continue"]
 
 
 def test_end_of_the_last_node_is_the_end(run: Run) -> None:
