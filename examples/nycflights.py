@@ -32,7 +32,7 @@ _MISSING = ("", "NA")
 
 
 def find_flights(directory: Path) -> Path:
-    """The path of ``flights.csv.zip``; downloaded into ``directory`` if neither there nor installed."""
+    """The path of ``flights.csv.zip``; it is downloaded into ``directory`` if neither there nor installed."""
     kept = directory / FILE_NAME
     if kept.exists():
         return kept
