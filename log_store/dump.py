@@ -15,7 +15,7 @@ from pykraft.runtime.disk import DiskFile
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """One batch at ``position``; ``is_valid`` is what its CRC says."""
+    """One batch at ``position``; ``is_valid``: whether its CRC matches."""
 
     position: int
     header: BatchHeader

@@ -90,8 +90,8 @@ class Log:
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
         self._is_closed = False
-        #: Called with the new end before anything is cut off, 0 where all goes: what the owner has stored of
-        #: this log must not promise more, or the next start would take the cut for damage.
+        #: Called with the new end before anything is truncated, 0 if everything is: what the owner has stored
+        #: of this log must not promise more, or the next start would take the cut for damage.
         self.before_truncation: Callable[[int], None] | None = None
         #: Called with its base offset when a new segment has begun, before anything is appended to it.
         self.on_roll: Callable[[int], None] | None = None

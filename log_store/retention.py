@@ -57,7 +57,7 @@ def _expired(candidates: Sequence[RetainedSegment], retention_ms: int, now_ms: i
     for index, segment in enumerate(candidates):
         timestamp_ms = segment.max_timestamp[0]
         if timestamp_ms < 0:
-            # no record says when; the age counts from when this process first saw the segment
+            # no record has a timestamp; the age counts from when this process first saw the segment
             timestamp_ms = segment.created_ms
         if not segment.size_bytes or now_ms - timestamp_ms <= retention_ms:
             return index

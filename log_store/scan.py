@@ -120,10 +120,10 @@ class CheckedScan:
         if not crc_is_valid(self._block, at, header):
             return header, "CRC does not match"
         if header.base_offset < self.next_offset or header.last_offset_delta < 0:
-            return header, f"offset goes back to {header.base_offset} from {self.next_offset}"
+            return header, f"offset falls from {self.next_offset} to {header.base_offset}"
         if header.partition_leader_epoch < self.epoch:
             # the tail of an older log after a truncation that a power loss undid
-            return header, f"leader epoch goes back to {header.partition_leader_epoch} from {self.epoch}"
+            return header, f"leader epoch falls from {self.epoch} to {header.partition_leader_epoch}"
         return header, None
 
     def _is_torn(self, header: BatchHeader | None) -> bool:

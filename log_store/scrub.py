@@ -37,7 +37,7 @@ class Scrub:
         return self._position >= self._end
 
     def step(self) -> None:
-        """Check some more; :class:`CorruptLogError` says where something is wrong. Blocks."""
+        """Check the next part; raises :class:`CorruptLogError` with the position of damage. Blocks."""
         file = self._disk.open(self._path, create=False)
         try:
             begin = self._position

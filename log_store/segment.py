@@ -335,7 +335,7 @@ class Segment:
         return self.base_offset, size_bytes - position
 
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
-        """Whether a batch with this last offset is there, as an index entry says."""
+        """Whether there is a batch with this last offset, as an index entry claims."""
         block = self.file.pread(position, _OFFSETS_BYTES) if position >= 0 else b""
         if len(block) < _OFFSETS_BYTES:
             return False

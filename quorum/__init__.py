@@ -1,4 +1,4 @@
 """The metadata quorum: KRaft's pull-based Raft over one replicated log.
 
-Knows nothing of topics and brokers: values go in at the leader and come out committed everywhere.
+Independent of topics and brokers: values are proposed at the leader and delivered, committed, on every node.
 """

@@ -5,8 +5,8 @@ epoch 0 in Kafka's format, a control batch with SnapshotHeader, KRaftVersion and
 SnapshotFooter. It is never replicated and never sent to another replica. It decides who the voters are,
 so any defect of the file stops the start.
 
-The mark says that nothing was flushed here (:mod:`.flushed_mark`). It distinguishes a new directory
-from one whose content is gone. (Kafka writes none and cannot tell the two apart.)
+The mark says that nothing was flushed here (:mod:`.flushed_mark`). It distinguishes a new directory from one
+whose content is lost. (Kafka writes none and cannot distinguish the two.)
 """
 
 from __future__ import annotations

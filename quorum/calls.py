@@ -49,7 +49,7 @@ class Calls:
         self._is_open = True
 
     def close(self) -> None:
-        """Callers that still wait are told that this replica has stopped."""
+        """Callers that still wait get the error that this replica has stopped."""
         self._is_open = False
         for method, answer in self._waiting.values():
             if not answer.done():
@@ -111,8 +111,8 @@ class Calls:
             answer.set_result(rpc.encode_response(response))
 
     def complain_of_nonsense(self, what: str) -> None:
-        """A peer, or a stranger, sent something impossible: log it, at most once in a while."""
-        self._nonsense.warning(asyncio.get_running_loop().time(), "Nothing comes of %s", what)
+        """A peer, or a foreign client, sent something impossible: log it, with a limited rate."""
+        self._nonsense.warning(asyncio.get_running_loop().time(), "Ignored an impossible message: %s", what)
 
     def _refused(self, method: str, error: ErrorCode) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

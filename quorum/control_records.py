@@ -2,7 +2,7 @@
 
 Key and value are message tables (``kafka_protocol.schema``) with their version in front: LeaderChange
 (KIP-595), SnapshotHeader and SnapshotFooter (KIP-630), KRaftVersion and Voters (KIP-853). All are written in
-version 0, as Kafka 4.3 writes them: its tools read every control record as version 0, whatever it says of
+version 0, as Kafka 4.3 writes them: its tools read every control record as version 0, whatever version it has
 itself. Truncated or unknown input is a :class:`ValueError`.
 """
 

@@ -68,7 +68,7 @@ MAX_BATCH_BYTES = 8 << 20
 
 
 def _names_others(state: CoreState) -> bool:
-    """Whether the election state tells of another voter. If it leads or is elected, it comes to us."""
+    """Whether the election state names another voter. If it leads or is elected, it will contact us."""
     leader_id, voted, local_id = state.election.leader_id, state.election.voted, state.local.id
     return leader_id not in (None, local_id) or (voted is not None and voted.id != local_id)
 
@@ -76,8 +76,8 @@ def _names_others(state: CoreState) -> bool:
 class QuorumNode:
     """A voter, or an observer when ``local`` is not among the voters.
 
-    ``voters``: those that the configuration or formatting named, or none: what the log says goes before them.
-    ``local_address``: where this replica is reached, None if it serves nobody. ``log`` is open and recovered,
+    ``voters``: those that the configuration or formatting named, or none; voters in the log take precedence.
+    ``local_address``: the address of this replica, None if it serves no calls. ``log`` is open and recovered,
     in a directory that was formatted; it, the transport and the server belong to the caller. ``on_fatal`` is
     called once, on the loop, after the replica has halted. ``flush_executor``: threads for the flushes of the
     log and of snapshots, the loop's own if None; two are enough, but a queue behind slow jobs delays every
@@ -136,7 +136,9 @@ class QuorumNode:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """As known now; the local replica as soon as it is elected, before its listeners are told."""
+        """The leader as known now; the local replica as soon as it is elected, before listeners are
+        notified.
+        """
         return self._leader
 
     @property
@@ -233,7 +235,7 @@ class QuorumNode:
         self._calls.register(server)
 
     async def start(self, listeners: Sequence[QuorumListener] = ()) -> None:
-        """Read the disk and join the quorum; ``listeners`` are told from then on, each in this order.
+        """Read the disk and join the quorum; ``listeners`` are called from then on, in this order.
 
         :class:`QuorumStateError` if the disk cannot be believed.
         """
@@ -271,9 +273,9 @@ class QuorumNode:
         self._step(events.Started())
 
     def _tell_of_losses(self, state: CoreState) -> None:
-        """What the start cut off the log. :class:`QuorumStateError` if it was flushed and nobody has it."""
+        """Log what the start truncated. :class:`QuorumStateError` if flushed records have no other holder."""
         for cut in self._log.recovery_report.truncations:
-            what = f"{cut.lost_bytes} bytes from position {cut.position} on were cut off: {cut.reason}"
+            what = f"{cut.lost_bytes} bytes from position {cut.position} on were truncated: {cut.reason}"
             logger.warning("%s: %s", cut.path, what)
         if state.recovery is None:
             return
@@ -281,19 +283,19 @@ class QuorumNode:
         lost = f"{self._log.directory} was flushed up to {flushed} and ends at {self._log.log_end_offset}"
         way_out = "restore the log from a copy, or "
         if self._log.log_end_offset > 0:
-            way_out += f"remove {self._storage.mark.path} to go on without the rest"
+            way_out += f"remove {self._storage.mark.path} to continue without the rest"
         else:
-            way_out += "format the metadata directory anew: nothing is left of it"
+            way_out += "format the metadata directory again: nothing is left of it"
         knows_nobody = set(self._config.bootstrap_servers) <= {self._local_address}
         if knows_nobody and state.voters.ids == (self._local.id,) and not _names_others(state):
-            # What is lost may be the record that made others voters: alone, this one would fork the metadata.
+            # The lost records may have added other voters: alone, this one would fork the metadata.
             others = "name the voters that were added in controller.quorum.bootstrap.servers"
             raise QuorumStateError(
                 f"{lost}: records are lost, and no other voter is known. If there are others, {others}:"
                 f" they have the rest. If there are none, {way_out}"
             )
         logger.error("%s: until the rest is fetched again, this replica neither votes nor counts", lost)
-        logger.error("If a majority of the voters has lost records, nobody is elected: then %s", way_out)
+        logger.error("If a majority of the voters has lost records, no leader is elected: then %s", way_out)
 
     async def stop(self) -> None:
         """Hand over if leading (for at most an election timeout), then take no further part."""
@@ -436,7 +438,7 @@ class QuorumNode:
                 self._storage.checked[effect.snapshot_id] = info
                 self._step(events.SnapshotChecked(effect.attempt, True, info.voters))
             elif isinstance(error, CorruptSnapshotError):
-                logger.error("What was fetched is fetched anew: %s", error)
+                logger.error("A damaged snapshot is fetched again: %s", error)
                 self._step(events.SnapshotChecked(effect.attempt, False))
             else:
                 self._fail(error)

@@ -64,7 +64,7 @@ def decode_mark(entry: bytes) -> FlushedMark:
 
 
 class FlushedMarkFile:
-    """Reads and writes ``<directory>/flushed-offset``. ``mark`` is what it says; None without a file."""
+    """Reads and writes ``<directory>/flushed-offset``. ``mark`` is its content; None without a file."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk

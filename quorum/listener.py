@@ -1,4 +1,4 @@
-"""What the quorum tells the rest of the process: commits, leaders, and how its replicas are doing."""
+"""The quorum's calls to the rest of the process: commits, leaders, and the state of its replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommittedBatch:
     """One committed batch. ``last_offset`` is inclusive; ``append_time_ms`` is the leader's time of day.
 
     ``values`` are the proposed values, one a record; empty for control batches, which have offsets too.
-    ``size_bytes``: as it stands in the log, header included.
+    ``size_bytes``: the size in the log, header included.
     """
 
     base_offset: int

@@ -2,7 +2,7 @@
 
 The state comes from a listener, value by value, over any number of turns of the loop
 (:class:`SnapshotWriter`); the file is made durable in a worker thread. One is written at a time. Then the
-replica is told, and the log before the snapshot is deleted as far as the retention settings allow. A disk
+replica is notified, and the log before the snapshot is deleted as far as the retention settings allow. A disk
 fault halts the replica, like any other.
 """
 

@@ -353,7 +353,7 @@ class SnapshotStore:
             file.close()
 
     def open_download(self, snapshot_id: SnapshotId) -> DiskFile:
-        """The fetched file, for :meth:`check_download`: it stays for the check, whatever is fetched next."""
+        """The fetched file, for :meth:`check_download`: it is kept for the check, whatever comes next."""
         return self._disk.open(self.path(snapshot_id) + FETCHED_SUFFIX, create=False)
 
     def check_download(self, snapshot_id: SnapshotId, file: DiskFile) -> SnapshotInfo:

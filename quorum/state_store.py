@@ -1,7 +1,7 @@
 """The quorum-state file: epoch, leader and vote, in Kafka's JSON (version 1, with the voted directory id).
 
 Written whole and atomically; durable when ``write`` returns. A missing file means a replica that has never
-heard of an epoch. A file that does not parse is never treated as missing: a forgotten vote can elect two
+been in an epoch. A file that does not parse is never treated as missing: a forgotten vote can elect two
 leaders.
 """
 
@@ -41,7 +41,7 @@ class QuorumStateStore:
         except (ValueError, KeyError, TypeError) as error:
             raise QuorumStateError(
                 f"{self.path} is corrupt ({error}). It may have held a vote, so this replica must not start. "
-                "Restore the file from a copy, or format the metadata directory anew"
+                "Restore the file from a copy, or format the metadata directory again"
             ) from error
 
     def write(self, state: ElectionState) -> None:
@@ -69,8 +69,8 @@ def decode_quorum_state(data: bytes) -> ElectionState:
         raise ValueError("leaderEpoch, leaderId and votedId must be whole numbers, the epoch not negative")
     if epoch >= MAX_EPOCH:
         raise ValueError(
-            f"leaderEpoch is {epoch}, and no election can follow epoch {MAX_EPOCH}; no history of elections"
-            " comes there, a stranger on the controllers' listener does"
+            f"leaderEpoch is {epoch}, and no election can follow epoch {MAX_EPOCH}; no series of elections"
+            " gets there, but a foreign client of the controllers' listener can"
         )
     directory_id = ZERO_UUID
     if content["data_version"] == 1:

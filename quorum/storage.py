@@ -124,7 +124,7 @@ class QuorumStorage:
             damaged = self.snapshots.open()
         except CorruptSnapshotError as error:
             raise QuorumStateError(
-                f"{error}. Restore it from a copy, or format the directory anew"
+                f"{error}. Restore it from a copy, or format the directory again"
             ) from error
         latest = self.snapshots.latest()
         if log.log_start_offset > (0 if latest is None else latest.end_offset):
@@ -139,7 +139,7 @@ class QuorumStorage:
             elif latest is None and log.log_end_offset == 0:
                 raise QuorumStateError(
                     f"{log.directory} is empty, and not as formatting leaves it: {self.mark.path} is missing."
-                    " What this voter acknowledged and whom it voted for is forgotten. Restore it from a"
+                    " This voter has lost its vote and the records it acknowledged. Restore it from a"
                     " copy, or remove it and the meta.properties beside it, format with --ignore-formatted,"
                     " and make it a voter in place of the old one"
                 )
@@ -193,7 +193,7 @@ class QuorumStorage:
         epoch = self._state_store.read().epoch
         if mark.epoch > epoch:
             raise QuorumStateError(
-                f"{self.mark.path} tells of records of epoch {mark.epoch}, but quorum-state knows epoch"
+                f"{self.mark.path} names records of epoch {mark.epoch}, but quorum-state holds epoch"
                 f" {epoch} only: the file was lost or replaced, and a vote may have been forgotten"
             )
         self.recovery = Recovery(mark.end_offset)

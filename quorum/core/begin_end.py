@@ -29,7 +29,7 @@ from pykraft.quorum.core.vote import seek_election
 
 
 def announce_leadership(state: CoreState, role: Leader, now_ms: int) -> None:
-    """Send BeginQuorumEpoch to every voter that is due to hear of us."""
+    """Send BeginQuorumEpoch to every voter that is due to get it."""
     for node_id in [node_id for node_id, due_ms in role.begin_at_ms.items() if due_ms <= now_ms]:
         del role.begin_at_ms[node_id]
         key = state.voter_key(node_id)
@@ -61,9 +61,9 @@ def handle_begin_request(state: CoreState, token: int, request: BeginQuorumEpoch
 
 
 def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
-    """The leader resigns. The first successor stands for election at once, the others later, in their order.
+    """The leader resigns. The first successor starts an election at once, the others later, in their order.
 
-    None of them needs a pre-vote (KIP-996): that is for voters that only suspect that the leader is gone.
+    None of them needs a pre-vote (KIP-996): that is for voters that only suspect that the leader is dead.
     """
     error = _refusal(state, request)
     if error is ErrorCode.NONE:
@@ -175,7 +175,7 @@ def run_leader_timers(state: CoreState, role: Leader, now_ms: int) -> None:
 
 
 def announce_resignation(state: CoreState, now_ms: int) -> None:
-    """Send EndQuorumEpoch to every voter that is due to hear of it."""
+    """Send EndQuorumEpoch to every voter that is due to get it."""
     role = state.role
     assert isinstance(role, Resigned)
     for node_id in [node_id for node_id, due_ms in role.end_at_ms.items() if due_ms <= now_ms]:

@@ -57,7 +57,7 @@ class QuorumConfig(Settings):
     def live_leader_ms(self) -> int:
         """A follower that has heard from its leader within this time refuses pre-votes.
 
-        A healthy leader is heard more often, as fetches are answered within :attr:`fetch_wait_ms`. When the
+        A healthy leader responds more often, as fetches are answered within :attr:`fetch_wait_ms`. When the
         first follower gives up a dead leader, that leader has been silent for longer: the others grant at
         once.
         """

@@ -28,7 +28,7 @@ from pykraft.quorum.core.voters import VoterSet
 
 
 def fetch_snapshot_next(state: CoreState, role: Follower, snapshot_id: SnapshotId, now_ms: int) -> None:
-    """The leader answered a fetch with a snapshot: fetch it, unless no correct leader would say this."""
+    """The leader answered a fetch with a snapshot: fetch it, unless no correct leader would send this."""
     if snapshot_id.end_offset <= state.high_watermark or not 0 < snapshot_id.epoch <= state.epoch:
         role.next_fetch_ms = now_ms + state.config.retry_backoff_ms
         return

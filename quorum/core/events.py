@@ -59,7 +59,7 @@ class RequestFailed:
 class LogFlushed:
     """Everything below ``end_offset`` survives a power loss.
 
-    ``generation`` is copied from the FlushLog effect: a flush that overlapped a truncation says nothing about
+    ``generation`` is copied from the FlushLog effect: a flush that overlapped a truncation is void for
     records appended since, and is ignored.
     """
 

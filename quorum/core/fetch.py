@@ -53,7 +53,7 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
     is_believed = progress.is_believed(request.losses, now_ms, is_recovering=request.is_recovering)
     if _lies_before(state.log.start, request):
         progress.record_contact(now_ms)
-        assert state.snapshot is not None, "the log was shortened and nothing stands for it"
+        assert state.snapshot is not None, "the log was shortened and no snapshot replaces it"
         state.emit(Reply(token, _response(state, snapshot_id=state.snapshot)))
         return
     epoch, end_offset = state.log.end_offset_for_epoch(request.last_fetched_epoch)
@@ -350,7 +350,7 @@ def _truncate(state: CoreState, diverging: DivergingEpoch, now_ms: int) -> bool:
         state.emit(PeerDisbelieved(f"a leader would have us truncate to {end_offset}, but {known}"))
         return False
     if end_offset >= log.end_offset:
-        return False  # no correct leader says this
+        return False  # no correct leader sends this
     log.truncate(end_offset)
     state.emit(TruncateTo(end_offset))
     state.history.truncate(end_offset)

@@ -1,5 +1,5 @@
-"""What replicas of the quorum say to each other: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
-FetchSnapshot, and changes of the voter set (AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter).
+"""The messages between replicas of the quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot,
+and changes of the voter set (AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter).
 
 Plain values; their form on the wire is in :mod:`pykraft.quorum.rpc`. Every message names the cluster and its
 sender, and every request to a voter names its receiver, both as (id, directory id): a call that reaches the

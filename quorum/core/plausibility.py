@@ -1,8 +1,8 @@
 """Bounds on the epochs, offsets and ids that a peer may send, checked before anything of it is written.
 
-Without authentication any client of the controllers' port may send requests. An epoch that is heard of is
-written into quorum-state and never falls; one Vote in epoch 2^31 - 1 would end all elections for ever. So an
-epoch counts only if it is not too far ahead of ours:
+Without authentication any client of the controllers' port may send requests. An epoch in a message is written
+into quorum-state and never falls; one Vote in epoch 2^31 - 1 would end all elections for ever. So an epoch
+counts only if it is not too far ahead of ours:
 
 - never beyond :data:`MAX_EPOCH`, half of what an int32 holds. No replica starts an election beyond it
   either, so that nothing overflows;
@@ -59,14 +59,14 @@ def next_epoch(state: CoreState) -> int:
     """The epoch of the next election. :class:`EpochsExhaustedError` if there is none."""
     if state.epoch >= MAX_EPOCH:
         raise EpochsExhaustedError(
-            f"epoch {state.epoch} is the last one: no election can follow it. No history of elections comes"
-            " here; a stranger on the controllers' listener does. Restore the metadata directories"
+            f"epoch {state.epoch} is the last one: no election can follow it. No series of elections gets"
+            " here, but a foreign client of the controllers' listener can. Restore the metadata directories"
         )
     return state.epoch + 1
 
 
 def maybe_disbelieve(state: CoreState, message: BoundedRequest | Response) -> bool:
-    """Whether the message is impossible; if so, the operator is told."""
+    """Whether the message is impossible; if so, it is logged for the operator."""
     reason = _objection(state, message)
     if reason is not None:
         state.emit(PeerDisbelieved(reason))

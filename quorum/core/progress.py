@@ -1,7 +1,7 @@
 """How far each replica is, as its leader knows it, and the majority arithmetic on that.
 
 A fetch offset is a flushed log end (the fetch is the acknowledgement), so an end offset here is durable on
-its replica. Within one leader epoch it never falls, unless the replica says that it has lost something
+its replica. Within one leader epoch it never falls, unless the replica reports that it has lost something
 (:mod:`.recovery`): a fetch that was validated against the leader's log cannot be truncated by the same
 leader, so a smaller one is only a late or repeated message.
 """

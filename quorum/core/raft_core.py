@@ -1,7 +1,7 @@
 """The Raft core of one replica: ``step(event, now_ms)`` in, an ordered list of effects out. No IO, no clock.
 
 This file only routes: an event goes to the handler of its message, then whatever timers are due run, then an
-idle follower asks for more. Who may become what is in :mod:`.transitions`, voting in :mod:`.vote`, the
+idle follower asks for more. The transitions of roles are in :mod:`.transitions`, voting in :mod:`.vote`, the
 leader's announcement and leave in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`, what takes
 the place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`.
 KIP-595 (pull-based Raft), with (id, directory id) keys as of KIP-853. What the caller must guarantee about
@@ -101,7 +101,7 @@ class RaftCore:
         voters = history.current
         if voters.ids == (local.id,) and not voters.is_voter(local) and not config.bootstrap_servers:
             raise ValueError(
-                f"the only voter is {voters.voters[0].key}, this directory is {local}: nobody to follow"
+                f"the only voter is {voters.voters[0].key}, this directory is {local}: no voter to follow"
             )
         if not voters and not config.bootstrap_servers:
             raise ValueError("no voters are known, and no bootstrap servers to ask for them")
@@ -313,7 +313,7 @@ class RaftCore:
 
     @property
     def has_handed_over(self) -> bool:
-        """After ShutdownRequested: every voter has been told."""
+        """After ShutdownRequested: every voter has got EndQuorumEpoch."""
         role = self.state.role
         return not isinstance(role, Resigned) or not (role.end_at_ms or self.state.in_flight)
 

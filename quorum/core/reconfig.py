@@ -1,4 +1,4 @@
-"""Changing who votes, one voter at a time (KIP-853; Raft thesis, chapter 4).
+"""Changes of the voter set, one voter at a time (KIP-853; Raft thesis, chapter 4).
 
 A voter set is in force on a replica from the moment its record is appended there, and until it is truncated.
 Two consecutive sets differ in one voter, so that any majority of the one meets any majority of the other.
@@ -230,7 +230,7 @@ def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) 
 
 
 def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int) -> bool:
-    """Whether a majority of the changed set votes, as far as it has told us lately.
+    """Whether a majority of the changed set votes, as far as we know from recent fetches.
 
     If not, and we stop before the change is committed, no leader can ever be elected again: a recovering
     voter needs a leader first, and we refuse our vote to all that lack the change. A silent voter may be
@@ -238,7 +238,7 @@ def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int)
     anyway.)
     """
     voters = _changed(state.voters, change.request)
-    change.waits_for = "too few voters fetch and have lost nothing: the changed set might elect nobody"
+    change.waits_for = "too few voters fetch and have lost nothing: the changed set might elect no leader"
     oldest_ms = now_ms - state.config.fetch_timeout_ms
     known = [*role.progress.values(), *role.observers.values()]
     voting = {it.key for it in known if it.end_offset > 0 and it.last_fetch_ms > oldest_ms} | {state.local}
@@ -246,8 +246,8 @@ def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int)
 
 
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:
-    """Whether a voter of another directory counts as gone: two nodes with one id could remove each other for
-    ever otherwise.
+    """Whether a voter of another directory counts as removed: two nodes with one id could remove each other
+    for ever otherwise.
     """
     change.waits_for = f"{key} is alive: is its node id used twice?"
     progress = role.progress.get(key.id)

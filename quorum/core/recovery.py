@@ -25,7 +25,7 @@ log that matches its leader's up to there. So once it reaches to the old end, or
 contains r. (The second way is for a log that was flushed further than its leader's: the rest was never
 committed.)
 
-Nothing is lost while a majority is intact. Without one no leader is elected: committed records may be gone,
+Nothing is lost while a majority is intact. Without one no leader is elected: committed records may be lost,
 and only an operator can decide to continue without them (docs/quorum.md). A single voter never recovers
 alone.
 """

@@ -1,4 +1,4 @@
-"""Why a request of a replica is refused whatever it asks for.
+"""The reasons to refuse a replica's request of any kind.
 
 The order of the checks is part of the protocol: a request of another cluster says nothing about this one's
 epochs, and one of an older epoch says nothing about its leader.
@@ -14,7 +14,7 @@ from pykraft.quorum.core.state import CoreState
 
 
 def refuse_sender(state: CoreState, request: BoundedRequest) -> ErrorCode:
-    """A request of another cluster, one that nobody can mean, or one of an epoch that is over; else NONE."""
+    """The error for a request of another cluster, of an earlier epoch, or an implausible one; else NONE."""
     if request.cluster_id != state.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
     if maybe_disbelieve(state, request):
@@ -25,7 +25,7 @@ def refuse_sender(state: CoreState, request: BoundedRequest) -> ErrorCode:
 
 
 def refuse_fetcher(state: CoreState, request: FetchRequest | FetchSnapshotRequest) -> ErrorCode:
-    """As :func:`refuse_sender`, and whatever only the leader of the request's epoch can answer."""
+    """As :func:`refuse_sender`, and for a request that only the leader of its epoch can handle."""
     error = refuse_sender(state, request)
     if error is not ErrorCode.NONE:
         return error

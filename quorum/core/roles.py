@@ -33,10 +33,9 @@ class ElectionState:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows an epoch but no leader. A voter waits to hear of one, then starts an election; an observer asks
-    for it.
+    """Knows an epoch but no leader. A voter waits for one, then starts an election; an observer asks for it.
 
-    ``epoch_has_ended``: the leader has said that it is gone, so no pre-vote is needed.
+    ``epoch_has_ended``: the leader has resigned, so no pre-vote is needed.
     """
 
     election_deadline_ms: int
@@ -174,8 +173,8 @@ class Follower:
 class Resigned:
     """Was leader of this epoch and is no longer: it lost its majority, is stopping, or has restarted.
 
-    It must not lead this epoch again (its unflushed records are gone and their offsets must not be given
-    to others in the same epoch) nor vote in it. ``end_at_ms``: voters to tell, and when.
+    It must not lead this epoch again (its unflushed records are lost and their offsets must not be given to
+    others in the same epoch) nor vote in it. ``end_at_ms``: voters to tell, and when.
     """
 
     election_deadline_ms: int

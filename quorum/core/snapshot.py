@@ -22,7 +22,7 @@ def note_snapshot(state: CoreState, snapshot_id: SnapshotId) -> None:
 def advance_log_start(state: CoreState, snapshot_id: SnapshotId) -> None:
     """Replicas that still need what is deleted now will be given a snapshot."""
     newest = state.snapshot
-    assert newest is not None and snapshot_id.end_offset <= newest.end_offset, "nothing stands for the log"
+    assert newest is not None and snapshot_id.end_offset <= newest.end_offset, "no snapshot replaces the log"
     if snapshot_id.end_offset > state.log.start_offset:
         state.log.advance_start(snapshot_id)
         state.history.forget_before(snapshot_id.end_offset)

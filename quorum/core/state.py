@@ -51,10 +51,11 @@ class EpochAllowance:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot that is being fetched; it outlives the leader it comes from.
+    """A snapshot that is being fetched; it outlives the leader that sends it.
 
     ``position``: bytes fetched so far. ``size_bytes`` and ``checksum`` of the whole file, None until known.
-    ``is_checking``: all are fetched and are being made durable. ``attempt`` tells one download from the next.
+    ``is_checking``: all are fetched and are being made durable. ``attempt`` distinguishes one download from
+    the next.
     """
 
     snapshot_id: SnapshotId
@@ -175,7 +176,7 @@ class CoreState:
 
     @property
     def leader_address(self) -> Address | None:
-        """That leader's address. What it says itself takes precedence over the voter set."""
+        """That leader's address. The address in its own messages takes precedence over the voter set."""
         role = self.role
         if isinstance(role, Leader) and self.local_address is not None:
             return self.local_address

@@ -17,7 +17,7 @@ In prose (epochs are those of the election state; H = the epoch rises, S = it st
   → Candidate: its leader ended the epoch, and it is our turn (H). Within one epoch a follower never changes
   its leader and never votes.
 - **Resigned** → Prospective: the election timeout ran out (S). → Unattached, → Follower: a higher epoch (H).
-  → Unattached: the same time-out of one that votes no longer, which asks around from then on (S).
+  → Unattached: the same timeout of a replica that no longer votes, which then asks other nodes (S).
   Resigned is also where a restarted leader begins.
 - An observer is only ever Unattached or Follower; one whose removal is not committed yet counts as a voter
 here.
@@ -244,7 +244,7 @@ def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -
     allowed = {S: election.epoch == before.epoch, H: election.epoch > before.epoch}
     assert allowed.get(rule, election.epoch >= before.epoch), f"epoch {before.epoch} → {election.epoch}"
     may_vote = state.may_stand or isinstance(old, Leader)
-    assert may_vote or isinstance(role, OBSERVER_ROLES), "an observer neither stands nor leads"
+    assert may_vote or isinstance(role, OBSERVER_ROLES), "an observer is neither a candidate nor a leader"
     if election.epoch == before.epoch:
         assert before.voted is None or before.voted == election.voted, "a vote was changed"
         assert before.leader_id is None or before.leader_id == election.leader_id, "a leader was changed"

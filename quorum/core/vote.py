@@ -12,7 +12,7 @@ voter: the candidate may hold a newer voter set and need this vote for its major
 A replica that may have lost what it acknowledged grants nothing (:mod:`.recovery`).
 
 A pre-vote changes nothing at the voter that is asked, whatever its epoch, and raises no epoch: so a voter
-that cannot hear its leader, or any voter, asks for ever without disturbing the others.
+that cannot hear its leader, or any voter, can ask forever without disturbing the others.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _may_grant(state: CoreState, request: VoteRequest) -> bool:
 
 
 def hears_a_leader(state: CoreState, now_ms: int) -> bool:
-    """Whether we lead, or have heard from our leader lately."""
+    """Whether we lead, or have heard from our leader recently."""
     role = state.role
     if isinstance(role, Follower):
         heard_ms = role.last_heard_ms

@@ -1,4 +1,4 @@
-"""Who votes: a voter is an (id, directory id) pair with an address (KIP-853).
+"""The voter set: a voter is an (id, directory id) pair with an address (KIP-853).
 
 A directory id names one disk. A node whose disk was replaced comes back under another directory id and is
 then *another* replica: it has forgotten its votes. Where the voter set was given by id only

@@ -85,7 +85,7 @@ def test_batch_that_repeats_an_offset_is_truncated(place: Any, fill: Any, make_b
     place.disk.open(place.path(f"{FIRST}.log")).append(make_batch(4).data)
     log = place.open(LARGE)
     assert log.log_end_offset == 5
-    assert "offset goes back to 4 from 5" in log.recovery_report.truncations[0].reason
+    assert "offset falls from 5 to 4" in log.recovery_report.truncations[0].reason
 
 
 def test_batch_of_an_older_epoch_is_truncated(place: Any, fill: Any, make_batch: Any) -> None:
@@ -95,7 +95,7 @@ def test_batch_of_an_older_epoch_is_truncated(place: Any, fill: Any, make_batch:
     place.disk.open(place.path(f"{FIRST}.log")).append(make_batch(5, epoch=6).data)
     log = place.open(LARGE)
     assert (log.log_end_offset, log.latest_epoch) == (5, 7)
-    assert "leader epoch goes back to 6 from 7" in log.recovery_report.truncations[0].reason
+    assert "leader epoch falls from 7 to 6" in log.recovery_report.truncations[0].reason
 
 
 @pytest.mark.parametrize("offset_in_batch", [17, 25, 61, 80])

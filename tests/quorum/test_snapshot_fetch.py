@@ -169,7 +169,7 @@ def test_only_the_leader_serves_snapshots() -> None:
 def test_log_is_not_cut_where_nothing_stands_for_it() -> None:
     b = CoreBench()
     b.lead()
-    with pytest.raises(AssertionError, match="nothing stands for the log"):
+    with pytest.raises(AssertionError, match="no snapshot replaces the log"):
         b.step(RetentionReached(SnapshotId(1, 1)))
 
 

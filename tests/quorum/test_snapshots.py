@@ -244,7 +244,7 @@ def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(caplog: pytest.Log
             await replica.start()
             await cluster.commit(b"z")
         assert damaged and present(replica.listener.snapshot)[0] == snapshot_id
-        assert "is fetched anew" in caplog.text
+        assert "is fetched again" in caplog.text
 
     run_quorum(scenario, config=PIECES)
 
