@@ -28,9 +28,9 @@ class PendingCall(Protocol):
     """A call that was sent."""
 
     def cancel(self) -> object:
-        """Give up: ``on_reply`` does not run any more, and the peer is told that nobody waits.
+        """Cancel the call: ``on_reply`` will not run, and the peer's handler is cancelled.
 
-        Whether the peer has done what was asked is not known. After the answer this does nothing.
+        Whether the peer has executed the request is unknown. After the response this does nothing.
         """
         ...
 

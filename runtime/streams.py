@@ -43,7 +43,7 @@ class ByteSink(Protocol):
     """
 
     def send(self, view: memoryview, more: bool) -> int:
-        """Bytes accepted (copied or sent on return); 0 when blocked. :class:`OSError` if the peer is gone."""
+        """Bytes accepted (copied or sent on return); 0 when blocked. :class:`OSError` if the peer is dead."""
         ...
 
     def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What runs beside the requests: supervised background tasks, and jobs for worker threads.
+"""Work beside the requests: supervised background tasks, and jobs for worker threads.
 
 A broker whose fetcher or heartbeat loop ended silently would keep serving with half of its parts dead, which
 is worse than not serving. So every task of a node is started here, and its failure is reported. Parts that
@@ -46,7 +46,7 @@ class TaskSupervisor:
         return task
 
     async def sleep(self, duration_ms: int) -> None:
-        """For tasks that are started here."""
+        """Sleep, for tasks that are started here."""
         await asyncio.sleep(duration_ms / 1000)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
@@ -75,5 +75,5 @@ class Workers:
         self._executor = executor
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run ``job`` on values that nobody else touches meanwhile."""
+        """Run ``job``; no other code may touch its values meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, job)

@@ -275,8 +275,8 @@ def handle_broker_heartbeat(
             records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=False)]
             fenced = False
     elif request.want_fence and caught_up:
-        # A broker that does not know yet that it is unfenced sent this request before, and may hold a lease
-        # by now: the request is late.
+        # Only if it has caught up: otherwise it sent the request before it knew that it is unfenced, and may
+        # hold a lease by now.
         records, fenced = build_fence_records(image, [broker.id]), True
         shut_down = request.want_shut_down
     elif request.want_shut_down and not broker.in_controlled_shutdown:
@@ -290,8 +290,8 @@ def handle_broker_heartbeat(
         and caught_up
         and _may_return(heartbeats, sweeps, request, now_ms)
     ):
-        # The broker has read that it is shutting down and does not want to: another process asked in its
-        # name. (A heartbeat that it sent before its own request cannot have read the mark.)
+        # The broker has applied its mark and does not want to shut down: another process asked in its name.
+        # (A heartbeat that it sent before its own request has not caught up with the mark.)
         heartbeats.cancel_hand_over(broker.id)
         records = [BrokerRegistrationChangeRecord(broker.id, broker.epoch, in_controlled_shutdown=False)]
 

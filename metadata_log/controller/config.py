@@ -48,7 +48,7 @@ class ControllerConfig(Settings):
 
     @property
     def late_reading_ms(self) -> int:
-        """How long a controller that was stalled reads what was sent to it before it fences a broker."""
+        """How long a controller that was stalled reads received heartbeats before it fences a broker."""
         return max(1, self.fence_check_interval_ms // 8)
 
     @property

@@ -111,7 +111,7 @@ def _check_direction(name: str, current: int, level: int, upgrade_type: UpgradeT
     if level < current and upgrade_type is UpgradeType.UPGRADE:
         raise _refuse(
             f"{name} is at {level_name(name, current)}: to lower it to {level_name(name, level)} a downgrade"
-            " must be asked for"
+            " must be requested"
         )
     if level > current and upgrade_type is not UpgradeType.UPGRADE:
         raise _refuse(
@@ -151,7 +151,7 @@ def _check_nothing_lost(image: MetadataImage, name: str) -> None:
         if partition.leader == NO_LEADER and not partition.isr:
             raise _refuse(
                 f"{topic.name}-{index} has no replica in sync and waits for an eligible leader replica;"
-                " an unsafe downgrade would drop these"
+                " an unsafe downgrade would discard these replicas"
             )
 
 

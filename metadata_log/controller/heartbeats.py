@@ -37,8 +37,8 @@ class _Since:
         """How long stalls after the first one were excused; None before the first."""
 
     def excuse(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
-        """The controller was stalled for ``duration_ms``. ``most_ms``: the limit for all stalls but the
-        first.
+        """The controller was stalled for ``duration_ms``. ``most_ms``: the limit for all but the first
+        stall.
         """
         if self.recurring_ms is None:
             self.recurring_ms = 0
@@ -49,12 +49,15 @@ class _Since:
 
 
 class _Session:
-    """``contact``: when the broker was last heard from. ``progress``: when it last advanced in the log, or
-    was not behind. ``awaited``: an offset that the broker has not yet reported as applied, and a time at
-    which nothing after it was committed. ``current_ms``: a time such that the broker has applied all that was
-    committed then; None for unknown. ``metadata_offset``: the last offset that the broker has reported as
-    applied; -1 for unknown. ``handed_over_at``: the offset at which a broker in controlled shutdown no longer
-    led any partition.
+    """The times of one broker.
+
+    - ``contact``: when the broker was last heard from.
+    - ``progress``: when it last advanced in the log, or was not behind.
+    - ``awaited``: an offset that it has not yet reported as applied, and a time at which nothing after that
+      offset was committed.
+    - ``current_ms``: a time such that it has applied all that was committed then; None for unknown.
+    - ``metadata_offset``: the last offset that it has reported as applied; -1 for unknown.
+    - ``handed_over_at``: the offset at which a broker in controlled shutdown no longer led any partition.
     """
 
     __slots__ = (
@@ -148,8 +151,7 @@ class Heartbeats:
         session.hear(metadata_offset, committed_offset, now_ms)
 
     def excuse(self, duration_ms: int, now_ms: int) -> None:
-        """The controller was stalled for ``duration_ms``, until now: no broker was silent or stale in that
-        time.
+        """The controller was stalled for ``duration_ms``, until now: brokers are excused for that time.
 
         Brokers are fenced later by that time. Leases do not become longer: their times are not changed.
         """

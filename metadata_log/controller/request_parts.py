@@ -1,9 +1,9 @@
 """Splits large requests of clients into parts, each decided and appended on its own.
 
-Every topic (or resource) of these requests succeeds or fails alone; only the response belongs together. A
-part makes one batch of bounded length; other work may run between parts. A single topic cannot be split: a
-client may create, or add, ``max_records_per_request`` partitions at once (Kafka's 10,000; POLICY_VIOLATION
-beyond), which holds the event loop for about a tenth of a second.
+Every topic (or resource) of these requests succeeds or fails alone; only the results are joined into one
+response. A part makes one batch of bounded length; other work may run between parts. A single topic cannot be
+split: a client may create, or add, ``max_records_per_request`` partitions at once (Kafka's 10,000;
+POLICY_VIOLATION beyond), which holds the event loop for about a tenth of a second.
 
 An election for all partitions becomes one for those that need it: all are only looked at, in one turn.
 

@@ -209,7 +209,7 @@ def test_features_are_described_lowered_and_raised(run: Run) -> None:
     assert dry == "metadata.version can be set to 4.1-IV1.\n"
     assert run("features", "downgrade", "--metadata", "4.1-IV1") == "metadata.version was set to 4.1-IV1.\n"
     assert run("features", "disable", "--feature", "group.version") == "group.version was disabled.\n"
-    run("features", "upgrade", "--feature", "metadata.version=7", fails_with="downgrade must be asked for")
+    run("features", "upgrade", "--feature", "metadata.version=7", fails_with="downgrade must be requested")
     run("features", "upgrade", "--release-version", "4.3")
     assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
 
