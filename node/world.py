@@ -32,7 +32,7 @@ class World:
     chance: Callable[[], Random]
     """Returns a new generator for each part that needs randomness."""
     executor: Callable[[int, str], Executor]
-    """Makes a pool of at most so many worker threads, with a name. The node shuts it down."""
+    """Makes a pool of at most this many worker threads, with this name. The node shuts it down."""
     rpc_transport: Callable[[], RpcTransport]
     rpc_server: Callable[[], RpcServer]
     streams: StreamRuntime
