@@ -180,7 +180,7 @@ SUITES = {
         "broker/test_producer_snapshots.py",
         "broker/test_replica_logs.py",
         tried="not stored_bytes",
-        without_a_bug="hole",
+        without_a_bug="gap",
     ),
     # The own client: what is written once, and who believes to own what. Coordinators behind a network that
     # loses and delays are judged by its members, so bugs of theirs are here, too.

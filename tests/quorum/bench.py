@@ -1,4 +1,4 @@
-"""One core of the quorum, stepped by hand."""
+"""One core of the quorum, stepped by a test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Role)
 
 
 class CoreBench:
-    """One core stepped by hand: events in, effects out."""
+    """One core stepped by a test: events in, effects out."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class CoreBench:
         return self.core.state
 
     def role(self, kind: type[R]) -> R:
-        """The role, which is of this kind."""
+        """The role, which must be of this type."""
         assert isinstance(self.state.role, kind)
         return self.state.role
 
@@ -118,13 +118,13 @@ class CoreBench:
     @overload
     def ask(self, request: Request) -> Response: ...
     def ask(self, request: Request) -> Response:
-        """The core's answer to a request, which it gives at once."""
+        """The core's answer to a request that it answers at once."""
         response = self.send(request)
-        assert response is not None, f"kept waiting: {request}"
+        assert response is not None, f"not answered at once: {request}"
         return response
 
     def send(self, request: Request) -> Response | None:
-        """The core's answer to a request; None if it keeps it waiting."""
+        """The core's answer to a request; None if the request waits."""
         self.token += 1
         for effect in self.step(RequestReceived(self.token, request)):
             if isinstance(effect, Reply | ReplyWithRecords) and effect.token == self.token:
@@ -132,11 +132,11 @@ class CoreBench:
         return None
 
     def of(self, kind: type[E]) -> list[E]:
-        """The effects of one kind that the last step had."""
+        """The effects of one type from the last step."""
         return [effect for effect in self.effects if type(effect) is kind]
 
     def answer(self, response: Response) -> list[Effect]:
-        """Answer what was last asked of ``response.replica``."""
+        """Answer the last request to ``response.replica``."""
         asked = [c for c, to in self.state.in_flight.items() if to.id == response.replica.id]
         return self.step(ResponseReceived(asked[-1], response))
 
@@ -144,11 +144,11 @@ class CoreBench:
         return self.step(LogFlushed(self.state.log.end_offset, self.state.log.generation))
 
     def ask_first(self) -> list[Effect]:
-        """Time passes until the replica asks for pre-votes."""
+        """Let time pass until the replica asks for pre-votes."""
         return self.step(TimerFired(), after_ms=10_000)
 
     def stand(self) -> list[Effect]:
-        """Time passes, and a majority would grant its votes."""
+        """Let time pass, and a majority grant pre-votes."""
         self.ask_first()
         for node_id in sorted(self.state.other_voters(), reverse=True)[: self.voters.majority - 1]:
             self.answer(self.vote_for(node_id))
@@ -168,13 +168,13 @@ class CoreBench:
         self.flush()
 
     def fetch(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchResponse | None:
-        """The answer to a fetch of another replica; None if it is kept waiting."""
+        """The answer to a fetch of another replica; None if the fetch waits."""
         response = self.send(self.fetch_request(node_id, offset, last_epoch, **changed))
         assert response is None or isinstance(response, FetchResponse)
         return response
 
     def fetch_at_once(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchResponse:
-        """A fetch of another replica that is not kept waiting."""
+        """The answer to a fetch of another replica that is answered at once."""
         return self.ask(self.fetch_request(node_id, offset, last_epoch, **changed))
 
     def fetch_request(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchRequest:

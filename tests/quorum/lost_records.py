@@ -1,4 +1,4 @@
-"""Disks of replicas that lose what was flushed."""
+"""Disks of replicas that lose flushed records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARK = f"{DIRECTORY}/flushed-offset"
 
 
 def disk_with(epochs: Sequence[int]) -> MemoryDisk:
-    """A voter's disk: a batch of two records for each epoch, all flushed and marked."""
+    """A voter's disk: a batch of two records for each epoch, all flushed and recorded in the mark."""
     disk = MemoryDisk()
     format_log(disk, DIRECTORY, now_ms=0)
     QuorumStateStore(disk, DIRECTORY).write(ElectionState(max(epochs), 2))

@@ -42,7 +42,7 @@ def fetch_snapshot(
     voters: VoterSet | None,
     pieces: Iterator[int],
 ) -> None:
-    """All of it, in pieces of so many bytes, checked: it may be installed."""
+    """Fetch a whole snapshot in pieces of this size and check it: it may then be installed."""
     source = MemoryDisk()
     source.make_dirs(DIRECTORY)
     store = SnapshotStore(source, DIRECTORY)
@@ -112,7 +112,7 @@ class MemoryRpc:
 
 
 class MemoryTransport:
-    """The calling side of one replica: what is down neither receives nor sends."""
+    """The calling side of one replica: a replica that is down neither receives nor sends."""
 
     def __init__(self, rpc: MemoryRpc, sender: Address) -> None:
         self._rpc = rpc
@@ -151,7 +151,7 @@ class MemoryRpcServer:
 
 
 class Recorder:
-    """A listener that keeps what it hears, and checks the order of it."""
+    """A listener that records its calls, and checks their order."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -202,7 +202,7 @@ class Replica:
 
     @property
     def live(self) -> QuorumNode:
-        """The node, which runs."""
+        """The node, which must be running."""
         assert self.node is not None
         return self.node
 
@@ -240,7 +240,7 @@ class Replica:
         self.node = None
 
     async def crash(self, rng: random.Random) -> None:
-        """Kill -9 with a power loss: nothing is said to anybody, unflushed bytes are gone or torn."""
+        """Kill -9 with a power loss: no peer is told, unflushed bytes are lost or torn."""
         self.cluster.rpc.down.add(self.address)
         self.live._halt()
         await self.live.stop()
@@ -249,7 +249,7 @@ class Replica:
 
 
 class Cluster:
-    """``voters_of_observers``: what observers are told when they start; the same as voters if None."""
+    """``voters_of_observers``: the voters that observers are started with; the same as for voters if None."""
 
     def __init__(
         self,
@@ -323,7 +323,7 @@ Scenario = Callable[[Cluster], Awaitable[None]]
 
 
 def run_virtually(main: Coroutine[object, object, None]) -> None:
-    """In virtual time: no machine is too slow for it."""
+    """Run in virtual time, so that a slow machine has no influence."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main)
 

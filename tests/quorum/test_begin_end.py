@@ -1,4 +1,4 @@
-"""A leader announces itself, and says goodbye."""
+"""A leader announces itself with BeginQuorumEpoch, and resigns with EndQuorumEpoch."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_stale_leader_learns_of_the_newer_epoch_from_the_refusal() -> None:
     assert isinstance(b.state.role, Follower) and b.state.epoch == 9 and b.state.role.leader_id == 3
 
 
-def test_first_successor_stands_at_once_and_the_next_later() -> None:
+def test_first_successor_starts_an_election_at_once_and_the_next_later() -> None:
     first = CoreBench(election=ElectionState(5, 2))
     first.send(_end(first, [1, 3]))
     assert isinstance(first.state.role, Candidate) and first.state.epoch == 6
@@ -107,7 +107,7 @@ def test_first_successor_stands_at_once_and_the_next_later() -> None:
     assert isinstance(second.state.role, Candidate)
 
 
-def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told() -> None:
+def test_stopping_leader_hands_over_to_the_longest_log_and_ends_when_acknowledged() -> None:
     b = CoreBench()
     b.lead()
     b.fetch(3, 1, 1, high_watermark=1)
@@ -120,11 +120,11 @@ def test_stopping_leader_hands_over_to_the_furthest_log_and_is_done_when_told() 
     b.step(RequestFailed(next(iter(b.state.in_flight))))
     assert b.core.has_handed_over
     b.step(TimerFired(), after_ms=60_000)
-    assert isinstance(b.state.role, Resigned)  # it does not stand again
+    assert isinstance(b.state.role, Resigned)  # it does not start another election
     assert b.core.next_deadline_ms is None
 
 
-def test_goodbye_of_one_that_does_not_lead_the_epoch_is_refused_and_ends_nothing() -> None:
+def test_resignation_of_a_replica_that_does_not_lead_the_epoch_is_refused_and_has_no_effect() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     deadline_ms = b.role(Follower).fetch_deadline_ms
     answer = b.ask(_end(b, (1,), leader=3))

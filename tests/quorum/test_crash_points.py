@@ -1,10 +1,10 @@
 """Log, snapshots and vote of one replica, killed or without power at every disk operation of a history.
 
 Histories are drawn from seeds: appends of several epochs, flushes, truncations, voter changes, snapshots of
-its own, a log cut behind them, snapshots of others in place of the log. Each is played once to count its disk
-operations, then again up to each of them. What a start reads back must be what the model holds: nothing that
-was flushed is gone, or taken for lost, nothing that was not said before appears, and what it reads back is
-durable. And were it all lost, the mark would tell how far it had been flushed, and fetched.
+its own with the log before them deleted, snapshots of others in place of the log. Each history is played once
+to count its disk operations, then again up to each of them. A start must read back what the model holds: no
+flushed record is missing or reported as lost, no record appears that was never appended, and what was read
+back is durable. If everything were lost, the mark would tell how far the log had been flushed and fetched.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Batch:
 
 
 class Model:
-    """What the replica holds from offset 0 on, whether it stands in its log or in a snapshot."""
+    """What the replica holds from offset 0 on, in its log or in a snapshot."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -101,7 +101,7 @@ class Model:
 
     @property
     def newest(self) -> int:
-        """Where the newest snapshot ends."""
+        """The end of the newest snapshot."""
         return self.snapshots[-1].end_offset if self.snapshots else 0
 
     def before(self, end_offset: int) -> list[Batch]:
@@ -117,8 +117,10 @@ def values_in(batches: list[Batch]) -> list[bytes]:
 
 
 class Machine:
-    """One replica's storage; plays a history. ``allowed``: the logs that a crash right now may leave, each
-    with the shortest length it may be cut to. ``marked``: what others may count on.
+    """One replica's storage; plays a history.
+
+    ``allowed`` holds the logs that a crash at this moment may leave, each with the shortest length to which
+    it may be truncated. ``marked`` is what others may count on.
     """
 
     def __init__(self, seed: int) -> None:
@@ -243,18 +245,18 @@ class Machine:
         self.marked = min(self.marked, end_offset)
         self.storage.apply(effects.TruncateTo(end_offset))
         model.batches = kept
-        model.flushed = min(model.flushed, end_offset)  # nobody counts on more before the next flush
+        model.flushed = min(model.flushed, end_offset)  # no replica counts on more before the next flush
         before_it, model.election = model.election, ElectionState(model.election.epoch + 1)
         self.settle()
         self.elections.add(before_it)
         self.storage.apply(effects.PersistElectionState(model.election))
 
     def install(self) -> None:
-        """Others have committed something of ours, or something else, and more."""
+        """Others have committed some of these records, or other ones, and more."""
         model, rng = self.model, self.rng
         self.new_epoch()
         if rng.random() < 0.5:
-            self.flush()  # a follower fetches when all is flushed
+            self.flush()  # a follower fetches once everything is flushed
             self.settle()
         floor = max(model.committed, model.newest)
         kept = model.before(
@@ -271,7 +273,7 @@ class Machine:
         snapshot_id = SnapshotId(state[-1].end_offset, state[-1].epoch)
         pieces = iter(lambda: rng.randrange(50, 200), None)
         fetch_snapshot(self.storage, snapshot_id, values_in(state), voters_in(state), pieces)
-        before, shortest = self.allowed[0]  # what the snapshot does not hold was never committed
+        before, shortest = self.allowed[0]  # records that the snapshot does not hold were never committed
         self.allowed = [(before, min(shortest, snapshot_id.end_offset)), (state, snapshot_id.end_offset)]
         self.marked = min(self.marked, snapshot_id.end_offset)
         self.storage.apply(effects.InstallSnapshot(snapshot_id))
@@ -282,7 +284,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Found:
-    """What a start reads back."""
+    """The state that a start reads back."""
 
     latest: SnapshotId | None
     start: SnapshotId
@@ -295,7 +297,7 @@ class Found:
 
 def read_back(machine: Machine) -> Found:
     storage, log = machine.storage, machine.log
-    assert storage.recovery is None, "a crash is taken for a loss"
+    assert storage.recovery is None, "a crash is mistaken for a loss"
     latest = storage.snapshots.latest()
     values: list[bytes] = []
     start = 0
@@ -355,7 +357,7 @@ def crash_at(seed: int, operation: int, *, power_loss: bool) -> None:
             machine.disk.crash(rng)
         else:
             machine.disk.incarnation += 1
-        # The start, too, is cut short now and then; the last one is not.
+        # Some starts are interrupted, too; the last one is not.
         machine.disk.last = machine.disk.operations + (rng.randrange(30) if attempt < 2 else 1 << 60)
         mark = FlushedMarkFile(machine.disk, DIRECTORY).read()
         assert mark is not None and mark.end_offset is not None and mark.end_offset >= machine.marked
@@ -382,12 +384,12 @@ def count_operations(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_state_after_a_crash_at_any_disk_operation_is_that_before(seed: int) -> None:
+def test_state_after_a_crash_at_any_disk_operation_is_the_one_before(seed: int) -> None:
     for operation in range(5, count_operations(seed)):
         crash_at(seed, operation, power_loss=True)
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_what_a_killed_process_left_behind_is_read_back_and_then_durable(seed: int) -> None:
+def test_state_of_a_killed_process_is_read_back_and_then_durable(seed: int) -> None:
     for operation in range(5, count_operations(seed)):
         crash_at(seed, operation, power_loss=False)

@@ -1,4 +1,4 @@
-"""Leaderships reach listeners in the order of the log, and only those that were committed."""
+"""Listeners are told of leaderships in the order of the log, and only of committed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _NoLog:
         return iter(())
 
 
-def test_leader_elected_again_hears_of_the_end_of_its_earlier_leadership_first() -> None:
+def test_leader_elected_again_learns_first_that_its_earlier_leadership_ended() -> None:
     listener = _Listener()
     delivery = Delivery(_NoLog())
     first, lost, again = LeaderAndEpoch(1, 5), LeaderAndEpoch(None, 6), LeaderAndEpoch(1, 7)

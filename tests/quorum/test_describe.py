@@ -1,4 +1,4 @@
-"""What a leader says of its voters and observers."""
+"""A leader's description of its voters and observers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_voter_given_by_id_alone_is_described_with_the_directory_it_fetches_from
     assert _described(b).voters[1].key == b.keys[2]
 
 
-def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held() -> None:
+def test_another_disk_under_a_voters_id_does_not_inherit_the_lost_ones_progress() -> None:
     b = _lead_static()
     b.fetch(2, 1, 1)
     b.step(Proposed(1, 3, "x"))
-    b.fetch(2, 4, 1)  # held by 2 alone: our own disk has not flushed it yet
+    b.fetch(2, 4, 1)  # only 2 holds it: the leader's own disk has not flushed it yet
     b.fetch(2, 0, 0, replica=ReplicaKey(2, b.keys[8].directory_id))
     b.flush()
     assert b.state.high_watermark == 1
@@ -47,7 +47,7 @@ def test_another_disk_under_a_voters_id_does_not_inherit_what_the_lost_one_held(
     assert b.state.high_watermark == 4
 
 
-def test_observers_that_fell_silent_are_forgotten() -> None:
+def test_silent_observers_are_removed() -> None:
     b = CoreBench()
     b.lead()
     b.fetch(4, 1, 1)

@@ -35,7 +35,7 @@ def test_a_single_voter_leads_at_once() -> None:
     run_quorum(scenario, voters=1)
 
 
-def test_leader_is_told_of_its_leadership_only_after_everything_before_it() -> None:
+def test_leader_is_told_of_its_leadership_only_after_all_earlier_records() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         first = await cluster.leader()
@@ -50,7 +50,7 @@ def test_leader_is_told_of_its_leadership_only_after_everything_before_it() -> N
     run_quorum(scenario)
 
 
-def test_proposals_are_refused_where_nobody_leads() -> None:
+def test_proposals_are_refused_without_a_leader() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         follower = next(r for r in cluster.replicas if r is not leader)
@@ -79,7 +79,7 @@ def test_when_the_leader_stops_gracefully_another_takes_over_without_a_timeout()
     run_quorum(scenario)
 
 
-def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed() -> None:
+def test_crashes_of_every_replica_in_turn_lose_no_committed_record() -> None:
     async def scenario(cluster: Cluster) -> None:
         rng = random.Random(7)
         expected = []
@@ -97,7 +97,7 @@ def test_crashes_of_every_replica_in_turn_lose_nothing_that_was_committed() -> N
     run_quorum(scenario)
 
 
-def test_a_power_loss_on_all_replicas_at_once_loses_nothing_that_was_committed() -> None:
+def test_a_power_loss_on_all_replicas_at_once_loses_no_committed_record() -> None:
     async def scenario(cluster: Cluster) -> None:
         rng = random.Random(3)
         await cluster.commit(*[b"%d" % i for i in range(50)])

@@ -14,14 +14,14 @@ from tests.quorum.nodes import Cluster, Replica, run_quorum
 
 
 def _check_prefixes(cluster: Cluster, heard: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
-    """What listeners have ever been told, in every life of every replica, are prefixes of one sequence."""
+    """The records that listeners got, in every run of every replica, are prefixes of one sequence."""
     longest = max(heard, key=len)
     for values in heard:
         assert values == longest[: len(values)]
     return longest
 
 
-def test_a_leader_that_was_cut_off_truncates_what_it_could_not_commit() -> None:
+def test_a_leader_that_was_cut_off_truncates_its_uncommitted_records() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"before")
         old = await cluster.leader()

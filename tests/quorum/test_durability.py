@@ -1,4 +1,4 @@
-"""Flush before reply, asserted on the Disk port: kill -9 cannot show a missing fsync."""
+"""Flush before reply, asserted at the Disk port: kill -9 cannot reveal a missing fsync."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(monkeypatch: pytes
         follower = next(r for r in cluster.replicas if r is not leader)
         await follower.stop()
         timeline = Timeline(follower)
-        flushed_at = {}  # log end as of each flush
+        flushed_at = {}  # log end at each flush
         await follower.start()
         send = cluster.rpc.send
         acknowledged = []
@@ -134,7 +134,7 @@ def test_leader_does_not_count_its_own_records_before_they_are_flushed() -> None
     run_quorum(scenario, voters=1)
 
 
-def test_flush_vouches_for_nothing_that_was_appended_while_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush_does_not_cover_records_appended_while_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         node = cluster.replicas[0].live
@@ -165,7 +165,7 @@ def test_a_failed_flush_halts_the_replica_and_is_reported_once() -> None:
         assert isinstance(fatal[0], OSError) and len(fatal) == 1
         cluster.rpc.down.add(leader.address)
         leader.node = None
-        await cluster.commit(b"after")  # the others go on
+        await cluster.commit(b"after")  # the others continue
 
     run_quorum(scenario)
 
@@ -223,7 +223,7 @@ def test_a_lost_quorum_state_beside_a_log_refuses_to_start() -> None:
     run_quorum(scenario, voters=1)
 
 
-def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where() -> None:
+def test_a_log_corrupt_in_the_middle_refuses_to_start_and_names_the_position() -> None:
     async def scenario(cluster: Cluster) -> None:
         for i in range(20):
             await cluster.commit(b"value %d" % i)
@@ -238,7 +238,7 @@ def test_a_log_corrupt_in_the_middle_refuses_to_start_and_says_where() -> None:
     run_quorum(scenario, voters=1)
 
 
-def test_a_torn_tail_is_cut_and_fetched_again() -> None:
+def test_a_torn_tail_is_truncated_and_fetched_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         rng = random.Random(11)
         for i in range(10):
@@ -270,11 +270,11 @@ DIRECTORY = "/data/__cluster_metadata-0"
 
 
 class _Killed(BaseException):
-    """Not an Exception: nothing may go on after it."""
+    """Not an Exception: no code may continue after it."""
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_vote_that_a_killed_process_left_without_flushing_the_directory_counts_only_once_durable(
+def test_vote_of_a_killed_process_whose_directory_was_not_flushed_counts_only_once_durable(
     seed: int,
 ) -> None:
     """Killed between rename and flush, the vote reads back; the replica acts on it, so it must stay."""

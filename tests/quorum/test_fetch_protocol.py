@@ -70,8 +70,8 @@ def test_bad_fetches_are_refused(changed: dict[str, Any], error: ErrorCode) -> N
     assert b.role(Leader).progress[2].end_offset == 0
 
 
-def test_leader_that_is_asked_in_a_later_epoch_goes_even_if_only_an_observer_knows_of_that() -> None:
-    """It would never follow this leader; and nobody else may be left who tells of the epoch."""
+def test_leader_that_gets_a_request_of_a_later_epoch_resigns_even_if_only_an_observer_knows_it() -> None:
+    """The observer would never follow this leader, and no other replica may know of the epoch."""
     b = CoreBench(voters=3)
     b.lead()
     answer = b.fetch(4, 0, 0, epoch=3)
@@ -86,7 +86,7 @@ def test_leader_that_is_asked_in_a_later_epoch_goes_even_if_only_an_observer_kno
     assert isinstance(b.state.role, Leader) and b.state.epoch == 4
 
 
-def test_replica_that_does_not_lead_says_so_and_names_the_leader() -> None:
+def test_replica_that_does_not_lead_refuses_and_names_the_leader() -> None:
     b = _follower()
     answer = b.fetch(3, 0, 0)
     assert present(answer).error is ErrorCode.NOT_LEADER_OR_FOLLOWER and present(answer).leader_id == 2
@@ -156,7 +156,7 @@ def test_voter_given_by_id_alone_counts_with_any_directory() -> None:
     assert b.state.high_watermark == 1
 
 
-def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of_its_own() -> None:
+def test_progress_of_a_voter_does_not_count_for_the_disk_that_replaced_its_own() -> None:
     b = CoreBench(static=True)
     b.stand()
     b.answer(b.vote_for(2))
@@ -173,7 +173,7 @@ def test_what_a_voter_fetched_does_not_count_for_the_disk_that_took_the_place_of
     assert b.state.high_watermark == 4
 
 
-def test_late_fetch_does_not_take_progress_back() -> None:
+def test_late_fetch_does_not_revert_progress() -> None:
     b = CoreBench()
     b.lead()
     b.step(Proposed(1, 3, "x"))
@@ -194,7 +194,7 @@ def test_late_fetch_does_not_take_progress_back() -> None:
         (0, 0, None),
     ],
 )
-def test_fetch_that_does_not_match_is_told_where_it_diverges(
+def test_fetch_that_does_not_match_is_answered_with_the_diverging_epoch(
     offset: int, last_epoch: int, diverging: DivergingEpoch | None
 ) -> None:
     b = CoreBench(election=ElectionState(4, 1), epoch_starts=[(2, 0), (4, 5)], end_offset=8)
@@ -249,7 +249,7 @@ def test_new_fetch_of_a_replica_releases_its_earlier_one() -> None:
     assert len(b.role(Leader).parked) == 1
 
 
-def test_leader_without_fetches_from_a_majority_resigns_and_lets_go_of_waiting_fetches() -> None:
+def test_leader_without_fetches_from_a_majority_resigns_and_answers_waiting_fetches() -> None:
     b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1, high_watermark=1)
@@ -330,7 +330,7 @@ def test_diverging_follower_truncates_and_asks_again() -> None:
     assert b.of(TruncateTo) == [TruncateTo(4)]
 
 
-def test_truncation_below_the_high_watermark_is_refused_and_told() -> None:
+def test_truncation_below_the_high_watermark_is_refused_and_reported() -> None:
     b = _follower()
     b.answer(_records(b, (0, 3, 5), high_watermark=3))
     b.flush()
@@ -362,7 +362,7 @@ def test_answer_from_a_replica_that_is_not_the_leader_is_not_used() -> None:
     assert b.of(AppendFetched) == []
 
 
-def test_follower_that_hears_nothing_good_stands_for_election() -> None:
+def test_follower_without_successful_fetches_starts_an_election() -> None:
     b = _follower()
     answer = FetchResponse("c", b.keys[2], ErrorCode.NOT_LEADER_OR_FOLLOWER, 5, None)
     for _ in range(5):
@@ -375,7 +375,7 @@ def test_follower_that_hears_nothing_good_stands_for_election() -> None:
     assert isinstance(b.state.role, Candidate) and b.state.epoch == 6
 
 
-def test_observer_asks_around_until_it_finds_the_leader() -> None:
+def test_observer_asks_the_voters_until_it_finds_the_leader() -> None:
     b = CoreBench(node_id=4)
     assert isinstance(b.state.role, Unattached)
     (send,) = b.of(Send)
@@ -388,14 +388,14 @@ def test_observer_asks_around_until_it_finds_the_leader() -> None:
     assert not isinstance(b.state.role, Candidate)
 
 
-def test_fetches_are_held_for_less_than_the_timeouts_that_would_give_up_on_them() -> None:
+def test_fetches_are_held_for_less_than_the_timeouts_of_their_senders() -> None:
     assert QuorumConfig().fetch_wait_ms == 500
     assert QuorumConfig(fetch_timeout_ms=300).fetch_wait_ms == 100
     assert QuorumConfig(request_timeout_ms=150).fetch_wait_ms == 50
 
 
-def test_late_fetch_of_an_earlier_epoch_is_not_contact_and_not_progress() -> None:
-    """What it matches ends before our epoch begins, so it could commit nothing; but it is no news either."""
+def test_late_fetch_of_an_earlier_epoch_counts_neither_as_contact_nor_as_progress() -> None:
+    """What it confirms ends before the current epoch begins: it commits nothing, and it is not current."""
     b = CoreBench()
     b.lead()
     b.fetch(2, 1, 1)

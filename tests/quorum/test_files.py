@@ -62,7 +62,7 @@ def test_quorum_state_of_version_0_is_read() -> None:
     assert state_store.decode_quorum_state(data) == ElectionState(2, 1)
 
 
-def test_bootstrap_checkpoint_reads_back_and_says_who_votes() -> None:
+def test_bootstrap_checkpoint_reads_back_with_its_voters() -> None:
     disk = MemoryDisk()
     bootstrap.write_bootstrap_voters(disk, "/d/__cluster_metadata-0", VOTERS, 1_700_000_000_000)
     assert disk.list("/d/__cluster_metadata-0") == ["00000000000000000000-0000000000.checkpoint"]
@@ -130,7 +130,7 @@ def test_a_damaged_bootstrap_checkpoint_stops_the_start_and_names_the_file() -> 
             bootstrap.read_bootstrap_voters(disk, "/d")
 
 
-def test_every_cut_of_a_voters_record_is_a_value_error() -> None:
+def test_every_truncation_of_a_voters_record_is_a_value_error() -> None:
     whole = control_records.voters_record(VOTERS)
     for length in range(len(whole) - 2):
         with pytest.raises(ValueError):
@@ -149,7 +149,9 @@ def test_voters_record_without_voters_is_refused() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**30])
-def test_quorum_state_in_an_epoch_that_no_election_can_follow_is_refused_in_plain_words(epoch: int) -> None:
+def test_quorum_state_in_an_epoch_that_no_election_can_follow_is_refused_with_a_clear_message(
+    epoch: int,
+) -> None:
     disk = MemoryDisk()
     disk.make_dirs("/d")
     disk.write_atomic("/d/quorum-state", state_store.encode_quorum_state(ElectionState(epoch)))

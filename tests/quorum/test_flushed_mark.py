@@ -1,4 +1,4 @@
-"""The mark of what was flushed: what is read back after a torn write, a flipped bit, a full file."""
+"""The mark of the flushed end: what is read back after a torn write, a flipped bit, a full file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_last_entry_counts(disk: MemoryDisk) -> None:
         assert reopened(disk).mark == FlushedMark(end_offset, 3)
 
 
-def test_mark_of_a_recovering_replica_stays(disk: MemoryDisk) -> None:
+def test_mark_of_a_recovering_replica_is_kept(disk: MemoryDisk) -> None:
     mark = FlushedMark(9, 3, losses=1, is_recovering=True)
     FlushedMarkFile(disk, DIRECTORY).write(mark)
     file = reopened(disk)
@@ -52,7 +52,7 @@ def test_mark_of_a_recovering_replica_stays(disk: MemoryDisk) -> None:
     assert reopened(disk).mark == mark
 
 
-def test_who_keeps_no_mark_is_given_none(disk: MemoryDisk) -> None:
+def test_replica_without_a_mark_gets_none(disk: MemoryDisk) -> None:
     file = FlushedMarkFile(disk, DIRECTORY)
     file.lower(2, 1)
     file.replace(2, 1)
@@ -69,7 +69,7 @@ def test_file_stays_small(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_torn_entry_leaves_the_one_before(disk: MemoryDisk, zeros: bool) -> None:
+def test_torn_entry_leaves_the_previous_one(disk: MemoryDisk, zeros: bool) -> None:
     before, torn = encode_mark(FlushedMark(3, 1)), encode_mark(FlushedMark(0x0102030405060708, 1))
     for kept in range(ENTRY_BYTES):
         tail = bytes(ENTRY_BYTES - kept) if zeros else b""
@@ -78,7 +78,7 @@ def test_torn_entry_leaves_the_one_before(disk: MemoryDisk, zeros: bool) -> None
 
 
 def test_sectors_may_reach_the_disk_in_any_order(disk: MemoryDisk) -> None:
-    """Else a cluster that loses power everywhere would take that for a loss."""
+    """Otherwise a cluster that loses power everywhere would mistake that for a loss."""
     torn = encode_mark(FlushedMark(0x0102030405060708, 1))
     for count in range(1, 200):
         before = encode_mark(FlushedMark(3, 1)) * count
@@ -98,7 +98,7 @@ def test_any_flipped_bit_of_the_last_entry_makes_the_end_unknown(disk: MemoryDis
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(ENTRY_BYTES), b"\xff" * 100])
-def test_what_is_no_mark_makes_the_end_unknown(disk: MemoryDisk, content: bytes) -> None:
+def test_invalid_mark_makes_the_end_unknown(disk: MemoryDisk, content: bytes) -> None:
     disk.write_atomic(f"{DIRECTORY}/flushed-offset", content)
     assert reopened(disk).mark == FlushedMark(None)
 

@@ -1,4 +1,4 @@
-"""What a killed process left in the page cache of a log without a mark: the next start makes it durable."""
+"""Records that a killed process left in the page cache, without a mark: the next start flushes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A voter whose voter set is out of date finds the leader of today, and disturbs nobody (KIP-853)."""
+"""A voter with an outdated voter set finds the current leader, and disturbs no other replica (KIP-853)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVER = Address("test", 88)
 
 
 def _prospective(leader_id: int | None = 2, **options: Any) -> CoreBench:
-    """1 misses its leader of epoch 5, and asks."""
+    """1 gets no answer from its leader of epoch 5, and searches."""
     b = CoreBench(election=ElectionState(5, leader_id), **options)
     b.ask_first()
     assert isinstance(b.state.role, Prospective)
@@ -27,7 +27,7 @@ def _prospective(leader_id: int | None = 2, **options: Any) -> CoreBench:
 
 
 def _nobody_answers(b: CoreBench) -> list[Send]:
-    """Every open question fails; the questions that this makes it ask."""
+    """Fail every open request; returns the requests that follow."""
     asked = []
     for correlation_id in list(b.state.in_flight):
         b.step(RequestFailed(correlation_id))
@@ -49,12 +49,12 @@ def _answer(
 
 
 def _refuse(b: CoreBench, leader_id: int | None = 2, address: Address | None = ELSEWHERE) -> list[Send]:
-    """3 hears a leader, 2 is out of reach."""
+    """3 is in contact with a leader, 2 cannot be reached."""
     b.answer(b.vote_for(3, granted=False, leader_id=leader_id, leader_address=address))
     return _nobody_answers(b)
 
 
-def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followed_at_its_own_word() -> None:
+def test_leader_that_moved_is_asked_at_the_address_others_name_and_followed_once_it_confirms() -> None:
     b = _prospective()
     (question,) = _refuse(b)
     assert (question.to, question.address) == (2, ELSEWHERE) and isinstance(b.state.role, Prospective)
@@ -63,8 +63,8 @@ def test_leader_that_moved_meanwhile_is_asked_where_others_say_it_is_and_followe
     assert b.state.epoch == 5
 
 
-def test_leader_that_the_set_does_not_hold_is_not_followed_at_the_word_of_others() -> None:
-    """It would fetch, and so keep a leader in office that it cannot hear: nobody could be elected."""
+def test_leader_outside_the_voter_set_is_not_followed_because_others_name_it() -> None:
+    """Its fetches would count as contact for a leader that it cannot hear: no other could be elected."""
     b = _prospective(leader_id=4)
     for _ in range(20):
         questions = _refuse(b, leader_id=4)
@@ -74,7 +74,7 @@ def test_leader_that_the_set_does_not_hold_is_not_followed_at_the_word_of_others
         b.step(TimerFired(), after_ms=2_500)
 
 
-def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office() -> None:
+def test_search_request_is_refused_by_a_leader_and_does_not_count_as_contact() -> None:
     (question,) = _refuse(_prospective())
     asked = as_type(question.request, FetchRequest)
     leader = CoreBench(node_id=1)
@@ -86,8 +86,8 @@ def test_question_is_refused_by_a_leader_and_keeps_it_in_no_office() -> None:
     assert leader.role(Leader).progress[3].last_fetch_ms == before
 
 
-def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers() -> None:
-    """It was removed while it was away, and the others were replaced one by one."""
+def test_voter_that_reaches_no_known_voter_asks_the_bootstrap_servers() -> None:
+    """It was removed while it was down, and the others were replaced one by one."""
     b = _prospective(config=QuorumConfig(bootstrap_servers=(Address("test", 3), SERVER)))
     (question,) = _nobody_answers(b)
     assert question.to < 0 and question.address == SERVER
@@ -95,7 +95,7 @@ def test_voter_that_reaches_none_of_those_it_knows_asks_the_bootstrap_servers() 
     assert isinstance(b.state.role, Follower) and (b.state.epoch, b.state.leader_address) == (9, ELSEWHERE)
 
 
-def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch() -> None:
+def test_unanswered_search_request_is_repeated_and_raises_no_epoch() -> None:
     b = _prospective(config=QuorumConfig(bootstrap_servers=(SERVER,)))
     for _ in range(5):
         (question,) = _nobody_answers(b)
@@ -105,13 +105,13 @@ def test_question_that_nobody_answers_is_asked_again_and_costs_no_epoch() -> Non
     assert b.state.role.refused <= {2, 3}
 
 
-def test_nobody_is_asked_while_the_poll_may_be_won() -> None:
+def test_no_search_request_is_sent_while_the_pre_vote_may_be_won() -> None:
     b = _prospective(config=QuorumConfig(bootstrap_servers=(SERVER,)))
     b.answer(b.vote_for(3, granted=False, leader_id=2, leader_address=ELSEWHERE))
     assert b.of(Send) == []
 
 
-def test_leader_that_said_where_it_moved_is_asked_there_after_each_lost_poll() -> None:
+def test_leader_that_gave_its_new_address_is_asked_there_after_each_lost_pre_vote() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.send(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
     b.ask_first()

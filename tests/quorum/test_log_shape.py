@@ -1,4 +1,4 @@
-"""The outline of the log against a list of records."""
+"""The outline of the log compared with a list of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of a disk that has lost what was flushed."""
+"""How a start handles a disk that has lost flushed records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_flipped_bits_before_the_last_batch_are_noticed_or_refuse_the_start() ->
     assert refused > 0
 
 
-def test_cut_file_and_missing_segment_are_noticed() -> None:
+def test_truncated_file_and_missing_segment_are_noticed() -> None:
     segment = f"{DIRECTORY}/{0:020}.log"
     size = len(disk_with([5, 5]).read(segment))
     for kept in range(size):
@@ -74,7 +74,7 @@ def test_power_loss_in_the_middle_of_a_write_is_no_loss() -> None:
         assert storage.recovery is None and log.log_end_offset == 4
 
 
-def test_what_nobody_counts_on_is_not_kept() -> None:
+def test_records_that_no_replica_counts_on_are_not_kept() -> None:
     disk = disk_with([5])
     log, storage = read_back(disk)
     storage._append(encode_proposal([b"three"], 2, 5, 0), 2, 3)
@@ -90,7 +90,7 @@ def test_recovery_outlives_restarts_and_second_losses() -> None:
         assert storage.recovery == Recovery(6) and storage.losses == 1
     storage._append(encode_proposal([b"other"] * 4, 2, 5, 0), 2, 6)
     flush(log, storage)
-    assert read_back(disk)[1].recovery == Recovery(6), "its leader has yet to say so"
+    assert read_back(disk)[1].recovery == Recovery(6), "its leader has not confirmed it yet"
     log, storage = read_back(disk)
     storage.apply(EndRecovery(6))
     log, storage = read_back(disk)
@@ -105,7 +105,7 @@ def test_damaged_mark_is_a_loss_of_unknown_length() -> None:
     assert read_back(disk)[1].recovery == Recovery(None)
 
 
-def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of() -> None:
+def test_loss_of_a_damaged_mark_is_newer_than_any_that_a_leader_knows() -> None:
     disk = disk_with([5, 5])
     for _ in range(3):
         disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
@@ -121,7 +121,7 @@ def test_loss_of_a_damaged_mark_is_newer_than_all_that_a_leader_has_heard_of() -
     assert read_back(disk)[1].losses == storage.losses
 
 
-def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it() -> None:
+def test_lost_vote_is_noticed_even_if_the_records_of_its_epoch_are_lost_too() -> None:
     disk = disk_with([3, 7])
     disk.open(f"{DIRECTORY}/{0:020}.log").truncate(100)
     for election in (None, ElectionState(3)):
@@ -134,13 +134,13 @@ def test_lost_vote_is_noticed_though_the_records_of_its_epoch_are_lost_with_it()
     assert read_back(disk)[1].recovery == Recovery(4)
 
 
-def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more() -> None:
+def test_leader_with_a_damaged_disk_never_answers_that_there_is_nothing_more() -> None:
     """An empty answer ends a recovery."""
     segment, header_bytes = f"{DIRECTORY}/{0:020}.log", 12  # base offset and length
     for byte, bit in itertools.product(range(header_bytes), range(8)):
         disk = disk_with([5, 5])
         log, storage = read_back(disk)
-        assert log.read(2, 1 << 20) is not None  # the place where this ends is remembered
+        assert log.read(2, 1 << 20) is not None  # the position where this ends is remembered
         position = len(disk.read(segment))
         storage._append(encode_proposal([b"three"], 4, 5, 0), 4, 5)
         flush(log, storage)
@@ -150,8 +150,8 @@ def test_leader_whose_disk_rots_never_says_that_there_is_nothing_more() -> None:
             assert storage.with_records(ReplyWithRecords(1, response, 4, 5, 1 << 20)).payload, (byte, bit)
 
 
-def test_log_without_a_mark_is_taken_as_it_is() -> None:
-    """It was written before there were marks; or an operator has decided to go on."""
+def test_log_without_a_mark_is_accepted_unchanged() -> None:
+    """It was written before marks existed, or an operator has decided to continue."""
     disk = disk_with([5, 5])
     disk.remove(MARK)
     log, storage = read_back(disk)
@@ -160,8 +160,8 @@ def test_log_without_a_mark_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("kept", [(), ("quorum-state",), (f"{0:020}.log", "quorum-state")])
-def test_log_that_is_gone_with_its_mark_is_not_taken_for_a_new_one(kept: tuple[str, ...]) -> None:
-    """A voter that began anew would elect a leader without what it had acknowledged, or vote twice."""
+def test_log_lost_with_its_mark_is_not_mistaken_for_a_new_one(kept: tuple[str, ...]) -> None:
+    """A voter that started over would elect a leader without records it had acknowledged, or vote twice."""
     disk = disk_with([5, 5])
     lose_everything_but(disk, *kept)
     for name in set(kept) - {"quorum-state"}:
@@ -191,7 +191,7 @@ def test_lost_snapshot_that_was_fetched_is_noticed() -> None:
     assert read_back(disk)[1].recovery == Recovery(9)
 
 
-def test_observer_whose_log_is_gone_fetches_it_again() -> None:
+def test_observer_whose_log_is_lost_fetches_it_again() -> None:
     disk = disk_with([5, 5])
     lose_everything_but(disk)
     log, storage = read_back(disk, keeps_mark=False)

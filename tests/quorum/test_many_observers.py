@@ -1,4 +1,4 @@
-"""A leader remembers who follows it without a vote, but not for ever, and not without bound."""
+"""A leader remembers its observers, but neither forever nor without bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def admit(leader: Leader, number: int, now_ms: int) -> ReplicaKey:
     return key
 
 
-def test_silent_observer_is_forgotten_after_its_session() -> None:
+def test_silent_observer_is_removed_after_its_session() -> None:
     leader = Leader(0, 0, {}, {})
     silent = admit(leader, 1, now_ms=0)
     admit(leader, 2, now_ms=OBSERVER_SESSION_MS - 1)
@@ -24,7 +24,7 @@ def test_silent_observer_is_forgotten_after_its_session() -> None:
     assert silent not in leader.observers and len(leader.observers) == 2
 
 
-def test_ever_new_observers_push_out_the_longest_silent_one() -> None:
+def test_new_observers_beyond_the_limit_replace_the_longest_silent_one() -> None:
     leader = Leader(0, 0, {}, {})
     faithful = admit(leader, 1, now_ms=0)
     for number in range(2, 3 * MOST_OBSERVERS):

@@ -1,4 +1,4 @@
-"""What peers say and cannot mean is refused before anything is written, and no honest replica is shut out."""
+"""Impossible messages are refused before anything is written, and no correct replica is locked out."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ def test_pre_vote_in_an_epoch_too_far_ahead_is_refused(role: Callable[[], CoreBe
         lambda b: fetch_snapshot(b, EPOCH, position=-(2**63)),
     ],
 )
-def test_offsets_and_ids_that_cannot_be_are_refused(
+def test_impossible_offsets_and_ids_are_refused(
     role: Callable[[], CoreBench], change: Callable[[CoreBench], Request]
 ) -> None:
     b = role()
     assert_refused(b, change(b))
 
 
-def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost() -> None:
+def test_answer_of_an_epoch_too_far_ahead_counts_as_lost() -> None:
     b = prospective()
     b.answer(b.vote_for(2, granted=False, epoch=INT32_MAX, leader_id=3))
     assert b.state.election == ElectionState(EPOCH)
@@ -159,7 +159,7 @@ def test_answer_of_an_epoch_too_far_ahead_is_taken_for_lost() -> None:
         {"snapshot_id": SnapshotId(2**63 - 1, 5)},
     ],
 )
-def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_repeated(
+def test_impossible_answer_to_a_fetch_changes_nothing_and_the_fetch_is_repeated(
     changed: dict[str, Any],
 ) -> None:
     b = follower()
@@ -174,14 +174,14 @@ def test_answer_to_a_fetch_that_cannot_be_true_changes_nothing_and_the_fetch_is_
 # --- nobody honest is shut out ---------------------------------------------------------------------------
 
 
-def test_replica_that_was_away_for_very_long_follows_at_once() -> None:
+def test_replica_that_was_down_for_very_long_follows_at_once() -> None:
     b = CoreBench(election=ElectionState(EPOCH))
     assert b.ask(vote(b, EPOCH + MOST_AHEAD)).vote_granted
     assert b.state.epoch == EPOCH + MOST_AHEAD
 
 
-def test_replica_without_a_leader_believes_more_the_longer_it_waits() -> None:
-    """It was away for more epochs than are believed at once, and takes part again by itself."""
+def test_replica_without_a_leader_accepts_more_epochs_the_longer_it_waits() -> None:
+    """It was down for more epochs than are accepted at once, and takes part again without help."""
     b = CoreBench(election=ElectionState(EPOCH))
     far = EPOCH + 3 * MOST_AHEAD
     assert_refused(b, vote(b, far))
@@ -190,7 +190,7 @@ def test_replica_without_a_leader_believes_more_the_longer_it_waits() -> None:
     assert b.ask(vote(b, far)).vote_granted
 
 
-def test_replica_with_a_leader_saves_nothing_up() -> None:
+def test_replica_with_a_leader_accumulates_no_epochs() -> None:
     b = leader()
     for _ in range(3000):
         b.step(TimerFired(), after_ms=1000)
@@ -200,7 +200,7 @@ def test_replica_with_a_leader_saves_nothing_up() -> None:
     assert_refused(b, vote(b, EPOCH + MOST_AHEAD + 2000))
 
 
-def test_stranger_that_leads_on_step_by_step_gets_a_thousand_epochs_a_second() -> None:
+def test_stranger_that_raises_the_epoch_step_by_step_gets_a_thousand_epochs_a_second() -> None:
     b = CoreBench(election=ElectionState(EPOCH))
     for _ in range(10_000):
         b.send(vote(b, b.state.epoch + MOST_AHEAD))
@@ -210,7 +210,7 @@ def test_stranger_that_leads_on_step_by_step_gets_a_thousand_epochs_a_second() -
     assert b.state.epoch <= EPOCH + MOST_AHEAD + 10_000 + candidacies
 
 
-def test_peers_in_our_own_epoch_are_believed_even_if_nothing_is_left_for_others() -> None:
+def test_peers_in_our_own_epoch_are_accepted_even_if_no_epochs_are_left_for_others() -> None:
     b = leader()
     b.state.epoch_allowance.left = -3
     answer = b.fetch(2, 1, EPOCH)
@@ -218,7 +218,7 @@ def test_peers_in_our_own_epoch_are_believed_even_if_nothing_is_left_for_others(
     assert b.of(PeerDisbelieved) == []
 
 
-def test_nobody_stands_behind_the_last_epoch() -> None:
+def test_no_election_starts_after_the_last_epoch() -> None:
     b = CoreBench(election=ElectionState(MAX_EPOCH))
     b.ask_first()
     with pytest.raises(EpochsExhaustedError, match=f"epoch {MAX_EPOCH} is the last one"):
@@ -239,7 +239,7 @@ def test_change_of_the_voters_does_not_wait_for_days() -> None:
     assert as_type(b.state.role, Leader).changes[0].deadline_ms <= b.now_ms + MAX_WAIT_MS
 
 
-def test_places_of_callers_that_hung_up_are_free() -> None:
+def test_places_of_disconnected_callers_are_free() -> None:
     b = leader()
     tokens = []
     for _ in range(MAX_WAITING):
@@ -252,14 +252,14 @@ def test_places_of_callers_that_hung_up_are_free() -> None:
     assert b.send(add_voter(b)) is None
 
 
-def test_fetch_whose_caller_hung_up_is_not_kept() -> None:
+def test_fetch_of_a_disconnected_caller_is_not_kept() -> None:
     b = leader()
     assert b.fetch(2, 1, EPOCH, high_watermark=1) is None
     b.step(RequestAbandoned(b.token))
     assert b.role(Leader).parked == {}
 
 
-def test_replica_that_leads_no_more_lets_calls_go() -> None:
+def test_replica_that_no_longer_leads_answers_waiting_calls() -> None:
     b = leader()
     b.send(add_voter(b))
     token = b.token
@@ -271,7 +271,7 @@ def test_replica_that_leads_no_more_lets_calls_go() -> None:
 # --- on the wire -----------------------------------------------------------------------------------------
 
 
-def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
+def test_disconnected_caller_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         events: list[Event] = []
         table = RpcHandlers()
@@ -288,7 +288,7 @@ def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
         await asyncio.sleep(0)
         assert asked._waiting == {}
         assert events[-1] == RequestAbandoned(0)
-        asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and no harm
+        asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and harmless
 
     asyncio.run(scenario())
 
@@ -316,7 +316,7 @@ def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     "address", [("h", 0), ("h", -1), ("h", 65_536), ("h", INT32_MAX), ("\0", 1), ("h" * 256, 1), ("ä", 1)]
 )
-def test_address_that_is_none_makes_a_malformed_request(address: Any) -> None:
+def test_invalid_address_makes_a_malformed_request(address: Any) -> None:
     message = pb.BeginQuorumEpochRequest(cluster_id="c", epoch=1)
     message.leader_address.host, message.leader_address.port = address
     with pytest.raises(ValueError, match="an address"):

@@ -1,4 +1,4 @@
-"""Asking before standing: who grants a pre-vote, and that asking changes nothing (KIP-996)."""
+"""Pre-votes: which replicas grant them, and that asking for them changes nothing (KIP-996)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def _pre_vote(
 
 
 def _follower(**kwargs: Any) -> CoreBench:
-    """Follows 2 in epoch 5 and has just heard from it."""
+    """A follower of 2 in epoch 5 that has just got an answer from it."""
     b = CoreBench(election=ElectionState(5, 2), **kwargs)
     b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2))
     return b
 
 
-def test_asking_persists_nothing_and_keeps_the_epoch() -> None:
+def test_pre_vote_persists_nothing_and_keeps_the_epoch() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.ask_first()
     assert isinstance(b.state.role, Prospective)
@@ -74,7 +74,7 @@ def test_majority_of_pre_votes_makes_a_candidate_of_the_next_epoch_in_the_same_s
     }
 
 
-def test_answer_to_a_pre_vote_is_no_vote() -> None:
+def test_granted_pre_vote_is_no_vote() -> None:
     b = CoreBench(voters=5)
     b.ask_first()
     early = b.vote_for(2)
@@ -123,7 +123,7 @@ def test_bad_pre_votes_are_refused(changed: dict[str, Any], error: ErrorCode) ->
     assert answer.error is error and not answer.vote_granted
 
 
-def test_follower_refuses_while_its_leader_speaks_and_grants_once_it_is_silent() -> None:
+def test_follower_refuses_while_its_leader_answers_and_grants_once_it_is_silent() -> None:
     b = _follower()
     assert not b.ask(_pre_vote(b)).vote_granted
     b.now_ms += 999
@@ -151,7 +151,7 @@ def test_former_leader_grants() -> None:
     assert isinstance(b.state.role, Resigned) and b.ask(_pre_vote(b)).vote_granted
 
 
-def test_answer_of_the_leader_itself_ends_the_asking_but_hearsay_does_not() -> None:
+def test_answer_of_the_leader_itself_ends_the_pre_vote_but_that_of_another_replica_does_not() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.ask_first()
     b.answer(b.vote_for(3, granted=False, leader_id=2))
@@ -161,14 +161,14 @@ def test_answer_of_the_leader_itself_ends_the_asking_but_hearsay_does_not() -> N
     assert b.of(PersistElectionState) == []
 
 
-def test_hearsay_of_a_leader_that_was_not_known_is_news() -> None:
+def test_unknown_leader_named_by_another_replica_is_followed() -> None:
     b = CoreBench(election=ElectionState(5))
     b.ask_first()
     b.answer(b.vote_for(3, granted=False, leader_id=2))
     assert isinstance(b.state.role, Follower) and b.state.role.leader_id == 2
 
 
-def test_announcement_ends_the_asking() -> None:
+def test_announcement_ends_the_pre_vote() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.ask_first()
     begin = BeginQuorumEpochRequest("c", b.keys[2], b.state.local, 5)
@@ -178,7 +178,7 @@ def test_announcement_ends_the_asking() -> None:
     assert isinstance(b.state.role, Follower)
 
 
-def test_higher_epoch_in_a_refusal_is_taken_over_and_asked_in_soon() -> None:
+def test_higher_epoch_in_a_refusal_is_adopted_and_its_pre_vote_follows_soon() -> None:
     b = CoreBench(election=ElectionState(5))
     b.ask_first()
     b.answer(b.vote_for(3, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH, epoch=9))
@@ -195,7 +195,7 @@ def test_prospective_may_still_vote_in_its_epoch() -> None:
     assert b.state.election == ElectionState(5, None, b.keys[3]) and isinstance(b.state.role, Unattached)
 
 
-def test_refused_asks_back_off_and_never_raise_the_epoch() -> None:
+def test_refused_pre_votes_back_off_and_never_raise_the_epoch() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.ask_first()
     for retries in range(12):
@@ -209,7 +209,7 @@ def test_refused_asks_back_off_and_never_raise_the_epoch() -> None:
     assert b.state.epoch == 5
 
 
-def test_lost_candidate_asks_first_again() -> None:
+def test_candidate_that_lost_starts_again_with_a_pre_vote() -> None:
     b = CoreBench()
     b.stand()
     for node_id in (2, 3):
@@ -218,7 +218,7 @@ def test_lost_candidate_asks_first_again() -> None:
     assert isinstance(b.state.role, Prospective) and b.state.epoch == 1
 
 
-def test_successor_does_not_ask_and_is_granted_at_once_by_those_that_were_told() -> None:
+def test_successor_skips_the_pre_vote_and_gets_votes_at_once_from_informed_voters() -> None:
     successor = _follower()
     end = EndQuorumEpochRequest("c", successor.keys[2], successor.state.local, 5, (successor.keys[1],))
     successor.send(end)
@@ -228,7 +228,7 @@ def test_successor_does_not_ask_and_is_granted_at_once_by_those_that_were_told()
     assert told.ask(_pre_vote(told)).vote_granted
 
 
-def test_answer_that_was_under_way_when_the_epoch_ended_does_not_put_off_the_succession() -> None:
+def test_answer_in_flight_when_the_epoch_ended_does_not_delay_the_succession() -> None:
     b = _follower()
     keys = (b.keys[3], b.keys[1])
     b.send(EndQuorumEpochRequest("c", b.keys[2], b.state.local, 5, keys))
@@ -240,7 +240,7 @@ def test_answer_that_was_under_way_when_the_epoch_ended_does_not_put_off_the_suc
     assert isinstance(b.state.role, Candidate)
 
 
-def test_stopping_replica_asks_no_more() -> None:
+def test_stopping_replica_starts_no_pre_vote() -> None:
     b = CoreBench()
     b.ask_first()
     b.step(ShutdownRequested())
@@ -250,7 +250,7 @@ def test_stopping_replica_asks_no_more() -> None:
     assert b.of(Send) == []
 
 
-def test_stopping_candidate_may_still_win_but_does_not_ask_again() -> None:
+def test_stopping_candidate_may_still_win_but_starts_no_new_election() -> None:
     b = CoreBench()
     b.stand()
     b.step(ShutdownRequested())

@@ -1,4 +1,4 @@
-"""Changing the voters, core by core: what a leader makes of it (KIP-853)."""
+"""Changing the voters, as the core of a leader does it (KIP-853)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_new_voter_counts_once_appended_and_the_answer_comes_with_the_commit() -
     assert b.state.high_watermark == b.state.log.end_offset and answers(b) == [ErrorCode.NONE]
 
 
-def test_whoever_does_not_wait_for_the_commit_is_answered_at_the_append() -> None:
+def test_change_without_waiting_for_the_commit_is_answered_at_the_append() -> None:
     b = leader()
     b.send(add(b, 4, ack_when_committed=False))
     probe_answered(b, 4)
@@ -104,7 +104,7 @@ def test_second_change_times_out_while_the_first_is_not_committed() -> None:
     b.send(remove(b, 3))
     b.send(remove(b, 2))
     assert wait_for_answer(b, 1000) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
-    assert b.state.voters.ids == (1, 2)  # the first is under way all the same
+    assert b.state.voters.ids == (1, 2)  # the first is still in progress
 
 
 def test_no_change_before_the_leader_has_committed_in_its_epoch() -> None:
@@ -125,21 +125,21 @@ def test_fixed_voters_are_not_changed() -> None:
     assert b.ask(remove(b, 3)).error is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_change_is_refused_by_who_does_not_lead_and_by_another_cluster() -> None:
+def test_change_is_refused_by_a_replica_that_does_not_lead_and_for_another_cluster() -> None:
     assert CoreBench().ask(add(CoreBench(), 4)).error is ErrorCode.NOT_CONTROLLER
     b = leader()
     assert b.ask(replace(add(b, 4), cluster_id="other")).error is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 @pytest.mark.parametrize("directory_id", [None, OTHER_DISK])
-def test_id_among_the_voters_is_not_added_again_whatever_its_disk(directory_id: Uuid | None) -> None:
+def test_present_voter_id_is_not_added_again_with_any_disk(directory_id: Uuid | None) -> None:
     b = leader()
     key = ReplicaKey(2, directory_id or b.keys[2].directory_id)
     assert b.ask(add(b, 2, voter=Voter(key, address(2)))).error is ErrorCode.DUPLICATE_VOTER
 
 
 @pytest.mark.parametrize("key", [ReplicaKey(2, OTHER_DISK), ReplicaKey(2), ReplicaKey(7, OTHER_DISK)])
-def test_who_is_not_a_voter_by_id_and_directory_is_not_removed_or_moved(key: ReplicaKey) -> None:
+def test_replica_that_is_no_voter_by_id_and_directory_is_not_removed_or_moved(key: ReplicaKey) -> None:
     b = leader()
     assert b.ask(RemoveRaftVoterRequest("c", key, 1000)).error is ErrorCode.VOTER_NOT_FOUND
     moved = UpdateRaftVoterRequest("c", Voter(key, address(99)), 1000)
@@ -147,7 +147,7 @@ def test_who_is_not_a_voter_by_id_and_directory_is_not_removed_or_moved(key: Rep
 
 
 def test_replaced_disk_does_not_evict_the_one_under_its_id_that_is_alive() -> None:
-    """Two nodes with one id that both join by themselves would evict each other for ever."""
+    """Two nodes with one id that both join automatically would evict each other without end."""
     b = leader()
     request = RemoveRaftVoterRequest("c", b.keys[2], 1000, only_if_silent=True)
     b.send(request)
@@ -170,7 +170,7 @@ def test_replaced_disk_does_not_evict_the_leader_itself() -> None:
 
 
 def test_voter_without_a_directory_is_not_added() -> None:
-    """The set would count as fixed from then on."""
+    """The voter set would count as fixed from then on."""
     b = leader()
     b.send(add(b, 4, voter=Voter(ReplicaKey(4), address(4))))
     assert answers(b) == [ErrorCode.INVALID_REQUEST] and appended(b) == []
@@ -196,10 +196,10 @@ def test_new_voter_that_does_not_answer_at_its_address_is_not_added() -> None:
     assert b.state.voters == b.voters
 
 
-def test_new_voter_is_not_probed_and_nobody_is_woken_while_another_change_is_on_its_way() -> None:
+def test_new_voter_is_not_probed_while_another_change_is_in_progress() -> None:
     b = leader()
     b.send(add(b, 4))
-    b.step(RequestFailed(b.of(Send)[0].correlation_id))  # will be asked again in 100 ms
+    b.step(RequestFailed(b.of(Send)[0].correlation_id))  # asked again after 100 ms
     b.send(remove(b, 3))
     b.step(TimerFired(), after_ms=100)
     assert b.of(Send) == [] and present(b.core.next_deadline_ms) > b.now_ms
@@ -225,7 +225,7 @@ def test_replaced_disk_that_lags_is_not_confused_with_the_one_that_has_caught_up
 
 
 def test_no_change_leaves_a_majority_that_cannot_vote() -> None:
-    """Were the leader to restart now, nobody could be elected ever again, though two of three are intact."""
+    """If the leader restarted now, no leader could ever be elected, although two of three are intact."""
     b = leader()
     end_offset, epoch = b.state.log.end_offset, b.state.log.last_epoch
     b.fetch(3, end_offset, epoch, is_recovering=True, losses=1)
@@ -239,7 +239,7 @@ def test_no_change_leaves_a_majority_that_cannot_vote() -> None:
 
 
 def test_no_change_counts_on_a_voter_that_may_recover_and_has_not_said_so() -> None:
-    """It has not fetched from this leader: were the leader to restart now, nobody could be elected."""
+    """It has not fetched from this leader: if the leader restarted now, no leader could be elected."""
     b = leader()
     end_offset, epoch = b.state.log.end_offset, b.state.log.last_epoch
     assert b.send(remove(b, 2)) is None and appended(b) == []
@@ -264,16 +264,16 @@ def test_new_voter_counts_for_the_majority_that_it_joins() -> None:
     b.send(add(b, 4))
     probe_answered(b, 4)
     catch_up(b, 4)
-    assert appended(b) == [(1, 2, 3, 4)], "3 is away, and need not be asked"
+    assert appended(b) == [(1, 2, 3, 4)], "3 is down, and is not needed"
 
 
-def test_voter_that_is_recovering_may_be_removed() -> None:
+def test_recovering_voter_may_be_removed() -> None:
     b = leader()
     b.fetch(3, b.state.log.end_offset, b.state.log.last_epoch, is_recovering=True, losses=1)
     assert b.send(remove(b, 3)) is None and appended(b) == [(1, 2)]
 
 
-def test_removed_voter_completes_no_majority_any_more() -> None:
+def test_removed_voter_no_longer_completes_a_majority() -> None:
     b = leader()
     b.send(remove(b, 3))
     b.flush()
@@ -283,19 +283,21 @@ def test_removed_voter_completes_no_majority_any_more() -> None:
     assert b.state.high_watermark == b.state.log.end_offset and answers(b) == [ErrorCode.NONE]
 
 
-def test_removed_leader_leads_on_without_counting_itself_and_goes_with_the_commit() -> None:
+def test_removed_leader_leads_without_counting_itself_and_resigns_at_the_commit() -> None:
     b = leader()
     catch_up(b, 3)
     assert b.send(remove(b, 1)) is None and isinstance(b.state.role, Leader)
     b.flush()
     catch_up(b, 2)
-    assert isinstance(b.state.role, Leader)  # one of two is no majority, and itself it is no voter
+    assert isinstance(b.state.role, Leader)  # one of two is no majority, and the leader itself is no voter
     catch_up(b, 3)
     assert answers(b) == [ErrorCode.NONE] and isinstance(b.state.role, Resigned)
     goodbyes = [s.request for s in b.of(Send) if isinstance(s.request, EndQuorumEpochRequest)]
     assert {key.id for key in goodbyes[0].preferred_successors} == {2, 3}
     b.step(TimerFired(), after_ms=10_000)
-    assert isinstance(b.state.role, Unattached)  # an observer now: it asks around, and does not stand
+    assert isinstance(
+        b.state.role, Unattached
+    )  # an observer now: it searches for the leader and starts no election
     assert [type(s.request) for s in b.of(Send)] == [FetchRequest]
     b.step(TimerFired(), after_ms=100_000)
     assert isinstance(b.state.role, Unattached)
@@ -322,7 +324,7 @@ def test_removed_leader_that_one_of_two_others_fetches_from_resigns() -> None:
     assert isinstance(b.state.role, Resigned)
 
 
-def test_who_waits_is_told_when_leadership_is_lost() -> None:
+def test_waiting_changes_are_answered_when_leadership_is_lost() -> None:
     b = leader()
     b.send(remove(b, 3))
     b.send(VoteRequest("c", b.keys[2], b.keys[1], 9, 8, 99))
@@ -345,7 +347,7 @@ def test_first_leader_of_voters_that_only_formatting_named_writes_them_into_the_
     assert again.of(AppendVoters) == []
 
 
-def test_leader_that_listens_elsewhere_than_the_set_says_changes_its_entry() -> None:
+def test_leader_with_an_address_other_than_in_the_set_updates_its_entry() -> None:
     b = CoreBench(voters=1, local_address=address(77))
     b.flush()
     assert [present(e.voters.get(1)).address for e in b.of(AppendVoters)] == [address(77)]

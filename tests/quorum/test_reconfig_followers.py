@@ -1,4 +1,4 @@
-"""Changing the voters, core by core: what followers and observers do (KIP-853)."""
+"""Changing the voters, as the cores of followers and observers see it (KIP-853)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.quorum.voter_changes import OTHER_DISK, address, catch_up, voter, vot
 
 
 def follower(node_id: int = 2, end_offset: int = 1, **options: Any) -> CoreBench:
-    """Follows 1 in epoch 1, with one record of that epoch."""
+    """A follower of 1 in epoch 1, with one record of that epoch."""
     return CoreBench(
         node_id=node_id,
         election=ElectionState(1, 1),
@@ -44,7 +44,7 @@ def follower(node_id: int = 2, end_offset: int = 1, **options: Any) -> CoreBench
 
 
 def answer_fetch(b: CoreBench, **changed: Any) -> None:
-    """The leader answers the open fetch: by default, that there is nothing new."""
+    """The leader answers the open fetch, by default without new records."""
     response = FetchResponse("c", b.keys[1], ErrorCode.NONE, 1, 1, 1)
     b.step(ResponseReceived(present(b.role(Follower).fetch_correlation), replace(response, **changed)))
 
@@ -54,7 +54,7 @@ def receive(b: CoreBench, voters: VoterSet, high_watermark: int = 1) -> None:
     answer_fetch(b, batches=(span,), payload="records", high_watermark=high_watermark)
 
 
-def test_set_is_in_force_with_its_append_and_no_longer_after_truncation() -> None:
+def test_voter_set_applies_from_its_append_until_a_truncation() -> None:
     b = follower(node_id=4)
     assert not b.state.is_voter
     receive(b, b.voters.with_voter(voter(b, 4)))
@@ -67,7 +67,7 @@ def test_set_is_in_force_with_its_append_and_no_longer_after_truncation() -> Non
     assert [e.voters.ids for e in b.of(VotersChanged)] == [(1, 2, 3)]
 
 
-def test_new_voter_stands_when_its_leader_is_silent_and_a_removed_one_does_not_any_more() -> None:
+def test_new_voter_starts_an_election_when_its_leader_is_silent_and_a_removed_one_does_not() -> None:
     b = follower(node_id=4)
     receive(b, b.voters.with_voter(voter(b, 4)))
     b.flush()
@@ -81,8 +81,8 @@ def test_new_voter_stands_when_its_leader_is_silent_and_a_removed_one_does_not_a
     assert isinstance(b.state.role, Follower)
 
 
-def test_voter_whose_removal_is_not_committed_stands_but_does_not_count_itself() -> None:
-    """It may be the only one that holds the removal: 2 cannot win without its vote, nor get it."""
+def test_voter_whose_removal_is_not_committed_starts_an_election_without_counting_itself() -> None:
+    """It may be the only replica with the removal: 2 cannot win without its vote, and does not get it."""
     b = CoreBench(
         voters=2,
         election=ElectionState(1, 1),
@@ -103,7 +103,7 @@ def test_voter_whose_removal_is_not_committed_stands_but_does_not_count_itself()
     assert b.state.high_watermark == 3 and isinstance(b.state.role, Resigned)
 
 
-def test_vote_is_given_to_a_candidate_and_a_leader_is_followed_that_the_set_does_not_hold() -> None:
+def test_candidate_outside_the_voter_set_gets_a_vote_and_such_a_leader_is_followed() -> None:
     b = follower()
     b.step(TimerFired(), after_ms=10_000)
     assert b.ask(VoteRequest("c", b.keys[5], b.keys[2], 2, 1, 9)).vote_granted
@@ -119,7 +119,7 @@ def test_replaced_disk_does_not_vote_under_its_old_identity() -> None:
     assert answer.error is ErrorCode.INVALID_VOTER_KEY and not answer.vote_granted
 
 
-def test_who_knows_no_voters_asks_the_bootstrap_servers_and_follows_whom_they_name() -> None:
+def test_replica_without_voters_asks_the_bootstrap_servers_and_follows_the_leader_they_name() -> None:
     config = QuorumConfig(bootstrap_servers=(address(2), address(4)))
     b = CoreBench(node_id=4, local_address=address(4), history=VoterHistory(NO_VOTERS), config=config)
     (fetch,) = b.of(Send)
@@ -129,13 +129,13 @@ def test_who_knows_no_voters_asks_the_bootstrap_servers_and_follows_whom_they_na
     assert isinstance(b.state.role, Follower) and [s.address for s in b.of(Send)] == [address(1)]
 
 
-def test_nobody_to_ask_is_refused_at_start() -> None:
+def test_start_without_voters_and_bootstrap_servers_is_refused() -> None:
     with pytest.raises(ValueError, match="no voters are known"):
         CoreBench(history=VoterHistory(NO_VOTERS))
 
 
 def caught_up(b: CoreBench) -> list[Request]:
-    """The leader answers that there is nothing new."""
+    """The leader answers without new records."""
     answer_fetch(b)
     return [s.request for s in b.of(Send) if not isinstance(s.request, FetchRequest)]
 
@@ -164,7 +164,7 @@ def test_controller_with_a_replaced_disk_has_the_old_one_removed_first() -> None
     assert [type(request) for request in requests] == [AddRaftVoterRequest]
 
 
-def test_voter_that_listens_elsewhere_tells_the_leader_until_the_set_shows_it() -> None:
+def test_voter_with_a_new_address_reports_it_to_the_leader_until_the_set_has_it() -> None:
     b = follower(local_address=address(77))
     (request,) = caught_up(b)
     assert request == UpdateRaftVoterRequest("c", Voter(b.keys[2], address(77)), 1000)
@@ -180,7 +180,7 @@ def test_voter_that_listens_elsewhere_tells_the_leader_until_the_set_shows_it() 
     assert b.of(Send) == [] and b.role(Follower).change_correlation is None
 
 
-def test_leader_that_removes_itself_is_fetched_from_until_it_goes() -> None:
+def test_leader_that_removes_itself_is_followed_until_it_resigns() -> None:
     b = follower()
     receive(b, b.voters.without(1))
     b.flush()

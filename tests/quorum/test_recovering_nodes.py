@@ -1,4 +1,4 @@
-"""Whole nodes whose disks have lost what was flushed."""
+"""Whole nodes whose disks have lost flushed records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def stop_and_damage(replica: Replica) -> None:
     disk.flip_bit(segment, len(disk.read(segment)) - 1)
 
 
-def test_damaged_voter_says_so_fetches_what_it_lost_and_takes_part_again(
+def test_damaged_voter_reports_its_loss_fetches_it_and_takes_part_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(cluster: Cluster) -> None:
@@ -41,8 +41,8 @@ def test_damaged_voter_says_so_fetches_what_it_lost_and_takes_part_again(
     run_quorum(scenario)
 
 
-def test_nobody_is_elected_by_whom_has_forgotten() -> None:
-    """A record is on a leader and a follower; the leader is gone, the follower's disk has lost the record."""
+def test_no_leader_is_elected_by_a_voter_that_lost_records() -> None:
+    """A leader and a follower had a record; the leader is down, the follower's disk has lost the record."""
 
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
@@ -82,7 +82,7 @@ def test_cluster_that_loses_power_everywhere_elects_again() -> None:
     run_quorum(scenario)
 
 
-def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decides() -> None:
+def test_single_voter_that_has_lost_records_does_not_start_until_an_operator_decides() -> None:
     async def scenario(cluster: Cluster) -> None:
         (replica,) = cluster.replicas
         await cluster.commit(b"a")
@@ -99,10 +99,10 @@ def test_single_voter_that_has_lost_records_does_not_start_until_somebody_decide
     run_quorum(scenario, voters=1)
 
 
-def test_voter_that_lost_the_record_of_the_others_fetches_it_from_them(
+def test_voter_that_lost_the_record_of_the_other_voters_fetches_it_from_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is left of its log says that it is alone: were it to go on alone, there would be two leaders."""
+    """The rest of its log names no other voter: if it continued alone, there would be two leaders."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")

@@ -1,4 +1,4 @@
-"""A voter that lost what it had flushed, core by core: it neither votes nor counts until it has it again."""
+"""The core of a voter that lost flushed records: it neither votes nor counts until it has them again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def vote_request(b: CoreBench, **changed: Any) -> VoteRequest:
 
 
 def fetched(b: CoreBench, *ends: int, epoch: int = 5, leader: int = 2) -> FetchResponse:
-    """The leader's answer with batches that go on from our log's end."""
+    """The leader's answer with batches that continue at the log's end."""
     spans, base = [], b.state.log.end_offset
     for end in ends:
         spans.append(BatchSpan(base, end, epoch))
@@ -74,7 +74,7 @@ def test_recovering_voter_learns_of_the_epoch_that_it_does_not_vote_in() -> None
 
 
 @pytest.mark.parametrize("election", [ElectionState(5), ElectionState(5, 2), ElectionState(5, 1)])
-def test_recovering_voter_never_stands_and_asks_around(election: ElectionState) -> None:
+def test_recovering_voter_never_starts_an_election_and_searches_the_leader(election: ElectionState) -> None:
     b = recovering(election=election)
     asked = set()
     for _ in range(30):
@@ -87,14 +87,14 @@ def test_recovering_voter_never_stands_and_asks_around(election: ElectionState) 
     assert asked == {2, 3}
 
 
-def test_recovering_voter_does_not_succeed_a_leader_that_says_goodbye() -> None:
+def test_recovering_voter_does_not_succeed_a_resigning_leader() -> None:
     b = recovering()
     b.send(EndQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, (b.keys[1], b.keys[3])))
     b.step(TimerFired(), after_ms=10_000)
     assert not [effect for effect in b.of(Send) if isinstance(effect.request, VoteRequest)]
 
 
-def test_recovering_voter_that_knows_itself_alone_does_not_elect_itself() -> None:
+def test_recovering_voter_that_knows_no_other_voter_does_not_elect_itself() -> None:
     b = recovering(voters=1, election=ElectionState(5))
     b.step(TimerFired(), after_ms=10_000)
     assert isinstance(b.state.role, Unattached)
@@ -130,7 +130,7 @@ def test_recovery_ends_when_the_leader_has_nothing_more() -> None:
     assert b.of(EndRecovery) == [EndRecovery(4)]
     b.ask_first()
     assert {as_type(effect.request, VoteRequest).pre_vote for effect in b.of(Send)} == {True}, (
-        "it stands again"
+        "it starts elections again"
     )
 
 
@@ -143,7 +143,7 @@ def test_recovery_ends_when_the_leader_has_nothing_more() -> None:
         {"snapshot_id": SnapshotId(9, 5)},
     ],
 )
-def test_only_the_leader_says_that_there_is_nothing_more(changed: dict[str, Any]) -> None:
+def test_only_the_leader_can_answer_that_there_is_nothing_more(changed: dict[str, Any]) -> None:
     b = recovering()
     if "replica" in changed:
         changed = {"replica": b.keys[changed["replica"]]}
@@ -152,7 +152,7 @@ def test_only_the_leader_says_that_there_is_nothing_more(changed: dict[str, Any]
     assert b.state.recovery is not None
 
 
-def test_recovery_ends_with_a_snapshot_that_reaches_so_far() -> None:
+def test_recovery_ends_with_a_snapshot_that_covers_the_loss() -> None:
     for end_offset, ends in ((4, False), (5, True)):
         b = recovering()
         snapshot_id = SnapshotId(end_offset, 5)
@@ -166,7 +166,7 @@ def test_recovery_ends_with_a_snapshot_that_reaches_so_far() -> None:
         assert (b.of(EndRecovery) != []) is ends
 
 
-def test_answers_leave_only_after_the_end_of_the_recovery_is_durable() -> None:
+def test_answers_are_sent_only_after_the_end_of_the_recovery_is_durable() -> None:
     b = recovering(election=ElectionState(5, 2))
     b.answer(fetched(b))
     kinds = [type(effect) for effect in b.effects]
@@ -182,7 +182,7 @@ def leader_of_three() -> CoreBench:
     return b
 
 
-def test_leader_counts_nothing_for_a_recovering_voter_and_takes_back_what_it_counted() -> None:
+def test_leader_counts_nothing_for_a_recovering_voter_and_reverts_what_it_counted() -> None:
     b = leader_of_three()
     b.fetch(2, 1, 1)
     assert b.state.high_watermark == 1
@@ -191,12 +191,12 @@ def test_leader_counts_nothing_for_a_recovering_voter_and_takes_back_what_it_cou
     b.fetch(2, 1, 1, is_recovering=True, losses=1)
     assert progress.end_offset == 0 and progress.last_fetch_ms == b.now_ms
     b.fetch(2, 1, 1, losses=0)
-    assert progress.end_offset == 0, "a late fetch of before the loss"
+    assert progress.end_offset == 0, "a late fetch from before the loss"
     b.fetch(2, 1, 1, losses=1)
     assert progress.end_offset == 1 and b.state.high_watermark == 1
 
 
-def test_word_of_a_loss_that_was_not_the_voters_own_holds_nothing_up_for_ever() -> None:
+def test_report_of_a_loss_of_another_disk_delays_no_commit_forever() -> None:
     b = leader_of_three()
     b.fetch(2, 1, 1, is_recovering=True, losses=(1 << 31) - 1)
     for _ in range(70):
@@ -205,8 +205,8 @@ def test_word_of_a_loss_that_was_not_the_voters_own_holds_nothing_up_for_ever() 
     assert b.role(Leader).progress[2].end_offset == 1 and b.state.high_watermark == 1
 
 
-def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before() -> None:
-    """The checker knows of losses by node id: a stranger that has lost something was never counted."""
+def test_invariant_distinguishes_a_recovering_voter_from_its_former_disk() -> None:
+    """The checker knows losses by node id: a stranger that has lost records was never counted."""
     b = leader_of_three()
     b.fetch(2, 1, 1, losses=1)
     history = History()
@@ -219,7 +219,7 @@ def test_invariant_tells_a_recovering_voter_from_the_disk_that_it_had_before() -
         RecoveringIsNotCounted().after_step(view, history)
 
 
-def test_leader_commits_nothing_on_the_word_of_a_recovering_voter() -> None:
+def test_leader_commits_nothing_because_of_a_recovering_voter() -> None:
     b = leader_of_three()
     b.fetch(2, 1, 1, is_recovering=True, losses=1)
     assert b.state.high_watermark == 0
@@ -227,7 +227,7 @@ def test_leader_commits_nothing_on_the_word_of_a_recovering_voter() -> None:
     assert b.state.high_watermark == 1
 
 
-def test_fetches_of_a_recovering_voter_keep_its_leader_in_office() -> None:
+def test_fetches_of_a_recovering_voter_count_as_contact_for_its_leader() -> None:
     b = leader_of_three()
     for _ in range(10):
         b.fetch(2, 1, 1, is_recovering=True, losses=1)

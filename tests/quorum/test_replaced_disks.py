@@ -1,4 +1,4 @@
-"""A lone voter whose disk was replaced is not the voter that its cluster counts on."""
+"""A single voter whose disk was replaced is not the voter that its cluster counts on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.quorum.bench import CoreBench
 from tests.quorum.nodes import Cluster, run_quorum
 
 
-def test_lone_voter_on_another_disk_refuses_to_start_and_names_both() -> None:
+def test_single_voter_on_another_disk_refuses_to_start_and_names_both() -> None:
     b = CoreBench(voters=1)
     with pytest.raises(ValueError, match=str(b.keys[1])):
         CoreBench(voters=1, local=ReplicaKey(1, b.keys[8].directory_id))
 
 
-def test_lone_voter_whose_disk_was_replaced_is_refused_with_both_keys() -> None:
+def test_single_voter_whose_disk_was_replaced_is_refused_with_both_keys() -> None:
     async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         voter = replica.key

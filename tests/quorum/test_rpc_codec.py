@@ -1,4 +1,4 @@
-"""Core messages through protobuf and back; garbage in; and what the node answers to it."""
+"""Core messages through protobuf and back, and random bytes with the node's answers to them."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ METHOD_OF_RESPONSE = {
 
 
 @given(requests)
-def test_requests_survive_the_wire(request: m.Request) -> None:
+def test_requests_round_trip_through_protobuf(request: m.Request) -> None:
     method = rpc.METHODS[type(request)]
     assert rpc.decode_request(method, rpc.encode_request(request)) == request
 
 
 @given(responses)
-def test_responses_survive_the_wire(response: m.Response) -> None:
+def test_responses_round_trip_through_protobuf(response: m.Response) -> None:
     method = METHOD_OF_RESPONSE[type(response)]
     assert rpc.decode_response(method, rpc.encode_response(response)) == response
 
 
 @given(st.sampled_from(sorted(rpc.METHODS.values())), st.binary(max_size=200))
-def test_garbage_is_a_value_error_or_a_message(method: str, data: bytes) -> None:
+def test_random_bytes_are_a_value_error_or_a_message(method: str, data: bytes) -> None:
     for decode in (rpc.decode_request, rpc.decode_response):
         try:
             decode(method, data)
@@ -102,7 +102,7 @@ def test_directory_id_of_a_wrong_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", sorted(rpc.METHODS.values()))
-def test_node_answers_garbage_with_invalid_request_and_lives(
+def test_node_answers_random_bytes_with_invalid_request_and_continues(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots in the core: who is sent to one, how its pieces come together, when it replaces the log."""
+"""Snapshots in the core: which replica must fetch one, in which pieces, and when it replaces the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ID = SnapshotId(40, 3)
 
 
 def _leader() -> CoreBench:
-    """Leads epoch 1 with ten batches; its log starts at offset 6."""
+    """A leader of epoch 1 with ten batches; its log starts at offset 6."""
     b = CoreBench()
     b.lead()
     for _ in range(9):
@@ -63,8 +63,7 @@ def _leader() -> CoreBench:
 
 
 def _follower() -> CoreBench:
-    """Follows 2 in epoch 5 with records 0 to 9 of epoch 2, and is told that snapshot 40-3 stands for the
-    rest."""
+    """A follower of 2 in epoch 5 with records 0 to 9 of epoch 2, which is told to fetch snapshot 40-3."""
     b = CoreBench(election=ElectionState(5, 2), epoch_starts=[(2, 0)], end_offset=10)
     b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, 50, snapshot_id=ID))
     return b
@@ -90,7 +89,7 @@ def _piece(
     ("offset", "epoch", "is_sent"),
     [(0, 0, True), (5, 1, True), (6, 1, False), (10, 1, False)],
 )
-def test_replica_whose_log_ends_before_the_leaders_begins_is_sent_to_the_snapshot(
+def test_replica_whose_log_ends_before_the_leaders_begins_is_referred_to_the_snapshot(
     offset: int, epoch: int, is_sent: bool
 ) -> None:
     b = _leader()
@@ -111,7 +110,7 @@ def test_replica_whose_log_ends_before_the_leaders_begins_is_sent_to_the_snapsho
         (23, 7, "records"),
     ],
 )
-def test_place_where_logs_part_is_known_only_behind_the_start(offset: int, epoch: int, answer: str) -> None:
+def test_point_of_divergence_is_known_only_after_the_log_start(offset: int, epoch: int, answer: str) -> None:
     b = CoreBench()
     log = LogShape(30, [(5, 20), (7, 22)], SnapshotId(20, 5))
     b.state.log, b.state.snapshot = log, SnapshotId(20, 5)
@@ -166,7 +165,7 @@ def test_only_the_leader_serves_snapshots() -> None:
     assert b.ask(request).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_log_is_not_cut_where_nothing_stands_for_it() -> None:
+def test_log_is_not_deleted_where_no_snapshot_replaces_it() -> None:
     b = CoreBench()
     b.lead()
     with pytest.raises(AssertionError, match="no snapshot replaces the log"):
@@ -176,7 +175,7 @@ def test_log_is_not_cut_where_nothing_stands_for_it() -> None:
 # --- at the follower -------------------------------------------------------------------------------------
 
 
-def test_pieces_are_asked_for_one_after_the_other_then_checked_then_installed() -> None:
+def test_pieces_are_fetched_one_after_the_other_then_checked_then_installed() -> None:
     b = _follower()
     assert _asked(b) == FetchSnapshotRequest("c", b.keys[1], 5, ID, 0, 1 << 20)
     b.answer(_piece(b, 0, b"0123"))
@@ -213,7 +212,7 @@ def test_lost_answer_costs_one_piece() -> None:
     assert as_type(_asked(b), FetchSnapshotRequest).position == 4
 
 
-def test_repeated_piece_is_not_put_in_twice() -> None:
+def test_repeated_piece_is_not_written_twice() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     b.answer(_piece(b, 0, b"0123"))
@@ -228,7 +227,7 @@ def _new_leader(b: CoreBench, epoch: int = 6, leader: int = 3) -> None:
     b.answer(response)
 
 
-def test_new_leader_with_the_same_file_goes_on_where_the_old_one_stopped() -> None:
+def test_fetch_continues_at_a_new_leader_with_the_same_file() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     _new_leader(b)
@@ -238,7 +237,7 @@ def test_new_leader_with_the_same_file_goes_on_where_the_old_one_stopped() -> No
 
 
 @pytest.mark.parametrize("other", [{"checksum": 78}, {"size_bytes": 11}])
-def test_new_leader_with_another_file_of_that_id_begins_anew(other: dict[str, Any]) -> None:
+def test_fetch_starts_over_at_a_new_leader_with_another_file_of_that_id(other: dict[str, Any]) -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     _new_leader(b)
@@ -248,7 +247,7 @@ def test_new_leader_with_another_file_of_that_id_begins_anew(other: dict[str, An
     assert as_type(_asked(b), FetchSnapshotRequest).position == 0
 
 
-def test_new_leader_that_still_has_the_records_is_asked_for_those() -> None:
+def test_records_are_fetched_from_a_new_leader_that_still_has_them() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     b.send(BeginQuorumEpochRequest("c", b.keys[3], b.state.local, 6))
@@ -256,7 +255,7 @@ def test_new_leader_that_still_has_the_records_is_asked_for_those() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE])
-def test_snapshot_that_is_gone_is_asked_about_by_a_plain_fetch(error: ErrorCode) -> None:
+def test_plain_fetch_follows_if_the_snapshot_no_longer_exists(error: ErrorCode) -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     b.answer(_piece(b, 4, b"", error=error))
@@ -264,7 +263,7 @@ def test_snapshot_that_is_gone_is_asked_about_by_a_plain_fetch(error: ErrorCode)
     assert isinstance(_asked(b), FetchRequest) and b.state.download is None
 
 
-def test_damaged_snapshot_is_fetched_anew() -> None:
+def test_damaged_snapshot_is_fetched_again() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
@@ -274,7 +273,7 @@ def test_damaged_snapshot_is_fetched_anew() -> None:
     assert as_type(_asked(b), FetchSnapshotRequest).position == 0
 
 
-def test_leader_hears_from_a_follower_that_is_checking_and_the_follower_from_it() -> None:
+def test_follower_that_checks_a_snapshot_and_its_leader_stay_in_contact() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     for _ in range(20):
@@ -285,9 +284,7 @@ def test_leader_hears_from_a_follower_that_is_checking_and_the_follower_from_it(
     assert isinstance(b.state.role, Follower)
 
 
-def test_snapshot_that_was_checked_under_a_former_leader_is_not_installed_over_what_the_new_one_sent() -> (
-    None
-):
+def test_snapshot_checked_under_a_former_leader_does_not_replace_records_of_the_new_one() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (check,) = b.of(CheckSnapshot)
@@ -303,7 +300,7 @@ def test_snapshot_that_was_checked_under_a_former_leader_is_not_installed_over_w
     assert b.of(InstallSnapshot) == [InstallSnapshot(ID)]
 
 
-def test_check_of_an_earlier_attempt_says_nothing() -> None:
+def test_check_of_an_earlier_attempt_is_ignored() -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123456789"))
     (first,) = b.of(CheckSnapshot)
@@ -334,7 +331,7 @@ def test_late_piece_of_another_role_is_ignored() -> None:
 # --- the outline of a log that starts at a snapshot ------------------------------------------------------
 
 
-def test_log_behind_a_snapshot_knows_epochs_from_its_start_on() -> None:
+def test_log_after_a_snapshot_knows_epochs_from_its_start_on() -> None:
     log = LogShape(50, [(3, 40), (6, 45)], ID)
     assert (log.last_epoch, log.start_offset) == (6, 40)
     assert [log.end_offset_for_epoch(epoch) for epoch in (2, 3, 5, 6, 9)] == [
@@ -349,7 +346,7 @@ def test_log_behind_a_snapshot_knows_epochs_from_its_start_on() -> None:
     assert (empty.last_epoch, empty.end_offset_for_epoch(7), empty.epoch_of(39)) == (3, (3, 40), 3)
 
 
-def test_start_moves_with_the_epoch_in_force_there() -> None:
+def test_log_start_moves_with_the_epoch_at_that_offset() -> None:
     log = LogShape(50, [(1, 0), (3, 20), (6, 45)])
     log.advance_start(ID)
     assert (log.start, log.epoch_starts, log.generation) == (ID, ((3, 40), (6, 45)), 0)
@@ -371,7 +368,7 @@ def test_log_is_never_truncated_below_its_start() -> None:
 # --- on the wire -----------------------------------------------------------------------------------------
 
 
-def test_snapshot_messages_survive_the_wire() -> None:
+def test_snapshot_messages_round_trip_through_protobuf() -> None:
     b = CoreBench()
     request = FetchSnapshotRequest("c", b.keys[3], 5, ID, 1 << 40, 1 << 20)
     method = rpc.METHODS[FetchSnapshotRequest]

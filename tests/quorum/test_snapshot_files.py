@@ -1,4 +1,4 @@
-"""Snapshot files: Kafka's format, what damage is noticed, and what a crash leaves behind."""
+"""Snapshot files: Kafka's format, which damage is noticed, and what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_voters_of_the_configuration_are_not_in_it() -> None:
     assert header.record_count == 1
 
 
-def test_equal_values_make_equal_files_however_they_come_in() -> None:
+def test_equal_values_make_equal_files_however_they_are_batched() -> None:
     one, other = _disk(), _disk()
     _write(one, piece=1)
     store = _write(other, piece=1999)
@@ -99,7 +99,7 @@ def test_equal_values_make_equal_files_however_they_come_in() -> None:
     assert reopened.infos() == store.infos()
 
 
-def test_snapshot_of_nothing_is_whole() -> None:
+def test_snapshot_without_values_is_complete() -> None:
     store = _write(_disk(), values=[])
     assert list(store.reader(ID)) == []
     assert store.reader(ID).verify() == store.info(ID)
@@ -112,7 +112,7 @@ def test_any_flipped_bit_is_noticed_with_file_and_position(seed: int) -> None:
     store = _write(disk)
     size = present(store.info(ID)).size_bytes
     at = rng.randrange(size)
-    # outside of a batch's CRC stand its base offset, its length, its epoch and its magic byte
+    # the CRC of a batch does not cover its base offset, its length, its epoch and its magic byte
     starts = [(p, h.size_bytes) for p, h in iter_headers(disk.read(_path()))]
     in_epoch = any(12 <= at - p < 16 for p, _ in starts)
     disk.flip_bit(_path(), at, rng.randrange(8))
@@ -125,7 +125,7 @@ def test_any_flipped_bit_is_noticed_with_file_and_position(seed: int) -> None:
 
 
 @pytest.mark.parametrize("keep", ["nothing", "the head", "no footer", "half a batch"])
-def test_cut_file_is_noticed(keep: str) -> None:
+def test_truncated_file_is_noticed(keep: str) -> None:
     disk = _disk()
     _write(disk)
     starts = [position for position, _ in iter_headers(disk.read(_path()))]
@@ -138,7 +138,7 @@ def test_cut_file_is_noticed(keep: str) -> None:
         SnapshotStore(disk, DIRECTORY).open()
 
 
-def test_bytes_behind_the_footer_are_noticed() -> None:
+def test_bytes_after_the_footer_are_noticed() -> None:
     disk = _disk()
     _write(disk)
     disk.open(_path()).append(b"\0")
@@ -158,7 +158,7 @@ def test_damaged_older_snapshot_is_removed_and_named() -> None:
     assert store.ids() == (ID,) and not disk.exists(_path(older))
 
 
-def test_what_was_begun_is_removed_at_start_and_the_bootstrap_checkpoint_is_no_snapshot() -> None:
+def test_unfinished_files_are_removed_at_start_and_the_bootstrap_checkpoint_is_no_snapshot() -> None:
     disk = _disk()
     store = _write(disk)
     store.writer(SnapshotId(900, 8), 0, None).append([b"x"])
@@ -219,7 +219,7 @@ def test_fetched_pieces_become_the_same_file() -> None:
     assert reopened.infos() == (info,)
 
 
-def test_fetching_anew_forgets_what_was_fetched() -> None:
+def test_fetching_again_drops_earlier_pieces() -> None:
     disk = _disk()
     store = SnapshotStore(disk, DIRECTORY)
     store.append_chunk(ID, 0, b"old")
@@ -253,15 +253,15 @@ def test_without_limits_everything_is_kept() -> None:
     assert _choose([], max_bytes=0, max_ms=0) is None
 
 
-def test_as_little_goes_as_brings_log_and_snapshots_under_the_limit() -> None:
+def test_no_more_is_deleted_than_brings_log_and_snapshots_below_the_limit() -> None:
     infos = [_info(100), _info(200), _info(300)]
     assert _choose(infos, max_bytes=430) is None
     assert _choose(infos, max_bytes=429) == 100
     assert _choose(infos, max_bytes=329) == 200
-    assert _choose(infos, max_bytes=0) == 300  # the newest stays, whatever it takes
+    assert _choose(infos, max_bytes=0) == 300  # the newest stays, whatever its size
 
 
-def test_what_is_old_by_the_time_of_its_last_batch_goes() -> None:
+def test_snapshots_expire_by_the_time_of_their_last_batch() -> None:
     infos = [_info(100, time_ms=100), _info(200, time_ms=500), _info(300, time_ms=900)]
     assert _choose(infos, max_ms=900) is None
     assert _choose(infos, max_ms=800) == 100

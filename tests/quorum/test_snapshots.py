@@ -1,4 +1,4 @@
-"""Whole nodes: snapshots made, the log shortened behind them, and started from."""
+"""Whole nodes: they write snapshots, delete the log before them, and start from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PIECES = replace(SMALL, fetch_snapshot_max_bytes=300)
 
 
 async def take_snapshot(replica: Replica) -> SnapshotId:
-    """Of everything that the replica's listener has heard."""
+    """A snapshot of all values that the replica's listener has got."""
     node = replica.live
     writer = node.start_snapshot(replica.listener.next_offset, replica.listener.batches[-1].append_time_ms)
     assert writer is not None
@@ -54,7 +54,7 @@ async def restart(replica: Replica, *, crash: bool) -> None:
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("config", [FAST, SMALL], ids=["log kept", "log cut"])
-def test_replica_starts_from_its_snapshot_and_the_log_behind_it(config: QuorumConfig, crash: bool) -> None:
+def test_replica_starts_from_its_snapshot_and_the_log_after_it(config: QuorumConfig, crash: bool) -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a", b"b")
         await cluster.commit(b"c")
@@ -77,7 +77,7 @@ def test_replica_starts_from_its_snapshot_and_the_log_behind_it(config: QuorumCo
     run_quorum(scenario, config=config)
 
 
-def test_log_and_older_snapshots_go_behind_a_snapshot() -> None:
+def test_log_and_older_snapshots_are_deleted_after_a_snapshot() -> None:
     async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
         for value in (b"a", b"b", b"c"):
@@ -92,7 +92,7 @@ def test_log_and_older_snapshots_go_behind_a_snapshot() -> None:
     run_quorum(scenario, config=SMALL)
 
 
-def test_snapshot_is_begun_only_at_the_end_of_a_committed_batch_and_never_twice() -> None:
+def test_snapshot_starts_only_at_the_end_of_a_committed_batch_and_never_twice() -> None:
     async def scenario(cluster: Cluster) -> None:
         offset = await cluster.commit(b"a", b"b", b"c")
         replica = cluster.replicas[0]
@@ -134,7 +134,7 @@ def test_snapshot_of_many_values_is_delivered_in_slices() -> None:
     run_quorum(scenario)
 
 
-def test_writer_of_a_replica_that_halts_gives_nothing() -> None:
+def test_writer_of_a_halted_replica_produces_no_snapshot() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = cluster.replicas[0]
@@ -179,7 +179,7 @@ async def follower_of(cluster: Cluster) -> Replica:
 
 
 async def leave_behind(cluster: Cluster, replica: Replica, values: int = 20) -> SnapshotId:
-    """Stop ``replica``, commit more, and let every other one cut its log at a snapshot."""
+    """Stop ``replica``, commit more, and let every other one delete its log before a snapshot."""
     await replica.stop()
     for number in range(values):
         await cluster.commit(b"%d " % number * 50)
@@ -190,7 +190,7 @@ async def leave_behind(cluster: Cluster, replica: Replica, values: int = 20) -> 
 
 
 @pytest.mark.parametrize("disk", ["its own", "empty"])
-def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_there(disk: str) -> None:
+def test_replica_behind_the_log_start_fetches_the_snapshot_and_continues_after_it(disk: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = await follower_of(cluster)
@@ -214,7 +214,7 @@ def test_replica_that_lags_behind_the_log_fetches_the_snapshot_and_goes_on_from_
     run_quorum(scenario, config=PIECES)
 
 
-def test_observer_fetches_the_snapshot_too() -> None:
+def test_observer_also_fetches_the_snapshot() -> None:
     async def scenario(cluster: Cluster) -> None:
         observer = cluster.replicas[-1]
         snapshot_id = await leave_behind(cluster, observer)
@@ -225,7 +225,7 @@ def test_observer_fetches_the_snapshot_too() -> None:
     run_quorum(scenario, observers=1, config=PIECES)
 
 
-def test_snapshot_that_was_damaged_on_its_way_is_fetched_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_snapshot_damaged_in_transit_is_fetched_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = await follower_of(cluster)
@@ -274,7 +274,7 @@ def test_disk_fault_while_fetching_or_installing_halts_the_replica(operation: st
 
 
 class _DyingDisk:
-    """Passes everything on until its operations are used up; then the machine is gone."""
+    """Forwards a number of operations; then the machine is gone."""
 
     def __init__(self, disk: MemoryDisk, operations: int) -> None:
         self._disk = disk
@@ -295,9 +295,8 @@ class _DyingDisk:
 
 
 @pytest.mark.parametrize("operations", range(21))
-def test_state_after_any_crash_while_installing_is_that_before(operations: int) -> None:
-    """The disk stops at one operation after the other, and then loses power; what starts again has lost
-    nothing."""
+def test_state_after_any_crash_while_installing_is_the_one_before(operations: int) -> None:
+    """The disk fails at each operation in turn and then loses power; the next start has lost nothing."""
 
     async def main() -> None:
         cluster = Cluster(3, config=PIECES)
@@ -320,7 +319,7 @@ def test_state_after_any_crash_while_installing_is_that_before(operations: int) 
 
 
 @pytest.mark.parametrize("operations", range(26))
-def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_that_before(
+def test_state_after_any_crash_while_writing_a_snapshot_and_deleting_the_log_is_the_one_before(
     operations: int,
 ) -> None:
     async def main() -> None:
@@ -349,7 +348,7 @@ def test_state_after_any_crash_while_making_a_snapshot_and_cutting_the_log_is_th
 
 
 async def _power_cycle(cluster: Cluster, replica: Replica, seed: int, values: Sequence[bytes]) -> None:
-    """After a power loss the replica comes back with everything, and takes part."""
+    """After a power loss the replica returns with everything, and takes part."""
     replica.disk = replica.memory_disk
     if replica.node is not None:
         await replica.crash(random.Random(seed))
@@ -375,7 +374,7 @@ async def _stopped_with_two_snapshots(cluster: Cluster) -> tuple[Replica, list[S
     return replica, ids
 
 
-def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_place() -> None:
+def test_damaged_newest_snapshot_stops_the_start_with_its_name_and_position() -> None:
     async def scenario(cluster: Cluster) -> None:
         replica, ids = await _stopped_with_two_snapshots(cluster)
         path = f"{DIRECTORY}/{snapshot_name(ids[-1])}"
@@ -398,7 +397,7 @@ def test_damaged_older_snapshot_does_not_matter(caplog: pytest.LogCaptureFixture
     run_quorum(scenario)
 
 
-def test_log_that_begins_behind_the_newest_snapshot_does_not_start() -> None:
+def test_log_that_begins_after_the_newest_snapshot_does_not_start() -> None:
     async def scenario(cluster: Cluster) -> None:
         replica, ids = await _stopped_with_two_snapshots(cluster)
         for snapshot_id in ids:
@@ -411,8 +410,8 @@ def test_log_that_begins_behind_the_newest_snapshot_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("log", ["shorter", "of another epoch", "gone"])
-def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(log: str) -> None:
-    """As a crash leaves it between the name of a fetched snapshot and the room made in the log."""
+def test_log_that_a_snapshot_overtook_starts_over_at_its_end(log: str) -> None:
+    """As a crash leaves it between the rename of a fetched snapshot and the deletion of the log."""
 
     async def scenario(cluster: Cluster) -> None:
         replica = cluster.replicas[0]
@@ -444,8 +443,8 @@ def test_log_that_a_snapshot_overtook_starts_anew_at_its_end(log: str) -> None:
     run_quorum(scenario)
 
 
-def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody() -> None:
-    """The leader has deleted it, its successor is being fetched, and the thread has yet to read it back."""
+def test_check_of_a_snapshot_that_was_replaced_meanwhile_has_no_effect() -> None:
+    """The leader has deleted it, its successor is being fetched, and the thread has not read it back yet."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
@@ -491,7 +490,7 @@ def test_check_of_a_snapshot_that_another_one_replaced_meanwhile_hurts_nobody() 
 
 @pytest.mark.parametrize("voters", ["in the log", "of the configuration"])
 def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters: str) -> None:
-    """Also on one that was never told who votes, and asks the bootstrap servers."""
+    """Also on a replica that was not given the voters and asks the bootstrap servers."""
 
     async def main() -> None:
         servers = tuple(Address("test", 9000 + node_id) for node_id in range(1, 4))

@@ -1,4 +1,4 @@
-"""The transition table, and that nothing else is possible."""
+"""The transition table, and that no other transition is possible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _role(kind: type[Role]) -> Role:
     list(itertools.product(ROLES, ROLES, (-1, 0, 1))),
     ids=lambda v: getattr(v, "__name__", v),
 )
-def test_only_edges_of_the_table_are_taken_and_with_the_epoch_they_allow(
+def test_only_transitions_of_the_table_happen_and_with_an_allowed_epoch(
     before: type[Role], after: type[Role], step: int
 ) -> None:
     b = CoreBench()
@@ -64,7 +64,7 @@ def test_only_edges_of_the_table_are_taken_and_with_the_epoch_they_allow(
         assert type(b.state.role) is before
 
 
-def test_the_prose_names_every_edge() -> None:
+def test_the_documentation_names_every_transition() -> None:
     prose = transitions.__doc__ or ""
     paragraphs = {
         line.split("**")[1]: line

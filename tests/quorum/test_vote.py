@@ -1,4 +1,4 @@
-"""Standing for election, granting and counting votes."""
+"""Elections: candidacy, granting and counting votes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_vote_is_persisted_with_the_directory_id_before_it_is_answered() -> None
     assert b.of(PersistElectionState) == [PersistElectionState(ElectionState(5, None, b.keys[2]))]
 
 
-def test_second_candidate_of_an_epoch_gets_nothing_and_the_first_the_same_answer_again() -> None:
+def test_second_candidate_of_an_epoch_is_refused_and_the_first_gets_the_same_answer_again() -> None:
     b = CoreBench()
     assert b.ask(_request(b, 2)).vote_granted
     assert not b.ask(_request(b, 3)).vote_granted
@@ -72,7 +72,7 @@ def test_only_a_log_at_least_as_up_to_date_gets_the_vote(
     b = CoreBench(election=ElectionState(2), epoch_starts=[(1, 0), (2, 5)], end_offset=10)
     answer = b.ask(_request(b, last_epoch=last_epoch, last_offset=last_offset))
     assert answer.error is ErrorCode.NONE and answer.vote_granted is granted
-    assert b.state.epoch == 5  # the epoch is taken over either way
+    assert b.state.epoch == 5  # the epoch is adopted either way
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_observer_of_fixed_voters_refuses_to_vote() -> None:
 
 @pytest.mark.parametrize("pre_vote", [False, True])
 def test_candidate_that_the_fixed_voters_do_not_name_gets_no_vote(pre_vote: bool) -> None:
-    """Its own configuration may name it; nobody would follow it."""
+    """Its own configuration may name it, but no replica would follow it."""
     b = CoreBench(static=True)
     answer = b.ask(replace(_request(b), candidate=b.keys[4], pre_vote=pre_vote))
     assert answer.error is ErrorCode.INCONSISTENT_VOTER_SET and not answer.vote_granted
@@ -124,7 +124,7 @@ def test_follower_and_leader_do_not_vote_in_their_epoch() -> None:
     assert not answer.vote_granted and answer.leader_id == 1
 
 
-def test_replica_that_knows_a_leader_of_the_epoch_votes_for_no_other_even_if_its_set_lacks_that_leader() -> (
+def test_replica_that_knows_the_leader_of_the_epoch_grants_no_vote_even_if_its_set_lacks_that_leader() -> (
     None
 ):
     b = CoreBench(election=ElectionState(5, 4))
@@ -133,7 +133,7 @@ def test_replica_that_knows_a_leader_of_the_epoch_votes_for_no_other_even_if_its
     assert b.state.election == ElectionState(5, 4)
 
 
-def test_candidacy_is_durable_before_votes_are_asked_for() -> None:
+def test_candidacy_is_durable_before_votes_are_requested() -> None:
     b = CoreBench()
     b.stand()
     kinds = [type(e) for e in b.effects]
@@ -239,13 +239,13 @@ def test_restarted_leader_is_resigned_in_its_epoch_and_does_not_vote_in_it() -> 
     assert isinstance(b.state.role, Candidate) and b.state.epoch == 5
 
 
-def test_restarted_candidate_keeps_its_vote_but_does_not_go_on() -> None:
+def test_restarted_candidate_keeps_its_vote_but_does_not_continue() -> None:
     b = CoreBench(election=ElectionState(4, None, ReplicaKey(1)))
     assert isinstance(b.state.role, Unattached)
     assert not b.ask(_request(b, epoch=4, last_epoch=3, last_offset=99)).vote_granted
 
 
-def test_candidate_that_cannot_win_does_not_put_off_the_others() -> None:
+def test_candidate_that_cannot_win_does_not_delay_the_others() -> None:
     b = CoreBench(election=ElectionState(2), epoch_starts=[(2, 0)], end_offset=10)
     deadline_ms = b.role(Unattached).election_deadline_ms
     for epoch in range(3, 30):

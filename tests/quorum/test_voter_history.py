@@ -1,4 +1,4 @@
-"""Which voter set is in force where."""
+"""Which voter set applies at which offset."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def voters(*ids: int) -> VoterSet:
 A, B, C = voters(1, 2), voters(1, 2, 3), voters(2, 3)
 
 
-def test_newest_set_counts_and_each_is_in_force_from_its_record_on() -> None:
+def test_newest_set_applies_and_each_from_its_record_on() -> None:
     history = VoterHistory(A, [(5, B), (9, C)])
     assert history.current == C and history.current_offset == 9
     assert [history.at(end) for end in (0, 5, 6, 9, 10, 99)] == [A, A, B, B, C, C]
 
 
 @pytest.mark.parametrize(("end_offset", "left"), [(10, C), (9, B), (6, B), (5, A), (0, A)])
-def test_truncation_takes_back_the_sets_whose_records_it_drops(end_offset: int, left: VoterSet) -> None:
+def test_truncation_reverts_the_sets_whose_records_it_drops(end_offset: int, left: VoterSet) -> None:
     history = VoterHistory(A, [(5, B), (9, C)])
     history.truncate(end_offset)
     assert history.current == left
 
 
-def test_log_start_turns_what_was_in_force_there_into_the_base() -> None:
+def test_set_at_a_new_log_start_becomes_the_base() -> None:
     history = VoterHistory(A, [(5, B), (9, C)], is_shared=False)
     history.forget_before(8)
     assert history.at(0) == B and history.current == C and history.is_shared
@@ -48,7 +48,7 @@ def test_snapshot_replaces_everything() -> None:
     assert history.current == C and history.at(0) == C and history.current_offset == -1
 
 
-def test_only_what_is_in_the_log_or_a_snapshot_is_shared() -> None:
+def test_only_sets_in_the_log_or_a_snapshot_are_replicated() -> None:
     history = VoterHistory(A, is_shared=False)
     assert not history.is_shared
     history.append(0, A)
@@ -57,7 +57,7 @@ def test_only_what_is_in_the_log_or_a_snapshot_is_shared() -> None:
     assert not history.is_shared
 
 
-def test_removed_voter_is_named_until_the_removal_is_committed() -> None:
+def test_removed_voter_is_known_until_the_removal_is_committed() -> None:
     history = VoterHistory(B, [(9, C)])
     assert history.names_since(KEYS[1], 9) and not history.names_since(KEYS[1], 10)
     assert history.names_since(KEYS[3], 10)
@@ -69,7 +69,7 @@ def test_records_must_come_in_order() -> None:
         VoterHistory(A, [(5, B), (5, C)])
 
 
-def test_set_with_one_changed_voter_leaves_the_others_alone() -> None:
+def test_set_with_one_changed_voter_keeps_the_others() -> None:
     moved = Voter(KEYS[2], Address("h", 99))
     assert A.with_voter(moved).get(2) == moved and A.with_voter(moved).get(1) == A.get(1)
     assert B.without(1) == C and B.without(9) == B
@@ -86,7 +86,7 @@ def test_snapshot_holds_the_voters_that_are_replicated_and_no_others() -> None:
     assert VoterHistory(A).shared_at(1) == A
 
 
-def test_snapshot_without_voters_takes_those_of_the_log_with_it() -> None:
+def test_snapshot_without_voters_removes_those_of_the_log() -> None:
     history = VoterHistory(A, [(5, B)], is_shared=False)
     history.replace(None)
     assert history.current == A and not history.is_shared

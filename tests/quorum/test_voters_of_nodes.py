@@ -52,7 +52,7 @@ def test_observer_becomes_a_voter_on_every_node_and_after_a_restart_and_a_crash(
     run_quorum(scenario, voters=3, observers=1)
 
 
-def test_removed_leader_goes_and_the_others_carry_on() -> None:
+def test_removed_leader_resigns_and_the_others_continue() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.leader()
         await leader.live.remove_voter(leader.key, TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""Voters that change, and what a test waits for meanwhile."""
+"""Changes of the voters, and waiting for their effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def voter(b: CoreBench, node_id: int) -> Voter:
 
 
 def catch_up(b: CoreBench, *node_ids: int) -> None:
-    """These fetch from the end of the leader's log, again and again as a follower does."""
+    """These replicas fetch from the end of the leader's log, repeatedly, as followers do."""
     effects = []
     for node_id in node_ids:
         b.fetch(node_id, b.state.log.end_offset, b.state.log.last_epoch)
@@ -31,7 +31,7 @@ def catch_up(b: CoreBench, *node_ids: int) -> None:
 
 
 def answers(b: CoreBench) -> list[ErrorCode]:
-    """Answers to changes among the last effects, as (error, message)."""
+    """The answers to changes among the last effects, as (error, message)."""
     return [
         e.response.error for e in b.effects if type(e) is Reply and type(e.response) is VoterChangeResponse
     ]
