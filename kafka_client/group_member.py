@@ -211,7 +211,7 @@ class GroupMember:
     async def _poll_once(self, deadline_ms: int) -> dict[TopicPartition, PolledRecords]:
         """One round over the owned partitions. The last one is waited for."""
         readable = sorted(self._ownership.readable())
-        for partition in self._fetchers.keys() - set(readable):
+        for partition in sorted(self._fetchers.keys() - set(readable)):
             self._forget_position(partition)
         patient_ms = max(deadline_ms, self._network.now_ms() + _FETCH_PATIENCE_MS)
         await self._find_positions([p for p in readable if p not in self._fetchers], patient_ms)
@@ -236,7 +236,7 @@ class GroupMember:
                 found[partition] = polled
         # Partitions that were revoked or lost meanwhile must not be read.
         still = set(self._ownership.readable())
-        for partition in found.keys() - still:
+        for partition in sorted(found.keys() - still):
             self._forget_position(partition)
         return {partition: polled for partition, polled in found.items() if partition in still}
 

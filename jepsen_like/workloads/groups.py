@@ -106,7 +106,7 @@ class GroupsWorkload:
         for group in self._config.groups:
             subscribed = {t for seat in self._seats if seat.group == group.group for t in seat.topics}
             for feed in self._feeds:
-                ends = {p: end for p, end in feed.read_to.items() if p.topic in subscribed}
+                ends = {p: end for p, end in feed.read_to.items() if end and p.topic in subscribed}
                 while behind := await self._behind(admin, group.group, ends):
                     if loop.time() > deadline:
                         for place in behind:

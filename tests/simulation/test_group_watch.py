@@ -23,7 +23,7 @@ def fail(name: str, detail: str) -> None:
 
 
 def watch() -> GroupWatch:
-    return GroupWatch(fail, image)
+    return GroupWatch(fail, image, lambda: 0.0)
 
 
 def shard(leader_epoch: int, *records: GroupRecord) -> Shard:
@@ -32,6 +32,10 @@ def shard(leader_epoch: int, *records: GroupRecord) -> Shard:
     made.load(writer.log)
     made.finish_loading(len(writer.log), lambda _: GroupConfig())
     return made
+
+
+class Clock:
+    now_s = 0.0
 
 
 class Log:
@@ -90,3 +94,16 @@ def test_what_was_not_promised_may_be_forgotten_by_the_next_coordinator_only() -
     looking.committed(shard(2, group_at(4), member_at(4)))
     with pytest.raises(InvariantViolation, match="group_epochs_monotone"):
         looking.committed(shard(2, group_at(3), member_at(3)))
+
+
+def test_group_that_converges_later_than_three_heartbeats_after_its_last_change_is_found() -> None:
+    clock = Clock()
+    looking = GroupWatch(fail, image, lambda: clock.now_s)
+    looking.calm("g", 3.0)
+    looking.committed(shard(1, group_at(5), member_at(4)))
+    clock.now_s = 2.9
+    looking.committed(shard(1, group_at(5), member_at(4), commit_of(1)))
+    assert looking.convergences == 0
+    clock.now_s = 3.1
+    with pytest.raises(InvariantViolation, match="a_group_converges_in_time"):
+        looking.committed(shard(1, group_at(5), member_at(5)))

@@ -81,7 +81,7 @@ class ClusterChecker:
         self._world = world
         self.model = Model()
         self.data = DataWatch(self.model, self.fail)
-        self.groups = GroupWatch(self.fail, lambda: self._newest)
+        self.groups = GroupWatch(self.fail, lambda: self._newest, lambda: world.loop.now_s)
         self.committed: dict[int, _Committed] = {}
         self.epoch_at: list[int] = []
         self.is_given_up = False

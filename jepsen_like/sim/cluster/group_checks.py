@@ -123,11 +123,17 @@ def check_targets(group: ConsumerGroup, image: MetadataImage) -> None:
 
 def check_settled_group(group: ConsumerGroup) -> None:
     """Nothing has changed for long enough: every member is at the group's epoch and holds just its target."""
+    if (detail := find_unsettled(group)) is not None:
+        raise InvariantViolation("a_settled_group_is_reconciled", detail)
+
+
+def find_unsettled(group: ConsumerGroup) -> str | None:
+    """A member that is on its way to the group's epoch or to what is meant for it."""
     for member in group.iter_members():
         target = group.target_of(member.member_id)
         if member.state is not MemberState.STABLE or member.epoch != group.epoch or member.held != target:
-            detail = f"{group.group_id}: {member}, target {sorted(target)}"
-            raise InvariantViolation("a_settled_group_is_reconciled", detail)
+            return f"{group.group_id}: {member}, target {sorted(target)}"
+    return None
 
 
 def replayed(records: Iterable[Record]) -> ShardState:

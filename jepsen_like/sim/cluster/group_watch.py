@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
@@ -16,12 +17,14 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     check_replay,
     check_settled_group,
     check_targets,
+    find_unsettled,
 )
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
+    from pykraft.group_coordinator.group import ConsumerGroup
     from pykraft.group_coordinator.shard import Shard
     from pykraft.jepsen_like.sim.cluster.view import Machine
     from pykraft.metadata_log.image import MetadataImage
@@ -35,22 +38,41 @@ class _Seen(NamedTuple):
     state: ShardState
 
 
+@dataclass(slots=True)
+class _Convergence:
+    """Since when the last change of a group is under way; ``is_over`` if it is not any more."""
+
+    within_s: float
+    change: tuple[int, int, int] = (-1, -1, -1)
+    since_s: float = 0.0
+    is_over: bool = False
+
+
 _NOTHING = _Seen(-1, -1, EMPTY_STATE)
 
 
 class GroupWatch:
     """``fail`` is told which invariant is broken, and how; ``image`` is the newest of the committed metadata.
 
-    ``replays``: how often a shard was compared with what a log says.
+    ``replays``: how often a shard was compared with what a log says; ``convergences``: how often a group was
+    reconciled after a change.
     """
 
-    def __init__(self, fail: Callable[[str, str], None], image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        fail: Callable[[str, str], None],
+        image: Callable[[], MetadataImage],
+        now_s: Callable[[], float],
+    ) -> None:
         self._fail = fail
         self._image = image
+        self._now_s = now_s
+        self._calm: dict[str, _Convergence] = {}
         self._checks = GroupChecks()
         self._seen: dict[int, _Seen] = {}
         self._forgiven: dict[int, int] = {}
         self.replays = 0
+        self.convergences = 0
 
     def forgive(self, partition: int, leader_epoch: int) -> None:
         """What was committed to a shard up to ``leader_epoch`` was not promised."""
@@ -70,6 +92,7 @@ class GroupWatch:
         with self._failing():
             for group in self._checks.look(state):
                 check_targets(group, self._image())
+                self._converge(group, shard.leader_epoch)
 
     def loaded(self, machine: Machine, shard: Shard) -> None:
         """Another coordinator has loaded a shard: its log says all that was committed before."""
@@ -81,6 +104,25 @@ class GroupWatch:
             detail = f"{machine.id} coordinates {replica} with {replica.log.log_end_offset} of {seen.offset}"
             self._fail("a_coordinator_knows_what_was_committed", detail)
         self._compare(machine, shard.partition, seen)
+
+    def calm(self, group_id: str, within_s: float) -> None:
+        """Members no longer come, go, or subscribe: after every change of the target, or of the coordinator,
+        the group is reconciled within so many seconds."""
+        self._calm[group_id] = _Convergence(within_s)
+
+    def _converge(self, group: ConsumerGroup, leader_epoch: int) -> None:
+        known = self._calm.get(group.group_id)
+        if known is None:
+            return
+        change = (group.epoch, group.assignment_epoch, leader_epoch)
+        if known.change != change:
+            known.change, known.since_s = change, self._now_s()
+        took_s = self._now_s() - known.since_s
+        if took_s > known.within_s and not known.is_over:
+            self._fail("a_group_converges_in_time", f"{group.group_id} takes {took_s:.3f} s: {group}")
+        is_over = find_unsettled(group) is None
+        self.convergences += is_over and not known.is_over
+        known.is_over = is_over
 
     def settled(self, machines: Iterable[Machine], group_id: str) -> None:
         """By now the members of a group must have what is meant for them."""

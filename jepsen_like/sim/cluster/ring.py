@@ -113,6 +113,8 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
             "voter changes": world.voter_watch.changes,
             "records committed": checker.data.committed,
             "partitions forgiven": checker.data.forgiven,
+            "group logs compared": checker.groups.replays,
+            "group convergences timed": checker.groups.convergences,
             "disks opened after a crash": sum(node.disks_checked for node in world.nodes.values()),
             **done,
         },
