@@ -39,7 +39,7 @@ def decode_checkpoint(data: bytes, path: str) -> list[list[str]]:
         raise CorruptCheckpointError(path, f"version is {lines[0] if lines else 'missing'!r}, known is '0'")
     entries = [line.split(" ") for line in lines[2:] if line]
     if len(lines) < 2 or lines[1] != str(len(entries)):
-        raise CorruptCheckpointError(path, f"count line does not say {len(entries)}")
+        raise CorruptCheckpointError(path, f"the count line is not {len(entries)}")
     return entries
 
 

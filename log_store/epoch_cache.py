@@ -1,4 +1,4 @@
-"""Which leader epoch starts at which offset (KIP-101, KIP-279, KIP-320), and where an epoch ends.
+"""The start offset of each leader epoch (KIP-101, KIP-279, KIP-320), and where an epoch ends.
 
 Entries rise strictly in both epoch and start offset. They are an immutable tuple that is swapped, so that a
 flush in another thread can write the version it was given. The file is Kafka's ``leader-epoch-checkpoint``.
@@ -56,7 +56,7 @@ class LeaderEpochCache:
         return self.entries[-1].epoch if self.entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that ``epoch`` begins at ``start_offset``; whether that was new.
+        """Note that ``epoch`` begins at ``start_offset``; returns whether that was new.
 
         Entries that contradict it (a later epoch, or a start at or after this one) are dropped: the log was
         truncated and grows again under another leader.

@@ -72,7 +72,7 @@ def snapshot(
     directory_changes: int,
     directory_flushed: int,
 ) -> FlushJob:
-    """What a log must flush so that everything below ``end_offset`` is durable.
+    """The flush that makes everything of a log below ``end_offset`` durable.
 
     The segments not yet durable are always the last ones. Whether one is sealed is asked once: it may be
     sealed at any moment, and then its index files are left to the next flush.

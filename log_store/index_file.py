@@ -79,7 +79,7 @@ class IndexFile:
 
     @property
     def is_pending_long(self) -> bool:
-        """Whether it is time to write what is pending."""
+        """Whether it is time to write the pending entries."""
         return len(self._pending) >= self._pending_limit_bytes
 
     def write_pending(self) -> None:
@@ -96,7 +96,7 @@ class IndexFile:
             self.is_unflushed = False
 
     def complete(self) -> None:
-        """The last write; the file exists afterwards, if only empty."""
+        """The last write; the file exists afterwards, even if empty."""
         assert self.file is not None
         self.write_pending()
 
@@ -112,8 +112,9 @@ class IndexFile:
         del self._pending[(count - in_file) * self.entry_bytes :]
 
     def release_files(self, *, is_urgent: bool) -> bool:
-        """See :class:`~pykraft.runtime.file_budget.FileHolder`. What is pending stays in memory, and what was
-        written without a flush can be found again in the segment."""
+        """See :class:`~pykraft.runtime.file_budget.FileHolder`. Pending entries stay in memory, and entries
+        written without a flush can be rebuilt from the segment.
+        """
         if self._was_used and not is_urgent:
             self._was_used = False
             return False

@@ -42,7 +42,7 @@ class LogConfig(Settings):
 
     @property
     def compression_level(self) -> int | None:
-        """For the codec that batches are stored with; None where it has no levels."""
+        """The level of the codec that batches are stored with; None if it has no levels."""
         levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
         return levels.get(self.compression_type)
 
@@ -89,7 +89,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What a start had to do.
+    """The result of a recovery at start.
 
     ``removed`` are segments dropped because the one before lost its tail, ``rebuilt`` files whose content did
     not fit the batches.

@@ -69,7 +69,7 @@ def rename_directory(disk: Disk, directory: str, target: str) -> None:
 
 
 class Log:
-    """See the module. Attributes are for reading, but for ``config``."""
+    """See the module. Attributes are read-only, except ``config``."""
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, parts: LogParts) -> None:
         self.directory = directory
@@ -390,7 +390,8 @@ class Log:
     # -- truncate --------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop everything at or above ``offset``; whether there was anything. Not durable until flushed.
+        """Drop everything at or above ``offset``; returns whether there was anything. Not durable until
+        flushed.
 
         An offset inside a batch drops the whole batch. The recovery point falls with the log end.
         """
@@ -454,8 +455,8 @@ class Log:
         return self.delete_retired_segments(self.log_start_offset)
 
     def retire_old_segments(self, now_ms: int, *, limit_offset: int | None = None) -> bool:
-        """Move the log start past the segments that time, size and log start retire; whether there are
-        segments to delete then. Store the log start before :meth:`delete_retired_segments`: a start that
+        """Move the log start past the segments that time, size and log start retire; returns whether there
+        are segments to delete then. Store the log start before :meth:`delete_retired_segments`: a start that
         misses segments which the stored log start still needs takes that for damage.
 
         Nothing that reaches above ``limit_offset`` (the high watermark; default the log end) is touched.
@@ -477,9 +478,9 @@ class Log:
         return True
 
     def delete_retired_segments(self, log_start_offset: int) -> int:
-        """Delete the segments that lie wholly below ``log_start_offset``, the stored one; how many.
+        """Delete the segments that lie wholly below ``log_start_offset``, the stored one; returns how many.
 
-        Readers are not hurt: slices keep their file.
+        Readers are not affected: slices keep their file.
         """
         count = segment_index(self._base_offsets, min(log_start_offset, self.log_start_offset))
         old, kept = self._segments[:count], self._segments[count:]
@@ -521,7 +522,7 @@ class Log:
     def delete(self) -> None:
         """Remove the log with its directory; a crash in between leaves a directory named for deletion.
 
-        Readers are not hurt: slices keep their file.
+        Readers are not affected: slices keep their file.
         """
         self._is_closed = True
         doomed = renamed_directory(self.directory, f".{'0' * 32}{DELETED_DIRECTORY_SUFFIX}")

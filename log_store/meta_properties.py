@@ -1,4 +1,4 @@
-"""``meta.properties``: which cluster, node and directory a log directory belongs to (Kafka's version 1).
+"""``meta.properties``: the cluster, node and directory id of a log directory (Kafka's version 1).
 
 Written once by formatting. A server compares it with its own configuration and refuses a foreign directory.
 """
@@ -49,7 +49,7 @@ def read_meta_properties(disk: Disk, log_directory: str) -> MetaProperties | Non
 
 
 def write_meta_properties(disk: Disk, log_directory: str, meta: MetaProperties) -> None:
-    """Create the directory if need be and replace the file; durable on return."""
+    """Create the directory if necessary and replace the file; durable on return."""
     disk.make_dirs(log_directory)
     lines = (
         f"cluster.id={meta.cluster_id}",

@@ -112,7 +112,7 @@ class OffsetIndex:
         self.storage.truncate(count)
 
     def seal(self) -> None:
-        """Write what is pending (the file exists afterwards, if only empty) and leave memory."""
+        """Write the pending entries (the file exists afterwards, even if empty) and free the memory."""
         self.storage.complete()
         self._offsets = self._positions = None
 

@@ -2,7 +2,7 @@
 ``<offset>.snapshot``.
 
 Big endian: version (int16, 1), CRC-32C of all that follows it (uint32), number of entries (int32), and 46
-bytes an entry (Kafka's ProducerStateManager). A snapshot covers the batches below the offset it is named by.
+bytes per entry (Kafka's ProducerStateManager). A snapshot covers the batches below the offset it is named by.
 It must never outlive them: before a log is truncated, the snapshots above the new end are removed. A damaged
 file is removed; an older one, or the log itself, holds the same state.
 """
@@ -46,7 +46,7 @@ class SnapshotEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of the last batch. Sequences wrap after 2**31 - 1."""
+        """The first sequence of the last batch. Sequences wrap after 2**31 - 1."""
         return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
 
 
@@ -68,7 +68,7 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 def decode_snapshot(data: bytes, path: str) -> list[SnapshotEntry]:
     """:class:`CorruptCheckpointError` unless version, length and CRC are right."""
     if len(data) < _HEADER.size + _COUNT.size:
-        raise CorruptCheckpointError(path, f"{len(data)} bytes are no snapshot")
+        raise CorruptCheckpointError(path, f"{len(data)} bytes are not a snapshot")
     version, checksum = _HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptCheckpointError(path, f"version is {version}, known is {SNAPSHOT_VERSION}")

@@ -1,4 +1,4 @@
-"""Where a read starts and ends: from offsets to positions, the hot path of Fetch.
+"""The start and end of a read: from offsets to positions, the hot path of Fetch.
 
 A consumer that keeps up continues where its last slice ended, and is bounded by a high watermark at which
 some follower's slice ended. Those positions are remembered (a few a segment), to be found at once; anything
@@ -113,7 +113,7 @@ def _locate(segment: Segment, offset: int) -> tuple[int, int, int] | None:
 
 
 def _end_position(segment: Segment, bound: int) -> int:
-    """Where the batches below ``bound`` end."""
+    """The position at which the batches below ``bound`` end."""
     position = segment.positions.get(bound)
     if position is None:
         found = segment.find(bound)

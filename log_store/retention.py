@@ -13,7 +13,7 @@ from pykraft.log_store.interface import LogConfig
 
 
 class RetainedSegment(Protocol):
-    """What the rules read; costly properties are read oldest first and only as far as needed."""
+    """The input of the rules; costly properties are read oldest first and only as far as needed."""
 
     @property
     def size_bytes(self) -> int: ...

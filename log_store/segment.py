@@ -371,7 +371,7 @@ class Segment:
         self._complete_indexes()
 
     def read_end_offset(self) -> int:
-        """Where the batches of a sealed segment end, exclusive; read from the last index entry on.
+        """The end position of the batches of a sealed segment, exclusive; read from the last index entry on.
 
         :class:`CorruptLogError` if the file does not end with a whole batch. Leaves no file open.
         """

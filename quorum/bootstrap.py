@@ -1,4 +1,4 @@
-"""What formatting writes into a controller's directory before the log exists.
+"""The files that formatting writes into a controller's directory before the log exists.
 
 The 0-0 checkpoint is the first voter set (KIP-853), where formatting names it: a snapshot of offset 0 and
 epoch 0 in Kafka's format, a control batch with SnapshotHeader, KRaftVersion and Voters, and one with the

@@ -23,7 +23,7 @@ from pykraft.runtime.rpc import RpcFailure, RpcServer, RpcTransport
 logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 64 << 10
-"""No request of a replica is longer; answers may be."""
+"""No request of a replica is longer; responses may be."""
 
 _MOST_COMPLAINTS = 100
 
@@ -89,7 +89,7 @@ class Calls:
         return answer
 
     def _maybe_abandon(self, token: int, answer: asyncio.Future[bytes]) -> None:
-        """The caller has hung up, or its deadline has passed."""
+        """The caller has disconnected, or its deadline has passed."""
         if answer.cancelled() and self._waiting.pop(token, None) is not None:
             self._step(events.RequestAbandoned(token))
 

@@ -123,7 +123,7 @@ def control_type(key: bytes | None) -> int:
 
 
 def leader_change(leader_id: int, voters: Sequence[ReplicaKey], granting: Sequence[ReplicaKey]) -> bytes:
-    """Ids only: version 0 has no directory ids. Nobody decides by this record, it is there to be read."""
+    """Ids only: version 0 has no directory ids. No decision depends on this record; it is for readers."""
     return _encode(
         LeaderChange(
             leader_id=leader_id,
@@ -184,7 +184,7 @@ def parse_voters_record(value: bytes) -> VoterSet:
 
 
 def parse(table: type[_M], value: bytes) -> _M:
-    """The value of a control record, in the version it says it has. :class:`ValueError` if malformed."""
+    """The value of a control record, in the version that it names. :class:`ValueError` if malformed."""
     try:
         return decode_versioned(table, value)
     except KafkaError as error:

@@ -1,10 +1,10 @@
 """One replica of the metadata quorum on an asyncio loop: events into the core, its effects out, in order.
 
-Here are the promises that :mod:`.core.effects` asks for. The vote file is written, with fsync, on the loop
-(it is rare); the log is flushed in a worker thread, one flush at a time, and everything appended while one
-runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug in
-the core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot trust
-its disk must not answer. This file decides nothing about the protocol.
+This file keeps the promises that :mod:`.core.effects` requires. The vote file is written, with fsync, on the
+loop (it is rare); the log is flushed in a worker thread, one flush at a time, and everything appended while
+one runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug
+in the core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot
+trust its disk must not answer. This file decides nothing about the protocol.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class QuorumNode:
         return self._log.log_end_offset if self._core is None else self._core.state.log.end_offset
 
     def leader_address(self) -> Address | None:
-        """Where the known leader's CONTROLLER listener is."""
+        """The address of the known leader's CONTROLLER listener."""
         return self._leader_address
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
@@ -237,11 +237,12 @@ class QuorumNode:
     async def start(self, listeners: Sequence[QuorumListener] = ()) -> None:
         """Read the disk and join the quorum; ``listeners`` are called from then on, in this order.
 
-        :class:`QuorumStateError` if the disk cannot be believed.
+        :class:`QuorumStateError` if the files contradict each other.
         """
         self._listeners = tuple(listeners)
         election = self._storage.read_election()
-        # What a killed process left in the page cache is readable but not durable yet; the core takes it so.
+        # Records that a killed process left in the page cache are readable but not durable yet, and the core
+        # treats them so.
         loop = asyncio.get_running_loop()
         for damage in await loop.run_in_executor(self._flush_executor, self._storage.recover):
             logger.warning("An older snapshot is removed: %s", damage)
@@ -384,7 +385,7 @@ class QuorumNode:
             case effects.EndRecovery(end_offset):
                 self._storage.apply(effect)
                 logger.warning(
-                    "What was lost is here again, up to offset %d: taking part from now on", end_offset
+                    "The lost records are fetched again, up to offset %d: taking part again", end_offset
                 )
             case effects.AdvanceHighWatermark(high_watermark):
                 self._delivery.high_watermark = high_watermark
@@ -451,7 +452,7 @@ class QuorumNode:
             asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """One slice a loop turn, so that a long log does not starve the node's other duties."""
+        """One slice per turn of the loop, so that a long log does not delay the node's other work."""
         self._delivering = False
         if not self._running:
             return

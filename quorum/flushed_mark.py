@@ -2,11 +2,11 @@
 
 A batch that a power loss tore was never acknowledged, and truncating it is harmless. A batch that was flushed
 and can no longer be read may have been acknowledged. Its bytes do not tell which it is; so the flushed end is
-written, durably, after each flush of the log and before that flush counts. A log
-that ends before its mark has lost something. (This costs one small write a flush. Writing the mark without
-waiting for the flush would be cheaper, but a power loss in the middle of a flush would then look like lost
-records, and a cluster that loses power everywhere might elect no leader.) Before the log is truncated on
-purpose the mark is lowered.
+written, durably, after each flush of the log and before that flush counts. A log that ends before its mark
+has lost something. (This costs one small write per flush. Writing the mark without waiting for the flush
+would be cheaper, but a power loss in the middle of a flush would then look like lost records, and a cluster
+that loses power everywhere might elect no leader.) Before the log is truncated on purpose the mark is
+lowered.
 
 The mark also holds the epoch of the last record, which the CRC of a batch does not cover.
 

@@ -22,7 +22,7 @@ class LeaderAndEpoch:
 class CommittedBatch:
     """One committed batch. ``last_offset`` is inclusive; ``append_time_ms`` is the leader's time of day.
 
-    ``values`` are the proposed values, one a record; empty for control batches, which have offsets too.
+    ``values`` are the proposed values, one per record; empty for control batches, which have offsets too.
     ``size_bytes``: the size in the log, header included.
     """
 
@@ -43,7 +43,8 @@ class QuorumListener(Protocol):
         ...
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
-        """What follows replaces ALL that was delivered before: at start, or where the log has been cut away.
+        """The snapshot replaces EVERYTHING that was delivered before: at a start, or if the log before it was
+        deleted.
 
         ``append_time_ms``: the leader's time of day of the last batch in it. A second begin before the finish
         starts over with another snapshot. Between begin and finish nothing else is called.
@@ -55,14 +56,14 @@ class QuorumListener(Protocol):
         ...
 
     def finish_snapshot(self) -> None:
-        """The snapshot is complete; commits go on at its ``end_offset``."""
+        """The snapshot is complete; commits continue at its ``end_offset``."""
         ...
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """The leader or the epoch changed.
 
-        Told soon, except when the local replica leads: then only after everything up to and including its
-        LeaderChange record has been delivered, so that a new leader starts from complete state.
+        Called soon after, except when the local replica leads: then only after everything up to and including
+        its LeaderChange record has been delivered, so that a new leader starts from complete state.
         """
         ...
 

@@ -89,7 +89,7 @@ class LocalSnapshots:
         return offset == self._log.log_end_offset
 
     def attempt(self, writer: SnapshotWriter, action: Callable[[], None]) -> bool:
-        """Apply an operation to the file of the active writer; whether it was applied."""
+        """Apply an operation to the file of the active writer; returns whether it was applied."""
         if writer is not self._writer:
             return False
         try:

@@ -1,11 +1,11 @@
 """Snapshots as files beside the log: Kafka's format and names, written once, checked whenever they are read.
 
 ``<end offset>-<epoch>.checkpoint`` holds the committed state below ``end_offset``: a control batch with
-SnapshotHeader (and KRaftVersion and Voters where the voter set is in the log), batches of values, and a
-control batch with SnapshotFooter (KIP-630). Equal values under an equal id give equal bytes on every replica.
-A file is ``.part`` while it is written or fetched and gets its name only when all of it is durable;
-``.deleted`` while it is being deleted. What a crash leaves of either is removed at the start, since a part
-may not have reached the disk.
+SnapshotHeader (and KRaftVersion and Voters if the voter set is in the log), batches of values, and a control
+batch with SnapshotFooter (KIP-630). Equal values under an equal id give equal bytes on every replica. A file
+is ``.part`` while it is written or fetched and gets its name only when all of it is durable; ``.deleted``
+while it is being deleted. Files that a crash leaves of either are removed at the start, since a part may not
+have reached the disk.
 
 The 0-0 checkpoint belongs to :mod:`.bootstrap` and is no snapshot. Which snapshots are kept is decided
 elsewhere (:mod:`.retention`). Nothing here is a repair: damage is a :class:`CorruptSnapshotError`.

@@ -69,7 +69,7 @@ _MOST_LOSSES = (1 << 31) - 1
 
 
 class StateStore(Protocol):
-    """Where the election state is kept; ``write`` returns once it is durable."""
+    """The store of the election state; ``write`` returns once it is durable."""
 
     def read(self) -> ElectionState: ...
 

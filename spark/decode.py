@@ -189,7 +189,7 @@ def _fields(body: bytes, begins: list[int], spans: list[_Span], counts: NDArray[
 
 
 def _behind(starts: Int64s, lengths: Int64s, stops: Int64s) -> Int64s:
-    """Where a byte string ends; at least one byte of the record must follow."""
+    """The position at which a byte string ends; at least one byte of the record must follow."""
     _require(bool((lengths >= -1).all() and (lengths < stops - starts).all()))
     behind: Int64s = starts + np.maximum(lengths, 0)
     return behind

@@ -1,4 +1,4 @@
-"""``pykraft metadata-shell``: walk the metadata in a log or a snapshot like a file system. Kafka's commands."""
+"""``pykraft metadata-shell``: browse a metadata log or snapshot like a file system. Kafka's commands."""
 
 from __future__ import annotations
 

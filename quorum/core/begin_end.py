@@ -148,7 +148,7 @@ def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
 
 
 def check_quorum_deadline_ms(state: CoreState, role: Leader) -> int | None:
-    """When the last contact with a majority (ourselves included) is too long ago."""
+    """The time at which the last contact with a majority (ourselves included) is too long ago."""
     needed = state.voters.majority - state.is_voter
     if needed == 0:
         return None

@@ -1,4 +1,4 @@
-"""What the core wants done. The driver carries the list out in order, and that order is the protocol.
+"""The actions that the core requests. The driver executes the list in order, and that order is the protocol.
 
 The promises a driver must keep, all of them safety:
 

@@ -95,7 +95,7 @@ class RetentionReached:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChecked:
-    """What was fetched is durable, and whole and undamaged or not. ``attempt`` is copied from CheckSnapshot.
+    """The fetched snapshot is durable, and intact or damaged. ``attempt`` is copied from CheckSnapshot.
 
     ``voters``: the set in the snapshot, None if it holds none.
     """

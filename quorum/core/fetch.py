@@ -105,7 +105,7 @@ def _lies_before(start: SnapshotId, request: FetchRequest) -> bool:
 
 
 def progress_of(state: CoreState, role: Leader, key: ReplicaKey, now_ms: int) -> FetchProgress:
-    """What is known of a replica that asks for something, voter or observer."""
+    """The progress of a replica that sends a request, voter or observer."""
     if state.voters.is_voter(key):
         return _progress_of_voter(role, key)
     progress = role.observers.get(key)

@@ -23,7 +23,7 @@ class SnapshotId(NamedTuple):
 
 
 BEGINNING = SnapshotId(0, 0)
-"""Where a log that was never shortened starts."""
+"""The start of a log that was never shortened."""
 
 
 class LogShape:

@@ -278,7 +278,7 @@ class RaftCore:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the core next wants a :class:`TimerFired`, on the clock of ``now_ms``; None for never."""
+        """When the core next needs a :class:`TimerFired`, on the clock of ``now_ms``; None for never."""
         state = self.state
         role = state.role
         match role:
@@ -319,7 +319,7 @@ class RaftCore:
 
 
 def _initial_role(state: CoreState, now_ms: int) -> Role:
-    """Where a replica begins after reading its disk.
+    """The state of a replica after reading its disk.
 
     A former leader resumes as Resigned in the same epoch: part of what it appended may be lost, and two
     different records must never carry the same offset and epoch. A former candidate keeps its vote for

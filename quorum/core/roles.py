@@ -46,7 +46,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Poll:
-    """What the two that ask for votes have in common.
+    """The common part of the two roles that ask for votes.
 
     ``retry_at_ms``: voters to ask (again), and when. ``refused``: those that refused or cannot be reached.
     ``lost``: they leave no majority, or time ran out; then ``deadline_ms`` is the end of the back-off after

@@ -61,7 +61,7 @@ from pykraft.runtime.address import Address
 
 
 class EpochRule(Enum):
-    """What the epoch does along an edge."""
+    """How the epoch changes along an edge."""
 
     SAME = "same"
     HIGHER = "higher"
