@@ -77,7 +77,7 @@ class StateStore(Protocol):
 
 
 def encode_proposal(values: Sequence[bytes], base_offset: int, epoch: int, now_ms: int) -> bytes:
-    """One batch of one record a value. ``now_ms`` is the time of day."""
+    """One batch with one record per value. ``now_ms`` is the time of day."""
     return encode_values(values, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=now_ms)
 
 
@@ -194,7 +194,7 @@ class QuorumStorage:
         if mark.epoch > epoch:
             raise QuorumStateError(
                 f"{self.mark.path} names records of epoch {mark.epoch}, but quorum-state holds epoch"
-                f" {epoch} only: the file was lost or replaced, and a vote may have been forgotten"
+                f" {epoch} only: the file was lost or replaced, and a vote may be lost"
             )
         self.recovery = Recovery(mark.end_offset)
         losses = mark.losses
@@ -216,7 +216,7 @@ class QuorumStorage:
         return max(self._log.epoch_cache.epoch_for_offset(end_offset - 1), 0)
 
     def flush(self, job: FlushJob) -> None:
-        """Carry out a flush, and note how far it reached. Blocks; runs in a thread."""
+        """Execute a flush, and note how far it reached. Blocks; runs in a thread."""
         job.run()
         if self._keeps_mark:
             epochs = [entry.epoch for entry in job.epochs if entry.start_offset < job.end_offset]

@@ -1,4 +1,5 @@
-"""BeginQuorumEpoch and EndQuorumEpoch: a leader announces itself and takes its leave (KIP-595, KIP-853).
+"""BeginQuorumEpoch and EndQuorumEpoch: a leader announces its election and its resignation (KIP-595,
+KIP-853).
 
 A new leader announces itself to every voter until each has answered, and again to those that stop fetching (a
 voter may have restarted, or missed it). A leader that resigns names its successors, longest log first, so
@@ -140,7 +141,7 @@ def handle_end_response(
 
 
 def handle_end_failure(state: CoreState, voter_id: int, now_ms: int) -> None:
-    """Try again, unless we are stopping: a voter that is down, too, must not hold that up."""
+    """Try again, unless we are stopping: a voter that is also down must not delay the stop."""
     role = state.role
     assert isinstance(role, Resigned)
     if not state.shutting_down:

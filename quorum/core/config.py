@@ -43,7 +43,7 @@ class QuorumConfig(Settings):
 
     @property
     def fetch_wait_ms(self) -> int:
-        """How long a fetch may really be held: short enough that a live leader is never taken for dead."""
+        """How long a fetch may really be held: short enough that a live leader never seems dead."""
         return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 3, self.request_timeout_ms // 3)
 
     @property

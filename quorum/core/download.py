@@ -1,8 +1,8 @@
 """Fetching a snapshot, at the follower (KIP-630): piece by piece, checked whole, then in place of the log.
 
-A leader whose log no longer holds what we ask for, or no longer the place where ours parted from it, names a
-snapshot. Its file is fetched in pieces; a lost answer costs one piece. A new leader that names the same
-snapshot continues where the old one stopped if size and checksum of its file are the same; otherwise the
+A leader whose log no longer holds the records that we fetch, or the offset at which our log diverged from it,
+names a snapshot. Its file is fetched in pieces; a lost answer costs one piece. A new leader that names the
+same snapshot continues where the old one stopped if size and checksum of its file are the same; otherwise the
 fetch starts over. The local log is untouched until all of the file is durable and every CRC has been checked.
 Installing is safe only while we follow the leader that named the snapshot: in its epoch we acknowledge
 nothing that the snapshot does not contain.

@@ -5,9 +5,8 @@ The promises a driver must keep, all of them safety:
 1. Effects of one step run in list order, before the next event is stepped.
 2. :class:`PersistElectionState` has reached the disk (fsync) before any later effect runs. So no vote is
    answered, and no message of an epoch sent, that a crash could make the replica forget.
-3. Appends and truncations have been applied to the log before any later effect runs; a truncation is
-   flushed by the driver before it goes on, and so is the installation of a snapshot, and the end of a
-   recovery.
+3. Appends and truncations have been applied to the log before any later effect runs; a truncation is flushed
+   by the driver before it continues, and so is the installation of a snapshot, and the end of a recovery.
 4. :class:`FlushLog` may complete later and merge with its successors, but LogFlushed is stepped only when
    the fsync has returned, and how far it reached is noted durably (``quorum/flushed_mark``). A replica's
    fetch offset and the leader's own share in the high watermark follow LogFlushed, never the append.
@@ -111,7 +110,7 @@ class AppendSnapshotChunk:
 class CheckSnapshot:
     """All pieces are here: make them durable and read them back, then report with SnapshotChecked.
 
-    ``checksum``: what the leader said of the whole file.
+    ``checksum``: that of the whole file, as the leader sent it.
     """
 
     snapshot_id: SnapshotId
@@ -154,7 +153,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the request that came in under ``token``."""
+    """Answer the request that was received under ``token``."""
 
     token: int
     response: Response

@@ -92,7 +92,7 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
 
 
 def _lies_before(start: SnapshotId, request: FetchRequest) -> bool:
-    """Whether the fetcher's log ends, or parts from ours, before our log starts.
+    """Whether the fetcher's log ends, or diverges from ours, before our log starts.
 
     Our log knows only epochs from that of its start on. A replica that has the same epoch at the start, or a
     later one beyond it, shares everything before the start.

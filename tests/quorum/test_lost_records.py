@@ -128,7 +128,7 @@ def test_lost_vote_is_noticed_even_if_the_records_of_its_epoch_are_lost_too() ->
         disk.remove(f"{DIRECTORY}/quorum-state")
         if election is not None:
             QuorumStateStore(disk, DIRECTORY).write(election)
-        with pytest.raises(QuorumStateError, match="a vote may have been forgotten"):
+        with pytest.raises(QuorumStateError, match="a vote may be lost"):
             read_back(disk)
         QuorumStateStore(disk, DIRECTORY).write(ElectionState(7))
     assert read_back(disk)[1].recovery == Recovery(4)
@@ -185,7 +185,7 @@ def test_lost_snapshot_that_was_fetched_is_noticed() -> None:
     log.close()
     lose_everything_but(disk, "quorum-state", "flushed-offset")
     QuorumStateStore(disk, DIRECTORY).write(ElectionState(6))
-    with pytest.raises(QuorumStateError, match="a vote may have been forgotten"):
+    with pytest.raises(QuorumStateError, match="a vote may be lost"):
         read_back(disk)
     QuorumStateStore(disk, DIRECTORY).write(ElectionState(7, 2))
     assert read_back(disk)[1].recovery == Recovery(9)
