@@ -1,4 +1,4 @@
-"""What a history must satisfy: each anomaly by name, whether a run counts, and the checker's own test.
+"""Checkers of recorded histories: the anomalies by name, whether a run counts, and the checkers' own test.
 
-Pure functions over recorded events.
+All are pure functions over recorded events.
 """

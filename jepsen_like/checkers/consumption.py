@@ -1,5 +1,4 @@
-"""Nothing below a group's committed offset was skipped: some member has read every record of the log
-there."""
+"""Checks that no record below a group's committed offset was skipped: each was read by some member."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pykraft.jepsen_like.checkers.log_index import LogIndex
 
 
 def check_consumption(index: LogIndex, findings: Findings) -> None:
-    """Nothing for partitions without a last read, which supplies the log."""
+    """Checks no partition without a last read, from which the log is known."""
     group_of: dict[str, str] = {}
     committed: dict[tuple[str, str], int] = defaultdict(int)
     for event in index.others:
@@ -28,5 +27,5 @@ def check_consumption(index: LogIndex, findings: Findings) -> None:
         }
         for offset, value in key.final.items():
             if offset < end and offset not in read:
-                example = f"{group} committed {end}, nobody read {value} at {offset}"
+                example = f"{group} committed {end}, but no member read {value} at {offset}"
                 findings.add(Anomaly.SKIPPED_BY_GROUP, name, example)

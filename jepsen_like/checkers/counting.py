@@ -1,6 +1,6 @@
-"""Does a run count? A quiet run proves nothing, so the faults, writes and leader changes it had are counted.
+"""Whether a run counts: a quiet run proves nothing, so its faults, writes and leader changes are counted.
 
-The minimums are for 60 seconds and scale with the length of the run, never below one.
+The minimums are for 60 seconds and scale with the length of the run, but are at least one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MINIMUM_CONTROLLER_CHANGES = 1
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What happened in a run, or what must at least have happened."""
+    """How much happened in a run, or must have happened at least."""
 
     faults: int
     acknowledged: int
@@ -31,7 +31,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``shortfalls`` says in words what was missing; a run without shortfalls counts."""
+    """``shortfalls`` says in words what was missing; a run without any counts."""
 
     tally: Tally
     minimum: Tally
@@ -56,7 +56,7 @@ def minimum_for(time_limit_s: float) -> Tally:
 
 
 def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
-    """One pass. A change of leader is a move to another broker, with or without a spell of nobody."""
+    """One pass. A leader change is a move to another broker, with or without a time without a leader."""
     faults: dict[str, int] = {}
     sends: dict[str, int] = {}
     leaders: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""What a checker may find: the kinds of anomaly by name, and findings with a few examples each.
+"""The findings of checkers: the kinds of anomaly by name, and findings with a few examples each.
 
-Definitions are in the checkers themselves; the names follow Jepsen's where Jepsen has one. A finding always
-fails a run: what is allowed by Kafka's promises has no kind here.
+The checkers define the anomalies; the names are Jepsen's where Jepsen has one. A finding always fails a run:
+behaviour that Kafka's guarantees allow has no kind here.
 """
 
 from __future__ import annotations
@@ -45,39 +45,39 @@ class Anomaly(StrEnum):
 
 
 MEANING: dict[Anomaly, str] = {
-    Anomaly.LOST_WRITE: "acknowledged, and not in the log although later records are",
-    Anomaly.UNSEEN: "acknowledged, and beyond what the last read could reach",
+    Anomaly.LOST_WRITE: "acknowledged, but not in the log, although later records are",
+    Anomaly.UNSEEN: "acknowledged, but beyond the end of the last read",
     Anomaly.DUPLICATE: "one value read at two or more offsets",
     Anomaly.INCONSISTENT_OFFSETS: "two values at one offset",
     Anomaly.MOVED_OFFSET: "acknowledged at one offset, read at another",
     Anomaly.ABORTED_READ: "read, although its send certainly failed",
-    Anomaly.PHANTOM_READ: "read, although nobody sent it",
-    Anomaly.VANISHED_READ: "read once, and gone from the log later",
-    Anomaly.NONMONOTONIC_SEND: "a producer's later send stands before its earlier one",
+    Anomaly.PHANTOM_READ: "read, although it was never sent",
+    Anomaly.VANISHED_READ: "read once, and missing from the log later",
+    Anomaly.NONMONOTONIC_SEND: "a producer's later send is before its earlier one in the log",
     Anomaly.INT_POLL_SKIP: "one poll left out a record",
     Anomaly.INT_NONMONOTONIC_POLL: "one poll went backwards",
-    Anomaly.POLL_SKIP: "between two polls a record was left out",
-    Anomaly.NONMONOTONIC_POLL: "between two polls the consumer went backwards",
-    Anomaly.POSITION_LOST: "a position below the high watermark was no longer honoured",
-    Anomaly.READ_TOO_FAR: "a record at or above the high watermark that came with it",
-    Anomaly.WRONG_OFFSET_FOR_TIME: "an offset found by time is not that of the first record so new",
+    Anomaly.POLL_SKIP: "a record was left out between two polls",
+    Anomaly.NONMONOTONIC_POLL: "the consumer went backwards between two polls",
+    Anomaly.POSITION_LOST: "a position below the high watermark was refused",
+    Anomaly.READ_TOO_FAR: "a record at or above the high watermark of the same answer",
+    Anomaly.WRONG_OFFSET_FOR_TIME: "an offset found by time is not that of the first record at or after it",
     Anomaly.OWNED_TWICE: "two members of a group believed at once that they owned a partition",
-    Anomaly.FOREIGN_ASSIGNMENT: "a member was given a partition of a topic it had not subscribed to",
+    Anomaly.FOREIGN_ASSIGNMENT: "a member was assigned a partition of a topic that it had not subscribed to",
     Anomaly.NOT_CONVERGED: "after the last change, a partition without its one owner within the bound",
-    Anomaly.EPOCH_WENT_BACK: "a member was told a lower epoch than before",
+    Anomaly.EPOCH_WENT_BACK: "a member was sent a lower epoch than before",
     Anomaly.SKIPPED_BY_GROUP: "below the committed offset, and read by no member of the group",
-    Anomaly.LOST_CHANGE: "a change or commit was answered, and an older value found afterwards",
-    Anomaly.PHANTOM_CHANGE: "a value was found that nobody set, or whose setting had certainly failed",
+    Anomaly.LOST_CHANGE: "a change or commit was acknowledged, and an older value found afterwards",
+    Anomaly.PHANTOM_CHANGE: "a value was found that was never set, or whose change certainly failed",
     Anomaly.DIVERGENT_REPLICA: "a replica's log differs below the high watermark",
-    Anomaly.PRODUCER_FATAL: "an idempotent producer was told of a sequence that cannot be",
-    Anomaly.NODE_EXITED: "a node ended by itself, or would not stop",
-    Anomaly.NO_PROGRESS: "healed, and yet not working again within the bound",
+    Anomaly.PRODUCER_FATAL: "an idempotent producer got an error for an impossible sequence",
+    Anomaly.NODE_EXITED: "a node ended by itself, or did not stop",
+    Anomaly.NO_PROGRESS: "all faults are healed, but the cluster does not work again within the bound",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``count`` occurrences of one kind on one key; ``examples`` describes the first few."""
+    """``count`` occurrences of one kind on one key; ``examples`` describes the first of them."""
 
     kind: Anomaly
     key: str
@@ -90,7 +90,7 @@ class Finding:
 
 
 class Findings:
-    """Collects occurrences; keeps every count and the first few descriptions of each kind and key."""
+    """Collects occurrences; keeps their number and the first descriptions for each kind and key."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Anomaly, str], int] = {}

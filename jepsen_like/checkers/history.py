@@ -1,4 +1,4 @@
-"""All checkers over one history: the log of every partition, groups, and what was changed. In linear time."""
+"""Runs all checkers over one history (the logs of partitions, groups, and changes) in linear time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pykraft.jepsen_like.checkers.times import check_times
 from pykraft.jepsen_like.checkers.writes import check_writes
 from pykraft.jepsen_like.history import Event
 
-# Events that are findings by themselves: whoever runs the workload saw them happen.
+# Events that are findings by themselves: the workload observed the anomaly.
 _TOLD: dict[tuple[str, str], Anomaly] = {
     ("poll", "info"): Anomaly.POSITION_LOST,
     ("producer-fatal", "info"): Anomaly.PRODUCER_FATAL,
@@ -29,22 +29,22 @@ _TOLD: dict[tuple[str, str], Anomaly] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings`` fail the run; ``client_resends`` counts values that librdkafka wrote again by itself."""
+    """``findings`` fail the run; ``client_resends`` counts the values that librdkafka itself repeated."""
 
     findings: tuple[Finding, ...]
     client_resends: int
 
 
 def check(events: Iterable[Event], min_insync_replicas: int = 2) -> tuple[Finding, ...]:
-    """All findings of a history; empty when every promise was kept."""
+    """All findings of a history; empty if every guarantee was kept."""
     return examine(events, min_insync_replicas).findings
 
 
 def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
-    """The findings, and what was seen beside them.
+    """The findings of a history, and the number of client resends.
 
-    ``min_insync_replicas``: of all topics. What is lost while so many disks have lost their tails at once was
-    not promised.
+    ``min_insync_replicas``: that of all topics. Kafka does not guarantee records while this many disks have
+    lost their tails.
     """
     history = list(events)
     promised = without_lost_tails(history, min_insync_replicas)
@@ -60,7 +60,7 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
         check_replicas(key, findings)
     check_ownership(index.others, findings)
     check_registers(index.others, findings)
-    if promised is history:  # otherwise what was read is not known any more
+    if promised is history:  # otherwise some reads are left out
         check_consumption(index, findings)
     for event in index.others:
         kind = _TOLD.get((event.op, event.type))

@@ -1,6 +1,6 @@
-"""One pass over a history, sorted by key: what was sent, what was answered, and every read in order.
+"""One pass over a history, sorted by key: the sends, their answers, and every read in order.
 
-Decides nothing; the checkers of this package fold over the result. Memory is a few machine words a record.
+Decides nothing; the checkers of this package use the result. Memory is a few machine words per record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BatchMark = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ProducerKind:
-    """What a producer may expect: ``durable`` with acks=all, order and no duplicates if ``idempotent``."""
+    """The guarantees of a producer: ``durable`` with acks=all, order and no duplicates if ``idempotent``."""
 
     durable: bool = True
     idempotent: bool = True
@@ -30,7 +30,7 @@ STRICT = ProducerKind()
 
 @dataclass(slots=True)
 class Send:
-    """One value sent to one key. ``open`` means never answered: nobody knows."""
+    """One value sent to one key. ``open``: never answered, so the outcome is unknown."""
 
     process: str
     value: str
@@ -42,13 +42,13 @@ class Send:
 
     @property
     def must_stay(self) -> bool:
-        """Acknowledged by enough replicas."""
+        """Whether enough replicas have acknowledged it."""
         return self.status == "ok" and self.kind.durable
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Successive records that one process read; the first after an assignment continues nothing."""
+    """Successive records that one process read; ``continues``: not the first read of an assignment."""
 
     process: str
     time_us: int
@@ -59,7 +59,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class TimeLookup:
-    """Which offset was found for a time; None: no record was so new."""
+    """The offset that was found for a time; None if no record is at or after it."""
 
     process: str
     asked_us: int
@@ -69,7 +69,7 @@ class TimeLookup:
 
 @dataclass(slots=True)
 class ReplicaLog:
-    """What one replica's own log holds."""
+    """The contents of one replica's own log."""
 
     records: dict[int, str] = field(default_factory=dict)
     batches: dict[int, BatchMark] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class ReplicaLog:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """Everything a history says about one key. ``sends`` is in the order of invocation.
+    """Everything in a history about one key. ``sends`` is in the order of invocation.
 
     ``resent`` is filled by the checker: see ``resends``.
     """
@@ -95,7 +95,7 @@ class KeyIndex:
 
 @dataclass(slots=True)
 class LogIndex:
-    """``keys`` by name; ``others`` are the events that speak of no key's log; ``producers`` by name."""
+    """``keys`` by name; ``others``: the events that concern no key's log; ``producers`` by name."""
 
     keys: dict[str, KeyIndex] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
@@ -109,7 +109,7 @@ class LogIndex:
 
 
 def build_index(events: Iterable[Event]) -> LogIndex:
-    """Read a history once."""
+    """Build the index in one pass over a history."""
     index = LogIndex()
     started: set[tuple[str, str]] = set()
     for event in events:

@@ -1,4 +1,4 @@
-"""Groups as their members believe them: nobody owns what another owns, and in the end everything is owned.
+"""Ownership as the members of a group believe it: no partition has two owners, and in the end each has one.
 
 A member owns a partition from ``assigned`` until ``revoked``, ``lost`` or ``member-gone``. Where its
 heartbeats are in the history it stops owning by itself one session after it sent the last one that was
@@ -22,7 +22,7 @@ OFFSETS_TOPIC = "__consumer_offsets-"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One member's ownership of one partition; ``end_us`` None while it lasts."""
+    """One member's ownership of one partition; ``end_us`` is None while it lasts."""
 
     member: str
     start_us: int
@@ -35,7 +35,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Believer:
-    """``owned``: since when, by partition. ``epochs``: the last one by member id."""
+    """``owned``: the time since which it owns each partition. ``epochs``: the last one by member id."""
 
     group: str
     session_timeout_us: int
@@ -52,7 +52,7 @@ class Believer:
 
 
 def check_ownership(events: Iterable[Event], findings: Findings) -> None:
-    """One pass over the events, one over the claims."""
+    """One pass over the events and one over the claims."""
     believers: dict[str, Believer] = {}
     claims: dict[tuple[str, str], list[Claim]] = {}
     settled: list[Event] = []
@@ -101,7 +101,9 @@ def _replay(
             for partition in detail["partitions"]:
                 believer.owned.setdefault(partition, event.time_us)
                 if partition.rpartition("-")[0] not in believer.topics:
-                    example = f"{event.process} was given {partition}, subscribed {sorted(believer.topics)}"
+                    example = (
+                        f"{event.process} was assigned {partition}, subscribed {sorted(believer.topics)}"
+                    )
                     findings.add(Anomaly.FOREIGN_ASSIGNMENT, believer.group, example)
         case "revoked" | "lost" | "member-gone":
             for partition in detail.get("partitions", tuple(believer.owned)):
@@ -116,7 +118,9 @@ def _replay(
 def _check_epoch(believer: Believer, member: str, member_id: str, epoch: int, findings: Findings) -> None:
     before = believer.epochs.get(member_id, epoch)
     if epoch < before:
-        findings.add(Anomaly.EPOCH_WENT_BACK, believer.group, f"{member} was told {epoch} after {before}")
+        findings.add(
+            Anomaly.EPOCH_WENT_BACK, believer.group, f"{member} was sent epoch {epoch} after {before}"
+        )
     believer.epochs[member_id] = epoch
 
 
@@ -143,7 +147,7 @@ def _check_overlaps(key: str, claims: list[Claim], forgiven_us: int, findings: F
 def _check_convergence(
     event: Event, claims: Mapping[tuple[str, str], list[Claim]], findings: Findings
 ) -> None:
-    """When the bound is over, each partition that is subscribed to has one owner, who subscribed to it."""
+    """After the bound each partition of a subscribed topic must have one owner, a subscriber."""
     detail, group = event.detail or {}, event.key or ""
     at_us = event.time_us + detail["within_us"]
     members: Mapping[str, list[str]] = detail["members"]
@@ -155,5 +159,7 @@ def _check_convergence(
                 claim.member for claim in of_partition if claim.start_us <= at_us < claim.ends_before_us
             ]
             if len(owners) != 1 or owners[0] not in entitled:
-                example = f"{topic}-{number} is owned by {owners or 'nobody'} {detail['within_us']} us later"
+                example = (
+                    f"{topic}-{number} is owned by {owners or 'no member'} {detail['within_us']} us later"
+                )
                 findings.add(Anomaly.NOT_CONVERGED, group, example)

@@ -1,7 +1,8 @@
-"""What the reads say among themselves: one value an offset, one offset a value, in order, all of it sent.
+"""Checks reads against each other: one value per offset, one offset per value, in order, and only sent
+values.
 
-Order is judged on indices, that is offsets with the holes squeezed out, since control records take offsets
-that no consumer is given. The known offsets are the union of all reads and of all acknowledgements.
+Order is checked on indices, that is on offsets without the holes, since control records take offsets that no
+consumer gets. The known offsets are those of all reads and of all acknowledgements.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 def check_reads(key: KeyIndex, findings: Findings) -> None:
-    """One pass for values and offsets, one for order."""
+    """One pass for values and offsets and one for order."""
     value_at = _check_values(key, findings)
     _check_order(key, _indices(key, value_at), findings)
 
@@ -33,7 +34,7 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
                 continue
             reported.add((offset, value))
             if other != value:
-                example = f"offset {offset} held {other}, and {value} for {read.process}"
+                example = f"offset {offset} held {other}, but {value} for {read.process}"
                 findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
             if (
                 first != offset
@@ -48,7 +49,9 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
             send = key.sends.get(value)
             if value not in in_final and not (send is not None and send.must_stay):
                 findings.add(
-                    Anomaly.VANISHED_READ, key.key, f"{value} was read at {offset}, not in the last read"
+                    Anomaly.VANISHED_READ,
+                    key.key,
+                    f"{value} was read at {offset}, but is not in the last read",
                 )
     return value_at
 
@@ -56,7 +59,7 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
 def _check_limit(key: KeyIndex, read: Read, findings: Findings) -> None:
     last, limit = (read.records[-1][0] if read.records else -1), read.high_watermark
     if limit is not None and last >= limit:
-        example = f"{read.process} read {last}, the high watermark was {limit}"
+        example = f"{read.process} read offset {last}, but the high watermark was {limit}"
         findings.add(Anomaly.READ_TOO_FAR, key.key, example)
 
 
@@ -90,7 +93,7 @@ def _check_order(key: KeyIndex, index_of: dict[int, int], findings: Findings) ->
                 key, read, before, after, index_of, findings, Anomaly.POLL_SKIP, Anomaly.NONMONOTONIC_POLL
             )
         for (before, _), (after, _) in zip(read.records, read.records[1:], strict=False):
-            if after != before + 1:  # a step of one offset is always a step of one index
+            if after != before + 1:  # a step by one offset is always a step by one index
                 _check_step(
                     key,
                     read,

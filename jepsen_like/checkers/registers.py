@@ -1,10 +1,10 @@
-"""What was set is found again: committed offsets, and what admins changed.
+"""Checks that changes are found again: committed offsets, and the changes of admins.
 
-``set`` and ``get``, ``commit`` and ``committed`` are the writes and the reads of one register a key. A value
-that is found must have been set, not certainly refused, and not be older than another one that was in force
-before it was asked for. In force is what was answered, or found by somebody. A change with an unknown outcome
-may come true at any time later, and so may be found at any time later; one that was answered happened before
-its answer.
+``set`` and ``get``, ``commit`` and ``committed`` are the writes and the reads of one register per key. A
+value that is found must have been set and not certainly refused, and must not be older than another one that
+was in force before the read began. A value is in force when its write was answered, or a read found it. A
+write with an unknown outcome may take effect at any later time, and so may be found at any later time; one
+that was answered took effect before its answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ READS = frozenset({"get", "committed"})
 
 @dataclass(slots=True)
 class Write:
-    """In microseconds: not in force before ``invoked``, not after ``end`` for the first time, certainly in
-    force by ``in_force``."""
+    """Times in microseconds: it took effect from ``invoked`` to ``end``, certainly by ``in_force``."""
 
     value: str
     offset: int | None
@@ -86,7 +85,7 @@ def _check(key: str, register: Register, findings: Findings) -> None:
 
 
 def _judge(key: str, register: Register, read: Event, after: float, findings: Findings) -> None:
-    """``after``: the latest invocation of what was in force when the question was asked."""
+    """``after``: the latest invocation of a value that was in force when the read began."""
     if read.value is None:
         if after > -inf:
             findings.add(Anomaly.LOST_CHANGE, key, f"{read.process} found nothing at {read.time_us} us")

@@ -1,8 +1,8 @@
-"""Replica against replica: below the high watermark every replica holds the same batches, byte for byte.
+"""Compares replicas: below the high watermark all must hold the same batches, byte for byte.
 
 The last read through a leader is the reference for values; batch marks (base offset, last offset, leader
-epoch, CRC) are compared between the replicas. What lies at or above the high watermark is not looked at:
-there replicas may differ.
+epoch, CRC) are compared between the replicas. Records at or above the high watermark are not compared: there
+replicas may differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pykraft.jepsen_like.checkers.log_index import BatchMark, KeyIndex
 
 
 def check_replicas(key: KeyIndex, findings: Findings) -> None:
-    """One pass over each replica's log; nothing without a last read, which supplies the high watermark."""
+    """One pass over each replica's log; checks nothing without a last read, which has the high watermark."""
     if key.final_end is None:
         return
     reference: dict[int, tuple[str, BatchMark]] = {}
@@ -20,7 +20,9 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
         for offset, value in key.final.items():
             held = log.records.get(offset)
             if held != value:
-                example = f"{name} holds {held or 'nothing'} at offset {offset}, the leader served {value}"
+                example = (
+                    f"{name} holds {held or 'nothing'} at offset {offset}, but the leader served {value}"
+                )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
         for offset, value in log.records.items():
             if offset < key.final_end and offset not in key.final:

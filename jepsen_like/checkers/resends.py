@@ -1,12 +1,12 @@
-"""Which duplicates a client wrote itself: librdkafka, with several requests in flight, may do that.
+"""Finds duplicates that the client wrote itself, as librdkafka does with several requests in flight.
 
-After a leader change a first request may be refused for a passing reason and the second, already on its
-way, for its sequence number. librdkafka then takes a new producer epoch and writes everything unanswered
-again, also what the old leader had replicated (its issue 4953, open). To any broker these are new records.
-Such a pair is told by its batch headers: one producer id, a higher producer epoch at the higher offset. It
-is counted, not excused silently, and only for producers that the history declares to have several requests
-in flight; producers with a single one have no such excuse, so a broker that drives clients to new epochs
-without need still shows.
+After a leader change a first request may be refused with a retriable error and the second, already on its
+way, for its sequence number. librdkafka then takes a new producer epoch and writes all unanswered records
+again, also those that the old leader had replicated (its issue 4953, open). For a broker these are new
+records. Such a pair is recognized by its batch headers: one producer id, and a higher producer epoch at the
+higher offset. It is counted, not silently excused, and only for producers that the history declares to have
+several requests in flight; for all others it is a finding, so that a broker that needlessly forces clients to
+new epochs is still noticed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykraft.jepsen_like.checkers.log_index import BatchMark, KeyIndex
 
 
 def client_resends(key: KeyIndex) -> dict[str, frozenset[int]]:
-    """The values that a client wrote more than once, each with the offsets of its copies."""
+    """The values that the client itself wrote more than once, each with the offsets of its copies."""
     copies: dict[str, list[int]] = {}
     first: dict[str, int] = {}
     for offset, value in sorted(key.final.items()):

@@ -1,8 +1,9 @@
-"""The checker checked: plants one anomaly of each kind in a clean history and must catch each.
+"""Tests the checkers: plants one anomaly of each kind in a clean history, each of which must be found.
 
-Runs at the start of every fault run, because a checker that finds nothing looks the same as one that cannot
-find. Each plant is a small edit of the clean history that breaks one promise. It may break others on the way,
-so the self-test asks only that the planted kind is found, and that nothing is found in the clean history.
+It runs at the start of every fault run, because a checker that cannot find anything looks the same as one
+that finds nothing. Each plant is a small edit of the clean history that breaks one guarantee. It may break
+others too, so the self-test demands only that the planted kind is found, and that nothing is found in the
+clean history.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ RecordList = list[tuple[int, str]]
 
 
 class SelfTestError(AssertionError):
-    """The checker missed a planted anomaly, or found one in a clean history."""
+    """A checker missed a planted anomaly, or found one in the clean history."""
 
 
 def clean_history(sends_per_producer: int = 60) -> list[Event]:
-    """Two keys, three producers, two pollers, a last read, three replicas, two groups; every promise kept.
+    """Two keys, three producers, two pollers, a last read, three replicas and two groups, without any
+    anomaly.
 
-    Some sends are answered ``info`` (half of those were written), some fail and are not there.
+    Some sends are answered with ``info`` (half of those were written), some fail and were not written.
     """
     events: list[Event] = []
     for partition in range(2):
@@ -111,7 +113,7 @@ def _edit_answer(
 
 
 def _without(events: Sequence[Event], value: str, ops: tuple[str, ...]) -> list[Event]:
-    """The history in which nobody read this value in these operations."""
+    """The history without this value in the reads of these operations."""
     return [
         replace(event, records=tuple(r for r in event.records if r[1] != value))
         if event.records and event.key == KEY and event.op in ops
@@ -172,7 +174,7 @@ def _vanish(events: list[Event]) -> list[Event]:
 
 
 def _swap_sends(events: list[Event]) -> list[Event]:
-    """Exchange two successive values of one producer, in the log and in their acknowledgements."""
+    """Swap two successive values of one producer, in the log and in their acknowledgements."""
     first, second = [
         e for e in events if e.op == "send" and e.key == KEY and e.process == "p2" and e.type == "ok"
     ][4:6]
@@ -247,25 +249,25 @@ def _told(op: str) -> Plant:
 
 PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),
-    ("an acknowledged value lies beyond the last read", Anomaly.UNSEEN, _hide_tail),
-    ("a value stands twice", Anomaly.DUPLICATE, _duplicate),
+    ("an acknowledged value is beyond the last read", Anomaly.UNSEEN, _hide_tail),
+    ("a value is in the log twice", Anomaly.DUPLICATE, _duplicate),
     ("a poll goes beyond the high watermark", Anomaly.READ_TOO_FAR, _read_too_far),
     ("an offset found by time is late", Anomaly.WRONG_OFFSET_FOR_TIME, _find_later),
     ("a poller saw another value at an offset", Anomaly.INCONSISTENT_OFFSETS, _second_value),
     ("a value was acknowledged elsewhere", Anomaly.MOVED_OFFSET, _move_offset),
     ("a failed send is read", Anomaly.ABORTED_READ, _fail_a_read_send),
-    ("a value nobody sent is read", Anomaly.PHANTOM_READ, _phantom),
-    ("a polled value is gone later", Anomaly.VANISHED_READ, _vanish),
-    ("two sends of a producer are exchanged", Anomaly.NONMONOTONIC_SEND, _swap_sends),
+    ("a value that was never sent is read", Anomaly.PHANTOM_READ, _phantom),
+    ("a polled value is missing later", Anomaly.VANISHED_READ, _vanish),
+    ("two sends of a producer are swapped", Anomaly.NONMONOTONIC_SEND, _swap_sends),
     ("a poll leaves out a record", Anomaly.INT_POLL_SKIP, _skip_inside_poll),
     ("a poll goes backwards", Anomaly.INT_NONMONOTONIC_POLL, _go_back_inside_poll),
     ("a record is left out between polls", Anomaly.POLL_SKIP, _skip_between_polls),
-    ("a poll is given twice", Anomaly.NONMONOTONIC_POLL, _go_back_between_polls),
+    ("a poll is repeated", Anomaly.NONMONOTONIC_POLL, _go_back_between_polls),
     ("a replica holds another value", Anomaly.DIVERGENT_REPLICA, _diverge_value),
     ("a replica holds a batch of another epoch", Anomaly.DIVERGENT_REPLICA, _diverge_batch),
-    ("a replica lacks the end", Anomaly.DIVERGENT_REPLICA, _lag_replica),
+    ("a replica lacks the end of the log", Anomaly.DIVERGENT_REPLICA, _lag_replica),
     ("a read position is refused", Anomaly.POSITION_LOST, _told("poll")),
-    ("a producer is told of a broken sequence", Anomaly.PRODUCER_FATAL, _told("producer-fatal")),
+    ("a producer gets an error for its sequence", Anomaly.PRODUCER_FATAL, _told("producer-fatal")),
     ("a node ends by itself", Anomaly.NODE_EXITED, _told("node-exited")),
     ("the healed cluster does not work", Anomaly.NO_PROGRESS, _told("no-progress")),
     *GROUP_PLANTS,
@@ -273,7 +275,7 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
 
 
 def run_self_test() -> int:
-    """Plant every anomaly; the number caught. :class:`SelfTestError` if any was missed or imagined."""
+    """Plant every anomaly; returns how many. :class:`SelfTestError` if one is missed or not planted."""
     clean = clean_history()
     imagined = check(clean)
     if imagined:

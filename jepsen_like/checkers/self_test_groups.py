@@ -1,4 +1,4 @@
-"""The self-test's groups: two groups over the log of the clean history, and what is planted in them."""
+"""The groups of the self-test: two groups over the log of the clean history, and their anomalies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MEMBERS = ("m1", "m2")
 
 
 def clean_groups(log: Sequence[Event]) -> list[Event]:
-    """Two groups of two members: the first member owns both partitions, then gives one to the second.
+    """Two groups of two members: the first member owns both partitions, then one is assigned to the second.
 
-    Every member reads what it owns and commits it. A topic is changed beside them.
+    Every member reads its partitions and commits. Meanwhile a topic is changed.
     """
     events = [event for group in ("g", "h") for event in _clean_group(log, group)]
     changes = [
@@ -100,14 +100,14 @@ def _edited(events: Sequence[Event], place: int, edited: Event) -> list[Event]:
 
 
 def _assign_early(events: list[Event]) -> list[Event]:
-    """The second member is told before the first gives the partition up."""
+    """The second member is assigned the partition before the first revokes it."""
     revoked, assigned = _place(events, "revoked", "g-m1"), _place(events, "assigned", "g-m2")
     early = replace(events[assigned], time_us=events[revoked].time_us - 1)
     return _edited(events, assigned, early)
 
 
 def _outlive_the_session(events: list[Event]) -> list[Event]:
-    """The second member gets what the first, which last sent a heartbeat within its session, still owns."""
+    """The second member gets a partition of the first, whose session, by its last heartbeat, is not over."""
     place = len(events) - 1 - next(n for n, e in enumerate(reversed(events)) if e.process == "g-m1")
     last = max(e.time_us for e in events if e.process == "g-m1" and e.op == "heartbeat")
     taken = replace(_partitions("g-m2", "assigned", "log-0"), time_us=last + SESSION_MS * 1000 - 1)
@@ -131,7 +131,7 @@ def _lower_epoch(events: list[Event]) -> list[Event]:
 
 
 def _skip_records(events: list[Event]) -> list[Event]:
-    """What no member of the group reads is committed all the same."""
+    """A record that no member of the group reads is committed nevertheless."""
     return [e for e in events if not (e.process.startswith("g-") and e.op == "poll" and e.key == "log-1")]
 
 
@@ -165,8 +165,8 @@ GROUP_PLANTS: tuple[tuple[str, Anomaly, Callable[[list[Event]], list[Event]]], .
     ("a partition is taken before a session is over", Anomaly.OWNED_TWICE, _outlive_the_session),
     ("a partition of another topic is assigned", Anomaly.FOREIGN_ASSIGNMENT, _assign_foreign),
     ("a partition stays without an owner", Anomaly.NOT_CONVERGED, _leave_unowned),
-    ("a member is told a lower epoch", Anomaly.EPOCH_WENT_BACK, _lower_epoch),
-    ("a group commits what nobody read", Anomaly.SKIPPED_BY_GROUP, _skip_records),
+    ("a member is sent a lower epoch", Anomaly.EPOCH_WENT_BACK, _lower_epoch),
+    ("a group commits records that no member read", Anomaly.SKIPPED_BY_GROUP, _skip_records),
     ("an older commit is found", Anomaly.LOST_CHANGE, _forget_commit),
     ("no commit is found", Anomaly.LOST_CHANGE, _forget_all_commits),
     ("an older change is found", Anomaly.LOST_CHANGE, _forget_change),

@@ -1,11 +1,11 @@
-"""What a history may forget because too many disks lost their tails at once.
+"""Removes from a history what Kafka does not guarantee because too many disks lost their tails at once.
 
 Kafka does not flush before it acknowledges: a record is safe while fewer disks than ``min.insync.replicas``
-lose what they had not flushed. ``tail-loss`` says that a node's disk did, ``tail-restored`` that its replicas
-are in sync again. Whoever sees more than that says of a partition itself, by ``forgiven``, that none of its
-records was promised any more at that moment, and once more when clients have heard of it: an answer that was
-on its way, or a reader's position, may be older. Until the last such moment acknowledgements prove nothing,
-reads need not be repeated, and positions may be lost; from then on everything is demanded.
+lose their unflushed records. ``tail-loss`` means that a node's disk lost them, ``tail-restored`` that its
+replicas are in sync again. A world that sees more writes ``forgiven`` for a single partition when none of its
+records is guaranteed any more, and again when clients have learned of it: an answer on its way, or the
+position of a reader, may be older. Until the last such event acknowledgements prove nothing, reads need not
+be repeated, and positions may be lost; after it all guarantees hold again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_COMMITS = frozenset({"commit", "committed"})
 
 @dataclass(slots=True)
 class Losses:
-    """Positions in the history: what comes before is forgiven. ``by_key`` for single partitions."""
+    """Positions in the history before which losses are forgiven. ``by_key``: those of single partitions."""
 
     everything: int = 0
     commits: int = 0
@@ -32,7 +32,7 @@ class Losses:
         return bool(self.everything or self.commits or self.by_key)
 
     def before(self, event: Event) -> int:
-        """Up to where events such as this one are forgiven."""
+        """The position before which events like this one are forgiven."""
         if event.op in _OF_A_LOG:
             return max(self.everything, self.by_key.get(event.key or "", 0))
         if event.op in _OF_COMMITS:
@@ -43,7 +43,7 @@ class Losses:
 
 
 def without_lost_tails(history: list[Event], min_insync_replicas: int) -> Iterable[Event]:
-    """The history with what was not promised taken out; the very same where nothing was lost."""
+    """The history without what was not guaranteed; the same object if nothing was lost."""
     losses = _find_losses(history, min_insync_replicas)
     return _forgiven(history, losses) if losses else history
 
@@ -67,7 +67,7 @@ def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
 
 
 def _forgiven(history: list[Event], losses: Losses) -> Iterator[Event]:
-    """Of what is forgiven only the attempt is left: a send or a commit whose outcome nobody knows."""
+    """Of forgiven events only the attempt remains: a send or a commit with an unknown outcome."""
     for position, event in enumerate(history):
         if position >= losses.before(event) or event.type == "invoke":
             yield event

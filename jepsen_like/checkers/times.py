@@ -1,8 +1,8 @@
-"""An offset found by time is that of the first record in the log that is at least so new.
+"""Checks that an offset found by time is that of the first record in the log at or after that time.
 
-Records have the times that their producers gave them, in no order. The log only grows below the high
-watermark, so an offset that was found at any moment must be the one that the last read shows. That nothing
-was found is wrong if a record so new had been acknowledged before the question.
+Records have the timestamps of their producers, in no order. The log below the high watermark only grows, so
+an offset found at any moment must be the one that the last read shows. Finding nothing is wrong if a record
+at or after the time was acknowledged before the look-up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pykraft.jepsen_like.checkers.log_index import KeyIndex, TimeLookup
 
 
 def check_times(key: KeyIndex, findings: Findings) -> None:
-    """Nothing without a last read that begins at 0, which supplies the log."""
+    """Checks nothing without a last read from offset 0, from which the log is known."""
     if key.final_end is None:
         return
     offsets, times = [], []
@@ -33,7 +33,7 @@ def check_times(key: KeyIndex, findings: Findings) -> None:
                 example = f"nothing at or after {lookup.timestamp_ms}, though {known} was acknowledged"
                 findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
         elif lookup.offset != expected:
-            example = f"{lookup.offset} for {lookup.timestamp_ms}, the first so new is at {expected}"
+            example = f"{lookup.offset} for {lookup.timestamp_ms}, but the first such record is at {expected}"
             findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
 
 

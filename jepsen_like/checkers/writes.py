@@ -1,8 +1,8 @@
-"""What became of every send: lost, unseen, moved, reordered.
+"""Checks the outcome of every send: lost, unseen, moved or reordered.
 
-A value acknowledged with acks=all must stand in the last read; if its producer is idempotent, at the offset
-it was acknowledged with, and after the values that the producer sent to the same key before it. A send
-answered ``info``, or never, or with fewer acks, may be there or not.
+A value acknowledged with acks=all must be in the last read; if its producer is idempotent, at the offset of
+its acknowledgement, and after the values that the producer sent to the same key before it. A send that was
+answered with ``info``, or not at all, or had fewer acks, may be there or not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 def check_writes(key: KeyIndex, findings: Findings) -> None:
-    """One pass over the sends of a key, after one over its reads."""
+    """One pass over the sends of a key, after a pass over its reads."""
     assert not key.sent_twice, (
         f"the workload sent {key.sent_twice[0]} twice to {key.key}: values must be unique"
     )
@@ -32,11 +32,11 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
                 places = {send.offset} if read_at is None else {send.offset, read_at}
                 moved = len(places) > 1 and send.kind.idempotent
                 if moved and not places <= key.resent.get(send.value, NOWHERE):
-                    example = f"{send.value} acknowledged at {send.offset}, read at {read_at}"
+                    example = f"{send.value} was acknowledged at {send.offset}, but read at {read_at}"
                     findings.add(Anomaly.MOVED_OFFSET, key.key, example)
                 other = acknowledged_at.setdefault(send.offset, send.value)
                 if other != send.value:
-                    example = f"offset {send.offset} acknowledged for both {other} and {send.value}"
+                    example = f"offset {send.offset} was acknowledged for both {other} and {send.value}"
                     findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
         position = read_at if read_at is not None else send.offset
         if position is None or not send.kind.idempotent:
@@ -49,7 +49,7 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
 
 
 def _first_offsets(key: KeyIndex) -> dict[str, int]:
-    """Where each value was read; the last read counts before what was polled during the run."""
+    """Where each value was read; the last read takes precedence over polls during the run."""
     offset_of: dict[str, int] = {}
     for offset, value in key.final.items():
         offset_of.setdefault(value, offset)
@@ -69,10 +69,12 @@ def _add_missing(
 ) -> None:
     place = "an unknown offset" if acked_at is None else f"offset {acked_at}"
     if acked_at is not None and acked_at > bound and read_at is None:
-        example = f"{value} acknowledged at {place}, the log was read up to {bound}"
+        example = f"{value} was acknowledged at {place}, but the log was read up to {bound} only"
         findings.add(Anomaly.UNSEEN, key.key, example)
         return
     before = "never read" if read_at is None else f"read earlier at {read_at}"
     findings.add(
-        Anomaly.LOST_WRITE, key.key, f"{value} acknowledged at {place}, {before}, not in the last read"
+        Anomaly.LOST_WRITE,
+        key.key,
+        f"{value} was acknowledged at {place}, {before}, but is not in the last read",
     )

@@ -1,7 +1,7 @@
 """A simulated quorum: replicas, the links between them, a client, and the invariants after every event.
 
-Everything random comes from the seed. The world offers faults as methods; which are used, and when, is
-:mod:`.nemesis`'s business. Message objects are passed as they are: they are immutable.
+All randomness comes from the seed. The world offers faults as methods; :mod:`.nemesis` decides which are
+used, and when. Message objects are passed without copies: they are immutable.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CONFIG = QuorumConfig(
     fetch_snapshot_max_bytes=20_000,
 )
 REFUSED_AFTER_MS = 2
-STRANGER = -1  # whoever else reaches the listener
-ADMIN = 0  # whoever asks for a change of the voters; no replica has this id
+STRANGER = -1  # the sender id of a stranger to the quorum
+ADMIN = 0  # the sender id of admins that change the voters; no replica has this id
 SLOW_FLUSH_MS = 250
 
 
@@ -46,8 +46,9 @@ SLOW_FLUSH_MS = 250
 class ClusterOptions:
     """The shape of one schedule's world; every field is drawn from the seed.
 
-    ``static_voters``: they are named by id alone and never change. ``voters_in_log``: the first leader writes
-    them into the log, and they may change. ``auto_join``: controllers that are no voters ask to be.
+    ``static_voters``: voters are named by id alone and never change. ``voters_in_log``: the first leader
+    writes the voters into the log, and they may change. ``auto_join``: controllers that are not voters ask to
+    become voters.
     """
 
     voters: int = 3
@@ -63,7 +64,7 @@ class ClusterOptions:
 
 
 class SimCluster:
-    """``events`` counts the events stepped into cores; ``trace`` is a hash over all of them."""
+    """``events`` counts the events given to cores; ``trace`` is a hash over all of them."""
 
     def __init__(self, seed: int, options: ClusterOptions, config: QuorumConfig = CONFIG) -> None:
         self.seed = seed
@@ -105,7 +106,7 @@ class SimCluster:
         self._next_value = 0
 
     def _config_of(self, node_id: int) -> QuorumConfig:
-        """Only what began as a voter is a controller, and joins by itself."""
+        """Only the initial voters are controllers, and join by themselves."""
         if not self.options.voters_in_log:
             return self.config
         count = self.options.voters + self.options.observers
@@ -134,12 +135,12 @@ class SimCluster:
             self.narrator.stepped(self.scheduler.now_ms, replica, event)
 
     def tell(self, who: int | str, what: str) -> None:
-        """A line of the story. ``who``: a replica's id, or another part of the world."""
+        """Add a line to the story. ``who``: a replica's id, or another part of the world."""
         if self.narrator is not None:
             self.narrator.tell(self.scheduler.now_ms, who, what)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
-        """Run until the condition holds (checked after each event) or the virtual time is up."""
+        """Run until the condition holds (checked after each event) or the virtual time is over."""
         scheduler = self.scheduler
         while not condition():
             if not scheduler.run_next(limit_ms):
@@ -147,7 +148,7 @@ class SimCluster:
         return True
 
     def postpone(self, replica: SimReplica, callback: Callable[..., None], *args: Any) -> bool:
-        """A paused process takes nothing in; what arrives waits."""
+        """Whether the replica is paused; the call is then postponed until it continues."""
         if replica.paused_until_ms <= self.scheduler.now_ms:
             return False
         self.scheduler.at(replica.paused_until_ms, callback, *args)
@@ -193,7 +194,7 @@ class SimCluster:
             )
 
     def hear_stranger(self, request: Request, receiver: SimReplica) -> None:
-        """It arrives at once, and the answer interests nobody."""
+        """A stranger's request arrives at once; its answer is dropped."""
         self._request_arrives(STRANGER, 0, 0, request, receiver)
 
     def _request_arrives(
@@ -231,7 +232,7 @@ class SimCluster:
     def _response_arrives(
         self, receiver: SimReplica, incarnation: int, correlation_id: int, response: Response
     ) -> None:
-        """Copies and late ones are handed over too; those for an earlier incarnation have no connection."""
+        """Repeated and late answers arrive too; those for an earlier incarnation have no connection."""
         if incarnation != receiver.incarnation or not receiver.alive:
             return
         if self.postpone(receiver, self._response_arrives, receiver, incarnation, correlation_id, response):
@@ -240,21 +241,21 @@ class SimCluster:
         receiver.step(ResponseReceived(correlation_id, response))
 
     def release_flushes(self) -> None:
-        """The flushes that were held are finished now."""
+        """Finish the held flushes."""
         self.hold_flushes_of.clear()
         held, self.held_flushes = self.held_flushes, []
         for replica, *flush in held:
             replica.finish_flush(*flush)
 
     def release_checks(self) -> None:
-        """The snapshots that were being read back have been read."""
+        """Finish the held checks of snapshots."""
         self.hold_checks_of.clear()
         held, self.held_checks = self.held_checks, []
         for replica, incarnation, effect in held:
             replica.snapshots.finish_check(incarnation, effect)
 
     def release_answers(self) -> None:
-        """What was held arrives now, late."""
+        """Deliver the held answers, late."""
         self.hold_answers_of.clear()
         held, self.held = self.held, []
         for answer in held:
@@ -263,7 +264,7 @@ class SimCluster:
     # --- faults -------------------------------------------------------------------------------------------
 
     def killed(self, replica: SimReplica, effect: Effect) -> None:
-        """It died right after ``effect``, before the next one."""
+        """The replica dies right after ``effect``, before the next one."""
         replica.crash()
         if self.on_killed is not None:
             self.on_killed(replica, effect)
@@ -289,7 +290,7 @@ class SimCluster:
             self.on_vote_granted(replica)
 
     def holds_all_committed(self, replica: SimReplica) -> bool:
-        """On its disk."""
+        """Whether its disk holds everything committed."""
         committed = self.checker.history.committed
         if not committed:
             return True
@@ -303,7 +304,7 @@ class SimCluster:
     # --- the admin ----------------------------------------------------------------------------------------
 
     def ask_for_change(self, leader: SimReplica, request: VoterChangeRequest) -> None:
-        """An admin asks whoever leads (or believes it does); the answer is counted in ``voter_changes``."""
+        """An admin asks a replica that leads (or believes so); the answer is counted in ``voter_changes``."""
         self._next_token += 1
         leader.requests[self._next_token] = (ADMIN, 0, 0, request)
         leader.step(RequestReceived(self._next_token, request))
@@ -312,7 +313,7 @@ class SimCluster:
         return Address("sim", replica.id)
 
     def voter_sets(self) -> list[VoterSet]:
-        """Every set that counts somewhere: in the log of a replica, dead or alive."""
+        """The voter sets in the logs of all replicas, dead or alive."""
         return [r.voters_in_log for r in self.replicas.values() if len(r.voters_in_log)]
 
     def holds_vote_of(self, key: ReplicaKey) -> bool:
@@ -327,7 +328,7 @@ class SimCluster:
     # --- the client ---------------------------------------------------------------------------------------
 
     def propose(self, replica: SimReplica, records: int = 1) -> object:
-        """Propose one fresh value to a replica that leads (or believes it does)."""
+        """Propose a new value to a replica that leads (or believes so)."""
         core = replica.core
         epoch, offset = core.state.epoch, core.state.log.end_offset
         assert core.may_propose(epoch)
@@ -338,7 +339,7 @@ class SimCluster:
         return value
 
     def start_client(self) -> None:
-        """The client goes on for ever: now and then it proposes to somebody who leads."""
+        """Start the client: it proposes to a leading replica at random intervals, for ever."""
         self.scheduler.after(1 + self.rng.randrange(2 * self.options.proposal_gap_ms), self._client_turn)
 
     def _client_turn(self) -> None:

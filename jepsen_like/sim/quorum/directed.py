@@ -1,7 +1,7 @@
-"""Schedules written by hand for histories that chance does not find.
+"""Schedules written by hand for histories that random schedules do not find.
 
-Each brings a cluster into one precise situation, then lets it go on under the usual invariants. Elections
-are steered by letting a chosen replica's timer run out.
+Each brings a cluster into one precise situation, and then lets it continue under the usual invariants.
+Elections are steered by expiring the timer of a chosen replica.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_out_timer(replica: SimReplica) -> None:
 
 
 def elect(cluster: SimCluster, replica: SimReplica, within_ms: int = 2000) -> None:
-    """Let ``replica`` stand until it leads."""
+    """Have ``replica`` start elections until it leads."""
     limit_ms = cluster.scheduler.now_ms + within_ms
     while not replica.leads:
         run_out_timer(replica)
@@ -49,7 +49,7 @@ def elect(cluster: SimCluster, replica: SimReplica, within_ms: int = 2000) -> No
 
 def reach(cluster: SimCluster, condition: Callable[[], bool], what: str, within_ms: int = 2000) -> None:
     if not cluster.run_until(condition, cluster.scheduler.now_ms + within_ms):
-        raise InvariantViolation("the schedule qualifies", f"never came to: {what}")
+        raise InvariantViolation("the schedule qualifies", f"this was never reached: {what}")
 
 
 def figure_8() -> SimCluster:
@@ -99,7 +99,7 @@ def figure_8() -> SimCluster:
 
 
 def vote_is_remembered() -> SimCluster:
-    """2 grants its vote to 1, dies with the answer on its way, and is asked by 3 in the same epoch."""
+    """2 votes for 1 and dies with the answer on its way; then 3 asks for its vote in the same epoch."""
     cluster = SimCluster(9, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -121,19 +121,19 @@ def vote_is_remembered() -> SimCluster:
 
 
 def late_vote() -> SimCluster:
-    """2 votes for 1, but the answer is slow; 1 stands again, and 2 has elected 3 when it arrives."""
+    """2 votes for 1, but the answer is late: by then 1 has started another election, and 2 elected 3."""
     cluster = SimCluster(10, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, three = cluster.replicas[1], cluster.replicas[3]
     cluster.start_all()
     cluster.links.partition([3], [1, 2])
     run_out_timer(one)
-    reach(cluster, lambda: isinstance(one.core.state.role, Candidate), "1 stands")
+    reach(cluster, lambda: isinstance(one.core.state.role, Candidate), "1 is a candidate")
     cluster.hold_answers_of.add(2)
     reach(cluster, lambda: bool(cluster.held), "2 votes for 1")
     cluster.hold_answers_of.clear()
     run_out_timer(one)
     cluster.links.cut([1], [2])
-    reach(cluster, lambda: one.core.state.epoch == 2, "1 stands again")
+    reach(cluster, lambda: one.core.state.epoch == 2, "1 is a candidate again")
     cluster.links.heal()
     cluster.links.partition([1], [2, 3])
     elect(cluster, three, within_ms=100)
@@ -143,9 +143,10 @@ def late_vote() -> SimCluster:
 
 
 def replaced_disk() -> SimCluster:
-    """A value is on 1 and 2; then 2 comes back with an empty disk of another directory id, while 1 is down.
+    """A value is on 1 and 2; then 2 restarts with an empty disk of another directory id, while 1 is down.
 
-    3 lacks the value, and must not be elected: the vote it needs would be that of a disk which is no voter.
+    3 lacks the value, and must not be elected: the vote that it needs would be that of a disk that is not a
+    voter.
     """
     cluster = SimCluster(11, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, two, three = cluster.replicas.values()
@@ -162,13 +163,13 @@ def replaced_disk() -> SimCluster:
     cluster.links.heal()
     two.start()
     three_leads = cluster.run_until(lambda: three.leads, cluster.scheduler.now_ms + 2000)
-    assert not three_leads, "3 was elected by a disk that is no voter"
+    assert not three_leads, "3 was elected by a disk that is not a voter"
     one.start()
     return cluster
 
 
 def strangers_fetch() -> SimCluster:
-    """Under the id of voter 2 a replaced disk fetches; while 3 is down that completes no majority."""
+    """A replaced disk fetches under the id of voter 2; while 3 is down that completes no majority."""
     cluster = SimCluster(13, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -181,12 +182,12 @@ def strangers_fetch() -> SimCluster:
     cluster.propose(one)
     reach(cluster, lambda: two.durable_end_offset == 2, "the value on the stranger's disk")
     cluster.run_until(lambda: False, cluster.scheduler.now_ms + 50)
-    assert one.core.state.high_watermark == 1, "a disk that is no voter completed a majority"
+    assert one.core.state.high_watermark == 1, "a disk that is not a voter completed a majority"
     return cluster
 
 
 def half_deaf_voters() -> SimCluster:
-    """3 does not hear the leader, 4 hears nobody, and both are heard: the leader leads on in its epoch."""
+    """3 cannot hear the leader, 4 no replica at all, but both are heard: the leader keeps its epoch."""
     cluster = SimCluster(16, ClusterOptions(voters=5, max_delay_ms=1, max_flush_ms=1))
     one = cluster.replicas[1]
     cluster.start_all()
@@ -203,7 +204,7 @@ def half_deaf_voters() -> SimCluster:
 
 
 def lost_announcement() -> SimCluster:
-    """3 votes for 1, and the announcement that 1 was elected is lost: 3 hears again in time not to stand."""
+    """3 votes for 1, and 1's announcement is lost: it is repeated before 3 starts an election."""
     cluster = SimCluster(14, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, _, three = cluster.replicas.values()
     cluster.start_all()
@@ -221,7 +222,7 @@ def figure_8_unflushed() -> SimCluster:
     """Figure 8 with a leader whose older records were not flushed when it was elected.
 
     1 leads, appends "a" alone and cannot flush it. 3 is elected by 2 and appends, alone. 1 resigns and is
-    elected anew; its disk then reports "a" alone, 2 fetches "a" alone. 3 may still replace it.
+    elected again; its disk then reports only "a" as flushed, and 2 fetches only "a". 3 may still replace it.
     """
     cluster = SimCluster(15, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1, max_fetch_batches=1))
     one, two, three = cluster.replicas.values()
@@ -260,7 +261,7 @@ def figure_8_unflushed() -> SimCluster:
 
 
 def pre_vote_needs_a_log() -> SimCluster:
-    """The leader is dead and 3 lacks a value that 2 holds: 3 asks for pre-votes and raises no epoch."""
+    """The leader is dead and 3 lacks a value that 2 holds: its pre-votes do not raise the epoch."""
     cluster = SimCluster(16, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -283,7 +284,7 @@ def pre_vote_needs_a_log() -> SimCluster:
 
 
 def _replace_every_disk(cluster: SimCluster, controllers: list[SimReplica]) -> None:
-    """One after the other; each joins anew before the next disk goes."""
+    """Replace the disks one after the other; each replica joins again before the next disk is replaced."""
     for number, replica in enumerate(controllers):
         replica.crash()
         replica.replace_disk(ReplicaKey(replica.id, Uuid(bytes([100 + number]) * 16)))
@@ -310,7 +311,7 @@ def every_disk_replaced() -> SimCluster:
 
 
 def removed_while_away() -> SimCluster:
-    """The same, and 4 was a voter and is one no longer: it asks disks for their votes that are all gone."""
+    """The same, but 4 was a voter and has been removed: the voters that it asks for votes no longer exist."""
     options = ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1, voters_in_log=True)
     cluster = SimCluster(18, options)
     one, *_, four = cluster.replicas.values()
@@ -325,12 +326,12 @@ def removed_while_away() -> SimCluster:
     _replace_every_disk(cluster, [cluster.replicas[id] for id in (1, 2, 3)])
     four.durable_election = ElectionState(four.durable_election.epoch)
     four.start()
-    reach(cluster, lambda: not four.is_voter, "4 hears of it")
+    reach(cluster, lambda: not four.is_voter, "4 knows of it")
     return cluster
 
 
 def equal_halves() -> SimCluster:
-    """Four voters, cut in two halves: neither may elect a leader or commit."""
+    """Four voters, partitioned into two halves: neither may elect a leader or commit."""
     cluster = SimCluster(12, ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1))
     one, two, three, _ = cluster.replicas.values()
     cluster.start_all()

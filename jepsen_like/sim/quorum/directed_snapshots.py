@@ -1,6 +1,7 @@
-"""Schedules written by hand around snapshots: fetched in pieces through losses, new leaders and crashes.
+"""Schedules written by hand about snapshots: fetched in pieces despite lost messages, new leaders and
+crashes.
 
-In each, 3 lags behind a leader whose log has been cut, so that only a snapshot can bring it back.
+In each, 3 lags behind a leader whose log no longer has the start, so that 3 needs a snapshot.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.quorum.core.log_shape import SnapshotId
 
 VALUES = 150
-SMALL_PIECES = replace(CONFIG, fetch_snapshot_max_bytes=200)  # some ten of them hold the values
+SMALL_PIECES = replace(CONFIG, fetch_snapshot_max_bytes=200)  # about ten of them hold the values
 
 
 def _behind_a_snapshot(seed: int, *, by_both: bool = False) -> tuple[SimCluster, SnapshotId]:
-    """1 leads and has cut its log at a snapshot; 3 holds one record and hears nobody yet."""
+    """1 leads, and its log starts at a snapshot; 3 holds one record and is still cut off."""
     cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1), SMALL_PIECES)
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -34,7 +35,7 @@ def _behind_a_snapshot(seed: int, *, by_both: bool = False) -> tuple[SimCluster,
 
 
 def one_record_behind() -> SimCluster:
-    """3 lacks just the last record before the start of the leader's log: no log has it any more."""
+    """3 lacks only the last record before the start of the leader's log, which no log has any more."""
     cluster = SimCluster(30, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1), SMALL_PIECES)
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -70,7 +71,7 @@ def _installed(cluster: SimCluster, snapshot_id: SnapshotId) -> None:
 
 
 def lost_pieces() -> SimCluster:
-    """Every third message is lost, both ways: what has arrived is not fetched again."""
+    """Every third message is lost, both ways: pieces that have arrived are not fetched again."""
     cluster, snapshot_id = _behind_a_snapshot(31, by_both=True)
     cluster.links.heal()
     cluster.links.drop = 0.3
@@ -83,7 +84,7 @@ def lost_pieces() -> SimCluster:
 
 
 def leader_changes_mid_fetch() -> SimCluster:
-    """1 dies half way; 2, elected, has made the same snapshot: 3 goes on with the byte it stopped at."""
+    """1 dies half way; 2 is elected and has the same snapshot: 3 continues at the byte where it stopped."""
     cluster, snapshot_id = _behind_a_snapshot(32, by_both=True)
     one, two, three = cluster.replicas.values()
     cluster.links.heal()
@@ -99,7 +100,7 @@ def leader_changes_mid_fetch() -> SimCluster:
 
 
 def leader_with_another_file() -> SimCluster:
-    """As before, but 2's file of the same id differs: nothing of 1's may end up in what 3 installs."""
+    """As before, but 2's file of the same id differs: nothing of 1's file may be in what 3 installs."""
     cluster, snapshot_id = _behind_a_snapshot(33, by_both=True)
     one, two, three = cluster.replicas.values()
     two.snapshots.rewrite(snapshot_id)
@@ -113,7 +114,7 @@ def leader_with_another_file() -> SimCluster:
 
 
 def leader_without_the_snapshot() -> SimCluster:
-    """As before, but 2 still has its whole log: 3 catches up from records, and the pieces are of no use."""
+    """As before, but 2 still has its whole log: 3 catches up from records, and the pieces are not used."""
     cluster, _ = _behind_a_snapshot(34)
     one, two, three = cluster.replicas.values()
     cluster.links.heal()
@@ -126,7 +127,7 @@ def leader_without_the_snapshot() -> SimCluster:
 
 
 def snapshot_goes_while_it_is_fetched() -> SimCluster:
-    """1 takes a newer snapshot and deletes the one that 3 is fetching: 3 is told, and takes the newer."""
+    """1 takes a newer snapshot and deletes the one that 3 is fetching: 3 fetches the newer one."""
     cluster, snapshot_id = _behind_a_snapshot(35)
     one = cluster.replicas[1]
     cluster.links.heal()
@@ -139,7 +140,7 @@ def snapshot_goes_while_it_is_fetched() -> SimCluster:
 
 
 def crash_mid_fetch() -> SimCluster:
-    """3 dies half way: what it had fetched is not trusted, and fetched anew."""
+    """3 dies half way: the pieces that it had fetched are not trusted, and fetched again."""
     cluster, snapshot_id = _behind_a_snapshot(36)
     three = cluster.replicas[3]
     cluster.links.heal()
@@ -151,7 +152,7 @@ def crash_mid_fetch() -> SimCluster:
 
 
 def crash_mid_install() -> SimCluster:
-    """3 dies when the snapshot has its name and the old log is still there: the start finishes the job."""
+    """3 dies when the snapshot has its name and the old log still exists: its start installs it."""
     cluster, snapshot_id = _behind_a_snapshot(37)
     three = cluster.replicas[3]
     three.snapshots.half_installed = True
@@ -165,7 +166,7 @@ def crash_mid_install() -> SimCluster:
 
 
 def log_that_parts_before_the_snapshot() -> SimCluster:
-    """3 led, and holds records of its own epoch that nobody else has; the common part has been cut away."""
+    """3 led, and holds records that no other replica has; 1 no longer has the part in common."""
     cluster = SimCluster(38, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1), SMALL_PIECES)
     one, two, three = cluster.replicas.values()
     cluster.start_all()
@@ -190,8 +191,8 @@ def log_that_parts_before_the_snapshot() -> SimCluster:
 def snapshot_of_an_earlier_leader() -> SimCluster:
     """3 has fetched the snapshot of 1 and is reading it back; meanwhile 2, whose log is whole, is elected.
 
-    3 fetches from 2 and so acknowledges more than the snapshot holds, which is committed by that. Before 3
-    hears of the commit its check of the snapshot ends: to install it now would take away a committed record.
+    3 fetches from 2 and so acknowledges more than the snapshot holds, which commits it. Before 3 learns of
+    the commit its check of the snapshot ends: installing it now would remove a committed record.
     """
     cluster, _ = _behind_a_snapshot(40)
     one, two, three = cluster.replicas.values()
@@ -202,7 +203,7 @@ def snapshot_of_an_earlier_leader() -> SimCluster:
     two.crash()
     two.start()
     elect(cluster, two)
-    reach(cluster, lambda: two.core.state.high_watermark > one.core.state.high_watermark, "2 commits by 3")
+    reach(cluster, lambda: two.core.state.high_watermark > one.core.state.high_watermark, "2 commits with 3")
     cluster.links.cut([2], [3])
     cluster.release_checks()
     assert three.core.state.log.end_offset == two.core.state.log.end_offset

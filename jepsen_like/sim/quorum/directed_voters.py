@@ -1,4 +1,4 @@
-"""Schedules written by hand in which the voters change, each towards a known trap (KIP-853; Raft thesis, 4).
+"""Schedules written by hand in which the voters change, each for a known pitfall (KIP-853; Raft thesis, 4).
 
 As in :mod:`.directed`, the usual invariants hold throughout, and every schedule ends with progress.
 """
@@ -19,7 +19,7 @@ _TIMEOUT_MS = 400
 
 
 def _cluster(seed: int, voters: int, observers: int = 0) -> SimCluster:
-    """Replica 1 leads, and all hold what it has committed."""
+    """Replica 1 leads, and all replicas hold what it has committed."""
     options = ClusterOptions(
         voters=voters, observers=observers, max_delay_ms=1, max_flush_ms=1, voters_in_log=True
     )
@@ -47,9 +47,9 @@ def _wait(cluster: SimCluster, duration_ms: int) -> None:
 def change_in_a_new_epoch() -> SimCluster:
     """The bug of Raft's single-server changes (2015): a change before the epoch's first commit.
 
-    1 adds 5 to four voters; only 1 and 5 have the record. 2 is elected by 3 and 4, and is to remove 1: that
-    set of three could commit on 2 and 3 alone. But 1 may be elected by 4 and 5, three of the five that it
-    knows, and would know nothing of it.
+    1 adds 5 to four voters; only 1 and 5 have the record. 2 is elected by 3 and 4, and is asked to remove 1:
+    that set of three could commit on 2 and 3 alone. But 1 may be elected by 4 and 5 (with itself three of the
+    five voters that it knows), and would not know of that commit.
     """
     cluster = _cluster(31, voters=4, observers=1)
     one, two, three, four, five = cluster.replicas.values()
@@ -80,31 +80,31 @@ def addition_is_taken_back() -> SimCluster:
     elect(cluster, two)
     cluster.links.heal()
     one.start()
-    reach(cluster, lambda: not four.is_voter and len(one.voters_in_log) == 3, "the addition is taken back")
+    reach(cluster, lambda: not four.is_voter and len(one.voters_in_log) == 3, "the addition is truncated")
     assert not four.core.state.is_voter and one.core.state.voters.ids == (1, 2, 3)
     return cluster
 
 
 def voter_that_does_not_know() -> SimCluster:
-    """3 was added, and does not know it; 2 does. 1 is gone: without the vote of 3 nobody could lead."""
+    """3 was added, but only 2 knows it. 1 is dead: without the vote of 3 no leader could be elected."""
     cluster = _cluster(33, voters=2, observers=1)
     one, two, three = cluster.replicas.values()
     _add(cluster, one, three)
     reach(cluster, lambda: one.core.state.voters.majority == 2 and len(one.voters_in_log) == 3, "3 is added")
     cluster.links.partition([3], [1, 2])
-    three.crash()  # whatever was on its way to it is lost
+    three.crash()  # all messages on their way to it are lost
     reach(cluster, lambda: len(two.voters_in_log) == 3, "2 knows of it")
     one.crash()
     cluster.links.heal()
     three.start()
-    assert not three.is_voter, "3 was to know nothing"
+    assert not three.is_voter, "3 should not know yet that it is a voter"
     elect(cluster, two)
     assert two.core.state.high_watermark <= three.core.state.log.end_offset + 4
     return cluster
 
 
 def removed_leader() -> SimCluster:
-    """1 removes itself: while 3 is away that is not committed, for 1 counts no longer; then it goes."""
+    """1 removes itself and does not count itself: while 3 is away that is not committed; then 1 resigns."""
     cluster = _cluster(34, voters=3)
     one, _, three = cluster.replicas.values()
     three.crash()
@@ -117,15 +117,17 @@ def removed_leader() -> SimCluster:
     reach(cluster, lambda: cluster.leader() is not None, "another leads")
     elections = cluster.elections
     _wait(cluster, 1000)
-    assert cluster.elections == elections and cluster.leader() is not one, "it did not keep still"
+    assert cluster.elections == elections and cluster.leader() is not one, (
+        "the removed leader did not stay quiet"
+    )
     return cluster
 
 
 def removal_that_only_the_removed_knows() -> SimCluster:
     """Of two voters, 1 removes itself and dies before 2 has heard of it.
 
-    2 cannot win without the vote of 1, whose log is longer; so 1 has to stand, without counting itself, and
-    see its own removal through.
+    2 cannot win without the vote of 1, whose log is longer; so 1 has to be elected, without counting itself,
+    and commit its own removal.
     """
     cluster = _cluster(35, voters=2)
     one, two = cluster.replicas.values()
@@ -141,7 +143,7 @@ def removal_that_only_the_removed_knows() -> SimCluster:
 
 
 def smaller_majority() -> SimCluster:
-    """Of three voters 2 and 3 are dead; 3 cannot be removed, for a majority of {1, 2} is both of them."""
+    """Of three voters 2 and 3 are dead; 3 cannot be removed, since the majority of {1, 2} is both of them."""
     cluster = _cluster(36, voters=3)
     one, two, three = cluster.replicas.values()
     two.crash()
@@ -158,7 +160,7 @@ def old_disk_still_votes() -> SimCluster:
     """The disk of 3 is replaced. The new one cannot take the place of the old one in one step.
 
     {1, 2, old 3} and {1, 2, new 3} differ in two voters: 1 with the old 3, and 2 with the new one, are
-    majorities that share nobody.
+    majorities without a common voter.
     """
     cluster = _cluster(37, voters=3)
     one, _, three = cluster.replicas.values()
@@ -177,7 +179,7 @@ def old_disk_still_votes() -> SimCluster:
 
 
 def addition_of_a_laggard() -> SimCluster:
-    """4 holds little of the log: it is not added, for what it has yet to fetch could be waited for."""
+    """4 holds little of the log: it is not added, as commits might have to wait for it."""
     cluster = _cluster(38, voters=3, observers=1)
     one, _, _, four = cluster.replicas.values()
     four.crash()
@@ -193,7 +195,7 @@ def addition_of_a_laggard() -> SimCluster:
 
 
 def voter_that_was_replaced_while_away() -> SimCluster:
-    """1 is away while all that it knows are replaced and removed. It finds the others and follows them."""
+    """1 is away while all voters that it knows are replaced and removed. It finds the new ones."""
     cluster = _cluster(39, voters=3, observers=2)
     one, two, three, four, five = cluster.replicas.values()
     one.crash()
@@ -215,7 +217,7 @@ def voter_that_was_replaced_while_away() -> SimCluster:
     _remove(cluster, four, two)
     reach(cluster, partial(settled, 5), "2 is removed")
     one.start()
-    reach(cluster, lambda: one.core.state.voters.ids == (4, 5), "1 knows who votes now")
+    reach(cluster, lambda: one.core.state.voters.ids == (4, 5), "1 knows the new voters")
     assert not one.core.state.is_voter and one.core.state.leader_id == four.id
     return cluster
 

@@ -1,4 +1,4 @@
-"""What must be on a disk before anybody may count on it. See :mod:`.invariants`."""
+"""What must be on a disk before a replica may count on it. See :mod:`.invariants`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from pykraft.quorum.core.voters import VoterSet
 
 
 class CommittedIsDurable(Invariant):
-    """A majority of voters has everything committed on its disks; so nothing acknowledged can be lost.
+    """A majority of the voters has everything committed on its disks, so that no acknowledged value can be
+    lost.
 
-    It is a majority of the set that was in force at the leader when it committed.
+    The voters are those that were in force at the leader when it committed.
     """
 
     name = "acknowledged values are never lost"
@@ -55,7 +56,7 @@ class CommittedIsDurable(Invariant):
         self._in_force[replica.id] = replica.core_state.voters
 
     def check(self, history: History) -> None:
-        """Also called after each crash and truncation: only those can take something away."""
+        """Also called after each crash and truncation: only those can remove records."""
         voters = history.commit_voters
         if not history.committed or voters is None:
             return
@@ -71,7 +72,7 @@ class CommittedIsDurable(Invariant):
 
 
 class SnapshotIsCommitted(Invariant):
-    """What takes the place of the log is what was committed, up to the end of a batch and under its epoch."""
+    """A snapshot in place of the log holds what was committed, up to the end of a batch, with its epoch."""
 
     name = "a snapshot is what was committed"
     watches = (AdvanceLogStart, InstallSnapshot)
@@ -82,21 +83,22 @@ class SnapshotIsCommitted(Invariant):
         count = bisect_left(history.committed, end_offset, key=lambda batch: batch.base_offset)
         last = history.committed[count - 1] if count else None
         if last is None or (last.end_offset, last.epoch) != (end_offset, epoch):
-            self.fail(f"{replica.id} goes on from snapshot {effect.snapshot_id}, committed is {last}")
+            self.fail(f"{replica.id} continues from snapshot {effect.snapshot_id}, but {last} is committed")
         if list(replica.batches[:count]) != history.committed[:count]:
-            self.fail(f"{replica.id} goes on from snapshot {effect.snapshot_id}, and it holds something else")
+            self.fail(f"{replica.id} continues from snapshot {effect.snapshot_id}, but holds other records")
 
     def after_step(self, replica: ReplicaView, history: History) -> None:
         state = replica.core_state
         start_offset, snapshot = state.log.start_offset, state.snapshot
         if start_offset and (snapshot is None or snapshot.end_offset < start_offset):
-            self.fail(f"the log of {replica.id} starts at {start_offset}, its snapshot is {snapshot}")
+            self.fail(f"the log of {replica.id} starts at {start_offset}, but its snapshot is {snapshot}")
 
 
 class CountedIsHeld(Invariant):
-    """What a leader counts for a voter was fetched in its own epoch, and is on that voter's disk.
+    """Records that a leader counts for a voter were fetched in the leader's epoch, and are on that voter's
+    disk.
 
-    Looked at when it changes. A voter that has gone on to a later epoch owes this leader nothing any more.
+    Checked when the count changes. A voter in a later epoch no longer has to hold what this leader counted.
     """
 
     name = "a leader counts what is held"
@@ -114,8 +116,10 @@ class CountedIsHeld(Invariant):
             if progress.end_offset != self._seen.get(key, 0):
                 self._seen[key] = progress.end_offset
                 voter = history.replica(node_id)
-                has_lost = node_id in history.lost_batches  # and its leader may not have heard of that
-                if voter.key.matches(progress.key) and not has_lost:  # else it is about a disk that is gone
+                has_lost = node_id in history.lost_batches  # its leader may not know of the loss yet
+                if (
+                    voter.key.matches(progress.key) and not has_lost
+                ):  # otherwise it is the progress of a replaced disk
                     self._check(replica, epoch, progress.end_offset, voter)
 
     def _check(self, leader: ReplicaView, epoch: int, end_offset: int, voter: ReplicaView) -> None:
@@ -123,11 +127,11 @@ class CountedIsHeld(Invariant):
         if durable_epoch > epoch or end_offset == 0:
             return
         if durable_epoch < epoch:
-            self.fail(f"{leader.id} counts {voter.id} in epoch {epoch}, which that has not heard of")
+            self.fail(f"{leader.id} counts {voter.id} in epoch {epoch}, which {voter.id} does not know")
         index = leader.batch_index(end_offset) - 1
         held = voter.batches
         if voter.durable_end_offset < end_offset or held[index] != leader.batches[index]:
-            self.fail(f"{leader.id} counts {end_offset} for {voter.id}, which holds something else")
+            self.fail(f"{leader.id} counts {end_offset} for {voter.id}, which holds other records")
 
 
 class VoteDurable(Invariant):
@@ -150,14 +154,14 @@ class VoteDurable(Invariant):
             epoch, candidate = effect.request.epoch, effect.request.candidate
         durable = replica.durable_election
         if durable.epoch != epoch or durable.voted != candidate:
-            self.fail(f"{replica.id} votes for {candidate} in epoch {epoch}, its disk says {durable}")
+            self.fail(f"{replica.id} votes for {candidate} in epoch {epoch}, but {durable} is on its disk")
         earlier = history.votes.setdefault((replica.id, epoch), candidate.id)
         if earlier != candidate.id:
             self.fail(f"{replica.id} votes for {earlier} and {candidate.id} in epoch {epoch}")
 
 
 class EpochDurable(Invariant):
-    """No message leaves in an epoch that a crash could make its sender forget."""
+    """No message is sent with an epoch that a crash could make its sender forget."""
 
     name = "epoch durable before sent"
     watches = (Reply, ReplyWithRecords, Send)
@@ -165,15 +169,15 @@ class EpochDurable(Invariant):
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
         message: Request | Response = effect.request if isinstance(effect, Send) else effect.response  # type: ignore[union-attr]
         if isinstance(message, AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest):
-            return  # it names no epoch
+            return  # these messages have no epoch
         if message.epoch > replica.durable_election.epoch:
             self.fail(
-                f"{replica.id} speaks in epoch {message.epoch}, its disk says {replica.durable_election}"
+                f"{replica.id} sends epoch {message.epoch}, but {replica.durable_election} is on its disk"
             )
 
 
 class FetchAcknowledgesDurable(Invariant):
-    """A fetch acknowledges what is before its offset: only what is flushed."""
+    """A fetch, which acknowledges everything before its offset, acknowledges only what is flushed."""
 
     name = "flushed before acknowledged"
     watches = (Send,)
@@ -183,5 +187,5 @@ class FetchAcknowledgesDurable(Invariant):
         request = effect.request
         if isinstance(request, FetchRequest) and request.fetch_offset > replica.durable_end_offset:
             self.fail(
-                f"{replica.id} acknowledges {request.fetch_offset}, flushed are {replica.durable_end_offset}"
+                f"{replica.id} acknowledges {request.fetch_offset}, but flushed {replica.durable_end_offset}"
             )

@@ -1,7 +1,7 @@
-"""What invariants are made of: what they may see of a replica, and what has been seen of the whole cluster.
+"""The base of invariants: the view of a replica, and the history of the whole cluster.
 
-The invariants themselves stand in :mod:`.invariants`, :mod:`.voter_invariants` and
-:mod:`.durability_invariants`.
+The invariants themselves are in :mod:`.invariants`, :mod:`.voter_invariants`, :mod:`.durability_invariants`
+and :mod:`.recovery_invariants`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class InvariantViolation(AssertionError):
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it stands in a replica's log; ``value`` identifies its content."""
+    """A batch in a replica's log; ``value`` identifies its content."""
 
     base_offset: int
     end_offset: int
@@ -33,7 +33,7 @@ class StoredBatch(NamedTuple):
 
 
 class ReplicaView(Protocol):
-    """What the invariants see of one replica. ``durable_*`` is what a power loss now would leave."""
+    """One replica as invariants see it. ``durable_*``: what a power loss now would leave."""
 
     @property
     def id(self) -> int: ...
@@ -43,7 +43,7 @@ class ReplicaView(Protocol):
     def incarnation(self) -> int: ...
     @property
     def voters_in_log(self) -> VoterSet:
-        """The newest voter set of its log (committed or not), or what it was told before the log began."""
+        """The newest voter set of its log (committed or not), or the one it was formatted with."""
         ...
 
     @property
@@ -54,20 +54,20 @@ class ReplicaView(Protocol):
     def durable_end_offset(self) -> int: ...
     @property
     def batches(self) -> Sequence[StoredBatch]:
-        """From the first one on: what a snapshot stands for in front of what the log still holds."""
+        """All batches from the first on: those that a snapshot covers, followed by those in the log."""
         ...
 
     def batch_index(self, offset: int) -> int:
-        """Index of the batch that begins at ``offset`` (the number of batches if it is the log end)."""
+        """The index of the batch that begins at ``offset`` (the number of batches if that is the log end)."""
         ...
 
     def candidate_of(self, token: int) -> ReplicaKey:
-        """Who asked for the vote that is answered under ``token``."""
+        """The candidate that asked for the vote that is answered under ``token``."""
         ...
 
 
 class History:
-    """Everything that was once true of the cluster and must stay so."""
+    """Facts about the cluster that must stay true for ever."""
 
     def __init__(self) -> None:
         self.commit_voters: VoterSet | None = None
@@ -84,15 +84,15 @@ class History:
         self.lost_end_offsets: list[int] = []
         self.lost_votes: set[tuple[int, int]] = set()
         self.lost_batches: dict[int, list[StoredBatch]] = {}
-        """By replica: what it had flushed, and a damaged disk took, until it has recovered."""
+        """The flushed batches that a damaged disk has lost, by replica, until the replica has recovered."""
         self.losses: dict[int, int] = {}
-        """How often such a replica had found so by its last start."""
+        """How many losses such a replica had found by its last start."""
 
     def replica(self, node_id: int) -> ReplicaView:
         return next(replica for replica in self.replicas if replica.id == node_id)
 
     def forget(self, node_id: int) -> None:
-        """Its disk was replaced: under the old id comes somebody else, and one copy of everything is gone."""
+        """Its disk was replaced: the id is that of a new replica now, and one copy of everything is lost."""
         self.lost_end_offsets.append(self.replica(node_id).durable_end_offset)
         self.lost_batches.pop(node_id, None)
         self.losses.pop(node_id, None)
@@ -102,7 +102,7 @@ class History:
         self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node_id}
 
     def damage(self, node_id: int, flushed_offset: int, batches: Sequence[StoredBatch]) -> None:
-        """It had flushed up to ``flushed_offset``, and can no longer read these batches at the end."""
+        """It had flushed up to ``flushed_offset``, and can no longer read these last batches."""
         self.lost_end_offsets.append(flushed_offset)
         self.lost_batches[node_id] = list(batches)
         self.losses.pop(node_id, None)  # it does not know yet

@@ -1,12 +1,13 @@
-"""What must hold after every event, as named objects: run by the simulation, never by a live replica.
+"""The invariants that must hold after every event, as named objects: run by the simulation, never by a live
+replica.
 
 Each invariant watches the effects of one replica as they are carried out, and may look at the replica after
-each step. What has been seen of the whole cluster is kept in one :class:`History`. Because only one replica
-moves at a time and logs only grow by appends, checking what moved is checking everything;
-``check_everything`` compares the whole logs anyway, now and then and at the end of a run.
+each step. Facts about the whole cluster are kept in one :class:`History`. Because only one replica changes at
+a time and logs only grow by appends, checking the changes checks everything; ``check_everything``
+nevertheless compares the whole logs, from time to time and at the end of a run.
 
-Names follow the Raft paper where it has one (election safety, log matching, leader completeness, state
-machine safety); the others are this project's rules about what is durable when.
+The names are those of the Raft paper where it has one (election safety, log matching, leader completeness,
+state machine safety); the others are this project's rules about what is durable when.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class LogMatching(Invariant):
 class LeaderCompleteness(Invariant):
     """A new leader's log holds everything that was committed in earlier epochs.
 
-    Not in later ones: a vote that arrives late may still make a leader of an epoch that is long past. It can
-    commit nothing any more.
+    But not what was committed in later epochs: a late vote may still elect a leader of an old epoch. It can
+    no longer commit anything.
     """
 
     name = "leader completeness"
@@ -123,7 +124,7 @@ class StateMachineSafety(Invariant):
         before = history.high_watermarks.get(replica.id, (0, 0))
         known_to = before[1] if before[0] == replica.incarnation else 0
         committed, held = history.committed, replica.batches
-        # Logs match (see above), so of what others have committed already the last batch speaks for all.
+        # Logs match (see above), so it suffices to compare the last batch that others have committed already.
         first = max(replica.batch_index(known_to), min(len(committed), len(held)) - 1)
         while first > 0 and held[first].base_offset >= effect.high_watermark:
             first -= 1
@@ -140,7 +141,7 @@ class StateMachineSafety(Invariant):
 
 
 class MonotonicEpoch(Invariant):
-    """A replica's epoch never falls, not even across restarts, and what it acts on is on its disk."""
+    """A replica's epoch never falls, even across restarts; the one that it uses is on its disk."""
 
     name = "monotonic epoch"
 
@@ -151,14 +152,14 @@ class MonotonicEpoch(Invariant):
         history.epochs[replica.id] = epoch
         if replica.durable_election != replica.core_state.election:
             election = replica.core_state.election
-            self.fail(f"{replica.id} acts on {election}, its disk says {replica.durable_election}")
+            self.fail(f"{replica.id} acts on {election}, but {replica.durable_election} is on its disk")
 
 
 class MonotonicHighWatermark(Invariant):
     """A replica's high watermark never falls while it runs, and never passes what is flushed there.
 
-    On a leader the majority may be ahead of its own disk, and on one that was removed and has just resigned;
-    what it has appended bounds it then.
+    The majority may be ahead of a leader's own disk, or that of a removed leader that has just resigned; then
+    its log end is the bound.
     """
 
     name = "monotonic high watermark"
@@ -174,7 +175,7 @@ class MonotonicHighWatermark(Invariant):
             state.log.end_offset if leads or state.high_watermark == before else replica.durable_end_offset
         )
         if state.high_watermark > bound:
-            self.fail(f"{replica.id} has high watermark {state.high_watermark} and holds only {bound}")
+            self.fail(f"{replica.id} has high watermark {state.high_watermark}, but holds only {bound}")
 
 
 INVARIANTS: tuple[type[Invariant], ...] = (
@@ -229,11 +230,11 @@ class Checker:
             after_step(replica, self.history)
 
     def storage_shrank(self) -> None:
-        """A crash or a truncation took something from a disk."""
+        """Check what must hold after a crash or a truncation has removed records from a disk."""
         self._durable.check(self.history)
 
     def recovered(self, replica: ReplicaView) -> None:
-        """Its start finds nothing missing, or no longer."""
+        """Check a replica whose start finds that no record is missing, or no longer."""
         self._recovered.check(replica, self.history)
 
     def check_everything(self, replicas: Iterable[ReplicaView]) -> None:
@@ -254,4 +255,4 @@ class Checker:
         values = {batch.value: batch for batch in committed}
         for value, batch in self.history.acknowledged.items():
             if values.get(value) != batch:
-                raise InvariantViolation("acknowledged values are never lost", f"{value} is gone")
+                raise InvariantViolation("acknowledged values are never lost", f"{value} is lost")

@@ -1,7 +1,7 @@
-"""Carries out the plan of a seed on a simulated quorum, and counts what really struck.
+"""Carries out the plan of a seed on a simulated quorum, and counts the faults that really struck.
 
-Each fault lasts from its time to its end; what several of them do to one link, disk or clock is undone only
-by the end of the last. Whom it strikes is drawn from the fault's own chance when it begins.
+Each fault lasts from its time to its end; the effects of several faults on one link, disk or clock end only
+with the last of them. The victim is drawn with the fault's own chance when it begins.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class QuorumNemesis:
             self._set_world()
 
     def _set_world(self) -> None:
-        """What the faults that are on now make of links and fetches, and where processes die."""
+        """Set the links, the fetches and the places where processes die as the current faults want them."""
         cluster, plan = self.cluster, self.plan
         kinds = [fault.kind for fault in self._running.values()]
         links = cluster.links
@@ -122,7 +122,7 @@ class QuorumNemesis:
     # --- striking -----------------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault, rng: random.Random) -> bool:
-        """Begin ``fault``; False if there is nobody that it could strike."""
+        """Begin ``fault``; False if no replica can be struck by it."""
         cluster = self.cluster
         leader = cluster.leader()
         replicas = list(cluster.replicas.values())
@@ -223,7 +223,7 @@ class QuorumNemesis:
         self.cluster.scheduler.after(back_after_ms, self._start, replica)
 
     def _aim(self, fault: Fault, rng: random.Random, chance: float, longest_ms: int) -> None:
-        """While ``fault`` lasts, who comes into its window may die within ``longest_ms``; soon it is back."""
+        """While ``fault`` lasts, a replica in its window may die within ``longest_ms``; it soon restarts."""
 
         def shoot(replica: SimReplica) -> None:
             if rng.random() < chance:
@@ -255,11 +255,11 @@ class QuorumNemesis:
         replica.rearm_timer()
 
     def _lose_disk(self, replica: SimReplica, rng: random.Random) -> bool:
-        """A voter's disk is replaced by an empty one. A majority of the voters always keeps theirs.
+        """Replace a voter's disk by an empty one. A majority of the voters always keep theirs.
 
-        Under another directory id it is no voter any more. Where voters are named by id alone it still is
-        one, though it has forgotten its vote and its log; so it must stay away until all others have left
-        its last epoch and hold everything committed. (An operator has to see to that; nobody else can.)
+        Under another directory id the replica is no longer a voter. Where voters are named by id alone it
+        still is one, although it has forgotten its vote and its log; so it must stay away until all others
+        have left its last epoch and hold everything committed. (Only an operator can ensure that.)
         """
         cluster = self.cluster
         sets = cluster.voter_sets()
@@ -285,9 +285,9 @@ class QuorumNemesis:
         return True
 
     def _damage(self, replica: SimReplica, rng: random.Random) -> bool:
-        """Records at the end of its log, that it had flushed, cannot be read when it is back.
+        """Make flushed records at the end of a replica's log unreadable, and restart it.
 
-        In every voter set that counts somewhere a majority remembers. Else nobody could be elected again.
+        In every current voter set a majority keeps its records; otherwise no leader could be elected again.
         """
         if self._change_is_open() or not self._leaves_a_majority_that_remembers(replica.id):
             return False
@@ -305,7 +305,7 @@ class QuorumNemesis:
         )
 
     def _return_when_safe(self, replica: SimReplica, lost_epoch: int, polls: int) -> None:
-        """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
+        """Restart the replica once that is safe; from time to time restart a leader whose epoch must end."""
         cluster = self.cluster
         others = [r for r in cluster.replicas.values() if r.is_voter and r is not replica]
         if all(r.durable_election.epoch > lost_epoch and cluster.holds_all_committed(r) for r in others):
@@ -320,7 +320,7 @@ class QuorumNemesis:
         cluster.scheduler.after(_RETURN_POLL_MS, self._return_when_safe, replica, lost_epoch, polls + 1)
 
     def _snapshot(self, replica: SimReplica, rng: random.Random) -> bool:
-        """It makes one of what is committed there; mostly the log before it goes, now or later."""
+        """Take a snapshot of what is committed there; mostly the log before it is deleted, now or later."""
         if replica.snapshots.take() is None:
             return False
         if rng.random() < 0.7:
@@ -348,9 +348,9 @@ class QuorumNemesis:
         return True
 
     def _remove_voter(self, leader: SimReplica, rng: random.Random) -> bool:
-        """One whose disk is gone if there is one; else any, the leader too.
+        """Remove a voter: one with a replaced disk if there is one, otherwise any, even the leader.
 
-        Two voters stay, and of those that stay a majority remembers.
+        At least two voters remain, and a majority of those keeps its records.
         """
         cluster = self.cluster
         sets = cluster.voter_sets()
@@ -368,7 +368,7 @@ class QuorumNemesis:
         return True
 
     def _majority_remembers_without(self, key: ReplicaKey) -> bool:
-        """Else the others might need, to elect, whom the one that is removed would have to bring back."""
+        """Whether a majority of the other voters keeps its records: else an election could need this one."""
         cluster = self.cluster
         for voters in cluster.voter_sets():
             left = [voter for voter in voters if voter.key != key]
@@ -379,7 +379,7 @@ class QuorumNemesis:
     # --- the end ------------------------------------------------------------------------------------------
 
     def leave_a_majority(self, rng: random.Random) -> None:
-        """To be called when all is healed. Breaks some voters for good: dead, or cut off in part."""
+        """Break some voters for good, after all faults are healed: they are dead, or partly cut off."""
         self._lasting = True
         cluster = self.cluster
         ids = list(cluster.replicas)
@@ -394,7 +394,7 @@ class QuorumNemesis:
             if any(left < voters.majority for left, voters in zip(spared, sets, strict=True)):
                 continue
             if not all(voters.is_voter(replica.key) for voters in sets):
-                continue  # it may be about to become one
+                continue  # it may be about to become a voter
             broken.append(replica.id)
             match rng.randrange(4):
                 case 0:
@@ -407,11 +407,11 @@ class QuorumNemesis:
                     cluster.links.cut([id for id in ids if rng.random() < 0.5], [replica.id])
                     cluster.links.cut([replica.id], [id for id in ids if rng.random() < 0.5])
         self.struck["lasting cut or crash"] += 1
-        left = ", ".join(str(id) for id in broken) or "nobody"
+        left = ", ".join(str(id) for id in broken) or "none"
         self.cluster.tell("faults", f"dead or cut off until further notice: {left}")
 
     def stop(self) -> None:
-        """Undo everything: perfect links, whole fetches, even clocks, every replica running and awake."""
+        """Undo all faults: perfect links, whole fetches, accurate clocks, no replica dead or paused."""
         self.active = self._lasting = False
         self.cluster.tell("faults", "everything is healed")
         self._running.clear()

@@ -1,9 +1,9 @@
-"""One whole quorum node in the simulation: the product's driver, log and state file on a disk that crashes.
+"""One whole quorum node in the simulation: the product's driver, log and state file on a simulated disk.
 
-Where :mod:`.replica` drives the core alone, here the effects are carried out by
-:class:`~pykraft.quorum.driver.QuorumNode`: flushes in an executor, group commit, delivery to a listener. The
-world watches each effect as it is done, and may let the process die there. What is durable is read from the
-disk's own books, never from what the node believes.
+While :mod:`.replica` drives the core alone, here :class:`~pykraft.quorum.driver.QuorumNode` carries out the
+effects: flushes in an executor, group commit, delivery to a listener. The world watches each effect as it is
+carried out, and may kill the process there. What is durable is read from the disk's own records, never from
+the node's state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIRECTORY = "/data/__cluster_metadata-0"
 
 
 class ProcessKilledError(BaseException):
-    """The process dies here. Not an Exception: nothing in the product may catch it."""
+    """The process dies here. Not an :class:`Exception`, so that nothing in the product catches it."""
 
 
 class WatchedNode(QuorumNode):
@@ -66,7 +66,7 @@ class WatchedNode(QuorumNode):
 
 
 class Listener:
-    """Behaves as a controller does: proposes in the epoch it was told it leads, answers at the commit."""
+    """Behaves like a controller: proposes in the epoch that it leads, and answers at the commit."""
 
     def __init__(self, process: NodeProcess) -> None:
         self.process = process
@@ -83,13 +83,13 @@ class Listener:
         committed = self.process.cluster.checker.history.committed
         for batch in batches:
             if batch.base_offset != self.next_offset:
-                self._fail(f"was handed {batch.base_offset} after {self.next_offset - 1}")
+                self._fail(f"received {batch.base_offset} after {self.next_offset - 1}")
             self.next_offset, self.last_epoch = batch.last_offset + 1, batch.epoch
             if self.leads and batch.epoch > self.leader.epoch:
-                self._fail(f"leads epoch {self.leader.epoch} and is handed a commit of epoch {batch.epoch}")
+                self._fail(f"leads epoch {self.leader.epoch} and receives a commit of epoch {batch.epoch}")
             index = self.process.batch_index(batch.base_offset)
             if committed[index].base_offset != batch.base_offset or committed[index].epoch != batch.epoch:
-                self._fail(f"was handed {batch.base_offset} of epoch {batch.epoch}, not {committed[index]}")
+                self._fail(f"received {batch.base_offset} of epoch {batch.epoch}, not {committed[index]}")
             value = self.pending.pop(batch.last_offset, None)
             if value is not None:
                 if batch.values[-1] != value:
@@ -98,19 +98,19 @@ class Listener:
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         if leader.epoch < self.leader.epoch:
-            self._fail(f"hears of epoch {leader.epoch} after {self.leader.epoch}")
+            self._fail(f"is told of epoch {leader.epoch} after {self.leader.epoch}")
         if leader.leader_id == self.process.id and self.last_epoch != leader.epoch:
-            self._fail(f"leads epoch {leader.epoch}, was handed records up to epoch {self.last_epoch} only")
+            self._fail(f"leads epoch {leader.epoch}, but received records up to epoch {self.last_epoch} only")
         self.leader = leader
         self.pending.clear()
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
         if snapshot_id.end_offset <= self.next_offset:
-            self._fail(f"was handed snapshot {snapshot_id} after {self.next_offset - 1}")
+            self._fail(f"received snapshot {snapshot_id} after {self.next_offset - 1}")
         self.next_offset, self.last_epoch = snapshot_id.end_offset, snapshot_id.epoch
 
     def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
-        """The state is the sequence of commits itself; nothing to keep of it here."""
+        """The state is the sequence of commits itself, so nothing is kept here."""
 
     def finish_snapshot(self) -> None:
         self.pending.clear()
@@ -126,7 +126,7 @@ class Listener:
 
 
 class NodeProcess:
-    """A node that can be started, stopped and killed; also what the invariants see of it."""
+    """A node that can be started, stopped and killed; also its view for invariants."""
 
     def __init__(self, cluster: NodeCluster, key: ReplicaKey) -> None:
         self.cluster = cluster
@@ -143,7 +143,9 @@ class NodeProcess:
         self.candidates: dict[int, ReplicaKey] = {}
         self.batches: list[StoredBatch] = []
         self._index_of: dict[int, int] = {}
-        self._durable_ends: dict[str, tuple[int, int]] = {}  # of each file: looked at so far, and its end
+        self._durable_ends: dict[
+            str, tuple[int, int]
+        ] = {}  # of each file: the position read so far, and the end offset there
 
     # --- what the invariants look at ------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class NodeProcess:
 
     @property
     def voters_in_log(self) -> VoterSet:
-        """As the node sees it: its own history is not second-guessed here."""
+        """The voter set that the node uses: it is not checked against the log here."""
         return self.core_state.voters
 
     def candidate_of(self, token: int) -> ReplicaKey:
@@ -170,7 +172,7 @@ class NodeProcess:
 
     @property
     def durable_end_offset(self) -> int:
-        """Where an unbroken run of whole batches ends on the medium."""
+        """The end offset of the contiguous whole batches on the medium."""
         end_offset = 0
         files = self._durable_files()
         for name in sorted(name for name in files if name.endswith(".log")):
@@ -231,7 +233,7 @@ class NodeProcess:
         await node.start([self.listener])
 
     def has_read_its_disk(self, storage: QuorumStorage) -> None:
-        """What is there now, and whether it knows that something is missing."""
+        """Read back the log after a start, and check that the node has noticed lost records."""
         checker = self.cluster.checker
         self._durable_ends.clear()
         self._read_back()
@@ -243,7 +245,7 @@ class NodeProcess:
             checker.history.losses[self.id] = storage.losses
 
     async def stop(self) -> None:
-        """Gracefully."""
+        """Stop gracefully."""
         node, log = self.node, self.log
         assert node is not None and log is not None
         await node.stop()
@@ -252,12 +254,12 @@ class NodeProcess:
             self.node = None
 
     def lose_power_and_a_bit(self) -> bool:
-        """And when it is back, one bit of the last batch is another; False if there is no batch to damage."""
+        """Lose power, and flip one bit of the last batch; False if there is no batch to damage."""
         assert self.node is not None
         history, held, mark = self.cluster.checker.history, list(self.batches), self.node._storage.mark.mark
         flushed_offset = self.core_state.log.flushed_offset
         if mark is not None and mark.end_offset is not None:
-            flushed_offset = max(flushed_offset, mark.end_offset)  # it may be about to count on that
+            flushed_offset = max(flushed_offset, mark.end_offset)  # it may soon count on that
         self.kill(power_loss=True)
         segments = {name: data for name, data in self._durable_files().items() if name.endswith(".log")}
         newest = max(segments, default="")
@@ -276,7 +278,7 @@ class NodeProcess:
         return True
 
     def kill(self, *, power_loss: bool) -> None:
-        """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""
+        """Kill the process. A power loss drops or tears unflushed writes; kill -9 keeps them."""
         node, executor = self.node, self.executor
         if node is None or executor is None:
             return
@@ -326,6 +328,6 @@ class NodeProcess:
 
 
 def _whole_batches(content: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each, up to where a damaged length says that there can be none."""
+    """(position, header) of each whole batch, up to the first with a damaged length."""
     with suppress(ProtocolError):
         yield from iter_headers(content)

@@ -1,8 +1,8 @@
 """Whole quorum nodes under seeded faults in virtual time: ``python -m pykraft.jepsen_like.sim.quorum.nodes``.
 
-The same invariants as for the core alone (:mod:`.ring`), and those of delivery, over what the core's
-simulation leaves out: the driver with its queue of effects and flushes in an executor, the log with its
-segments, the state file, the bytes on the wire. One schedule costs more, so there are fewer.
+The same invariants as for the core alone (:mod:`.ring`), and those of delivery, with the parts that the
+core's simulation leaves out: the driver with its queue of effects and flushes in an executor, the log with
+its segments, the state file, the bytes on the wire. A schedule costs more, so there are fewer.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Transport:
         return SimCall(cancel)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class NodeCluster:
@@ -205,7 +205,7 @@ class NodeCluster:
         self.loop.call_later(self._gap_s * 2 * rng.random(), self._break_something)
 
     def _others_remember(self, victim: NodeProcess) -> bool:
-        """A majority of the voters holds all that it has flushed, whatever becomes of this one of them."""
+        """Whether a majority of the voters keeps all records that it has flushed, even without this one."""
         lost = {victim.id, *self.checker.history.lost_batches}
         return victim.id in self.voters.ids and len(set(self.voters.ids) - lost) >= self.voters.majority
 
@@ -234,7 +234,7 @@ class NodeCluster:
     # --- the end ------------------------------------------------------------------------------------------
 
     def has_caught_up(self) -> bool:
-        """Every process lives, follows one leader, and has delivered a value of its epoch."""
+        """Whether every process is alive, follows the same leader, and has delivered a value of its epoch."""
         processes = list(self.processes.values())
         if not all(process.alive for process in processes):
             return False
@@ -259,7 +259,7 @@ class NodeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one schedule amounted to."""
+    """The counts of one schedule."""
 
     seed: int
     acknowledged: int
@@ -268,7 +268,7 @@ class Outcome:
 
 
 def run_schedule(seed: int) -> Outcome:
-    """Raises whatever the invariants raise, and what halted a node."""
+    """Run one schedule; raises the errors of the invariants, and an error that halted a node."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(_run(seed, loop))
@@ -293,7 +293,9 @@ async def _run(seed: int, loop: VirtualLoop) -> Outcome:
     cluster.heal()
     cluster.set_goal()
     if not await _let_pass(cluster, PROGRESS_WITHIN_S, cluster.has_caught_up):
-        raise InvariantViolation("progress", "not every listener follows and has a new value after healing")
+        raise InvariantViolation(
+            "progress", "after healing not every listener follows a leader and has a new value"
+        )
     cluster.check_everything()
     restarts = sum(process.incarnation - 1 for process in cluster.processes.values())
     return Outcome(seed, len(cluster.acknowledged), len(cluster.leaders), restarts)
@@ -313,7 +315,7 @@ async def _let_pass(cluster: NodeCluster, duration_s: float, until: Callable[[],
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pykraft.jepsen_like.sim.quorum.nodes")
     parser.add_argument("--seed", type=int, help="run this one schedule")
-    parser.add_argument("--seeds", type=int, default=50, help="run so many schedules, from --first on")
+    parser.add_argument("--seeds", type=int, default=50, help="run this many schedules, from --first on")
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)  # a violation halts the node that it is found in

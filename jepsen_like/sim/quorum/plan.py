@@ -1,11 +1,11 @@
-"""Which faults a seed plans for a simulated quorum, and when: drawn before the first event.
+"""The faults that a seed plans for a simulated quorum, and their times, drawn before the first event.
 
-A plan is a list of numbered faults, each with its time, its length and chance of its own, so that leaving one
-out changes nothing about the others. Storms of faults alternate with calm, in which the cluster elects and
-commits. Whom a fault strikes is decided when it strikes (:mod:`.nemesis`): often the leader.
+A plan is a list of numbered faults, each with its time, its length and its own source of chance, so that
+leaving one out does not change the others. Storms of faults alternate with calm times, in which the cluster
+elects and commits. The victim is chosen when a fault strikes (:mod:`.nemesis`): often it is the leader.
 
-Besides uniform faults there are aimed ones, because uniform chance all but never hits the windows that
-matter: dying right after granting a vote, or between an append and its flush.
+Besides uniform faults there are aimed ones, because uniform chance hardly ever hits the critical windows: a
+crash right after granting a vote, or between an append and its flush.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WEIGHTS = {
     "crash a new leader": 2,
     "crash in a snapshot": 2,
 }
-# How long a fault lasts, at least and at most, unless its storm ends before; the others are over at once.
+# The shortest and longest duration of a fault, unless its storm ends before; all others are over at once.
 LASTS_MS = {
     "isolate": (20, 800),
     "cut out": (20, 800),
@@ -66,7 +66,7 @@ LASTS_MS = {
     "crash a new leader": (300, 1500),
     "crash in a snapshot": (300, 2000),
 }
-# Part of the world that `without` may name, besides the kinds of faults, which are left out one by one.
+# Parts of the world that `without` may name, besides the kinds of faults, which are left out one by one.
 PARTS = (
     "client",
     "stranger",
@@ -144,7 +144,7 @@ def draw_plan(schedule: Schedule) -> Plan:
 
 
 def _draw_faults(rng: random.Random, seed: int, duration_ms: int) -> list[Fault]:
-    """Each seed prefers some kinds and knows no others, so that no two mixes are alike."""
+    """The weights of the kinds: each seed prefers some and omits others, so that all mixes differ."""
     kinds = list(WEIGHTS)
     weights = [WEIGHTS[kind] * rng.choice((0, 1, 1, 3)) for kind in kinds]
     weights[0] += 1

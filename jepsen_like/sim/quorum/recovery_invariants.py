@@ -1,6 +1,7 @@
-"""What a voter that has lost records must not do, and what it must hold when it says that it has recovered.
+"""What a voter that has lost records must not do, and what it must hold when it declares that it has
+recovered.
 
-That it has lost something is known from the world that took it, not from what the replica believes. See
+The simulated world knows the losses, since it caused them; what the replica believes is not used. See
 :mod:`.invariants`.
 """
 
@@ -15,9 +16,9 @@ from pykraft.quorum.core.roles import Leader
 
 
 class LosersDoNotElect(Invariant):
-    """Who has lost records that it had flushed neither votes, nor asks for votes, nor leads."""
+    """A voter that has lost flushed records does not vote, ask for votes or lead."""
 
-    name = "who has lost records takes no part in elections"
+    name = "a voter that has lost records takes no part in elections"
     watches = (Reply, Send, AppendLeaderChange)
 
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
@@ -33,29 +34,29 @@ class LosersDoNotElect(Invariant):
 
 
 class RecoveredHoldsCommitted(Invariant):
-    """Who says that it has recovered holds all of what it had lost that was committed."""
+    """A voter that declares that it has recovered holds all committed records that it had lost."""
 
-    name = "who has recovered holds what was committed"
+    name = "a recovered voter holds what was committed"
     watches = (EndRecovery,)
 
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
         self.check(replica, history)
 
     def check(self, replica: ReplicaView, history: History) -> None:
-        """Also called when a start finds that a recovery was over."""
+        """Also called when a start finds that the recovery was complete."""
         committed, held = history.committed, replica.batches
         for batch in history.lost_batches.pop(replica.id, ()):
             index = bisect_left(committed, batch.base_offset, key=lambda it: it.base_offset)
             if committed[index : index + 1] == [batch] and (
                 list(held[index : index + 1]) != [batch] or replica.durable_end_offset < batch.end_offset
             ):
-                self.fail(f"{replica.id} says so, and lacks the committed {batch}")
+                self.fail(f"{replica.id} lacks the committed {batch}")
 
 
 class RecoveringIsNotCounted(Invariant):
-    """A leader that has heard of a voter's loss counts nothing for it until it has recovered."""
+    """A leader that knows of a voter's loss counts nothing for it until it has recovered."""
 
-    name = "who is recovering does not count"
+    name = "a recovering voter does not count"
 
     def after_step(self, replica: ReplicaView, history: History) -> None:
         role = replica.core_state.role
@@ -65,7 +66,7 @@ class RecoveringIsNotCounted(Invariant):
             progress = role.progress.get(node_id)
             if (
                 progress is not None
-                and progress.key.matches(history.replica(node_id).key)  # and not the disk it had before
+                and progress.key.matches(history.replica(node_id).key)  # not the disk that it had before
                 and progress.end_offset
                 and progress.losses == history.losses.get(node_id)
             ):

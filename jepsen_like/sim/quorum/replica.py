@@ -1,8 +1,8 @@
 """One simulated replica: the real Raft core over a model of a disk that forgets what was not flushed.
 
-The effects of a step are carried out in order; the process may be made to die between any two of them. A
-crash keeps what was flushed and a random run of the batches after it (a torn batch fails its CRC and goes
-with its successors). Only the core is the product's code; everything else here is the world around it.
+The effects of a step are carried out in order; the process may be killed between any two of them. A crash
+keeps what was flushed and a random number of the batches after it (a torn batch fails its CRC and is lost
+with all that follow). Only the core is the product's code; everything else here is the world around it.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class SimClock:
         return self._base_local_ms + elapsed_ms * self._rate_permille // 1000
 
     def reached_at_ms(self, local_ms: int) -> int:
-        """The world's time at which this clock shows ``local_ms``, if it goes on as it goes now."""
+        """The world's time at which this clock shows ``local_ms`` at its current rate."""
         return self._base_ms - (self._base_local_ms - local_ms) * 1000 // self._rate_permille
 
     def jump(self, by_ms: int) -> None:
         self._base_local_ms += by_ms
 
     def set_rate(self, permille: int) -> None:
-        """1000 is even; a quartz is within a few, what is tested here within a hundred."""
+        """Set the rate: 1000 is accurate. A quartz is off by a few permille, these clocks by up to 100."""
         self._base_local_ms = self.now_ms()
         self._base_ms = self._scheduler.now_ms
         self._rate_permille = permille
@@ -167,7 +167,7 @@ class SimReplica:
         self.step(Started())
 
     def _compare_with_mark(self) -> Recovery | None:
-        """As :meth:`pykraft.quorum.storage.QuorumStorage.recover` does it."""
+        """Find lost records, like :meth:`pykraft.quorum.storage.QuorumStorage.recover`."""
         mark, end_offset = self.durable_mark, self.durable_end_offset
         assert mark.end_offset is not None
         if mark.end_offset <= end_offset:
@@ -184,7 +184,7 @@ class SimReplica:
 
     @property
     def has_lost_records(self) -> bool:
-        """That it had flushed, and may have acknowledged."""
+        """Whether it has lost records that it had flushed, and may have acknowledged."""
         return self.id in self.cluster.checker.history.lost_batches
 
     def lose_flushed(self, count: int) -> bool:
@@ -204,7 +204,7 @@ class SimReplica:
         return True
 
     def crash(self) -> None:
-        """Power loss: unflushed batches survive only as an unbroken run after the flushed ones."""
+        """Lose power: unflushed batches survive only as a contiguous run after the flushed ones."""
         if not self.alive:
             return
         self.alive = False
@@ -230,7 +230,7 @@ class SimReplica:
         self.cluster.tell(self.id, "has a new, empty disk")
         self.key = key
         if self.cluster.options.voters_in_log:
-            self.base_voters = NO_VOTERS  # formatted without voters: it has to ask around
+            self.base_voters = NO_VOTERS  # formatted without voters: it has to ask other nodes for the leader
         self._drop_from(0)
         self.snapshots.forget()
         self.durable_election = ElectionState()
@@ -257,7 +257,7 @@ class SimReplica:
         return self.batches[: self.batch_index(end_offset)]
 
     def replace_log(self, batches: Sequence[StoredBatch]) -> None:
-        """A snapshot, of these batches, has taken the place of the log. It is durable."""
+        """A snapshot of these batches has replaced the log. It is durable."""
         self._drop_from(0)
         for batch in batches:
             self._append(batch)
@@ -287,7 +287,7 @@ class SimReplica:
         self._arm_timer()
 
     def rearm_timer(self) -> None:
-        """Its clock has changed."""
+        """Set the timer again after a change of the clock."""
         if self.alive:
             self.timer_ms = None
             self._arm_timer()
@@ -330,7 +330,7 @@ class SimReplica:
         self.step(LogFlushed(end_offset, generation))
 
     def _acknowledge(self) -> None:
-        """Answer the clients whose values are committed; forget those whose leader we no longer are."""
+        """Answer proposals that are committed; forget those of epochs that we no longer lead."""
         state = self.core.state
         if not isinstance(state.role, Leader):
             self.proposals.clear()
@@ -373,9 +373,9 @@ class SimReplica:
             self._append(batch)
 
     def _disbelieve(self, effect: PeerDisbelieved) -> None:
-        """Among honest peers there is nothing to disbelieve."""
+        """Honest peers send nothing that a replica disbelieves."""
         if not self.cluster.has_stranger:
-            raise InvariantViolation("peers are believed", f"{self.id}: {effect.reason}")
+            raise InvariantViolation("honest peers are believed", f"{self.id}: {effect.reason}")
 
     def _truncate(self, effect: TruncateTo) -> None:
         index = self._index_of.get(effect.end_offset, 0 if effect.end_offset == 0 else None)

@@ -1,8 +1,8 @@
 """Ring 1 of the simulation: pure Raft cores under a plan of faults, every invariant after every event.
 
-The faults fill the schedule's time. In half of the schedules a minority then stays broken, and the others
-must get on. All end by healing everything and demanding progress: one leader, a new value committed on every
-replica, equal logs.
+The faults fill the time of the schedule. In half of the schedules a minority then stays broken, and the
+majority must keep working. In the end all schedules heal all faults and demand progress: one leader, a new
+value committed on every replica, equal logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPEN_CHANGES_END_MS = 500
 
 
 def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
-    """Raises whatever the invariants, or the core's own assertions, raise."""
+    """Run one schedule; raises the errors of the invariants and of the core's own assertions."""
     plan = draw_plan(schedule)
     cluster = SimCluster(schedule.seed, plan.options)
     if story is not None:
@@ -80,13 +80,16 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
 
 
 def demand_steady_service(cluster: SimCluster) -> None:
-    """A majority is well connected; the rest is dead or cut off in part, for good. The client is answered in
-    time, and once that is so no leader falls any more: whoever hears little must not disturb the others."""
+    """Demand service from a well connected majority while the rest stays dead or partly cut off.
+
+    The client must be answered in time, and from then on the leader must not change: badly connected replicas
+    must not disturb the others.
+    """
     acknowledged = cluster.checker.history.acknowledged
     wanted = len(acknowledged) + 5
     limit_ms = cluster.scheduler.now_ms + PROGRESS_WITHIN_MS
     if not cluster.run_until(lambda: len(acknowledged) >= wanted, limit_ms):
-        raise InvariantViolation("progress", "a healthy majority is held up by the rest")
+        raise InvariantViolation("progress", "a healthy majority makes no progress because of the rest")
     cluster.scheduler.run(cluster.scheduler.now_ms + SETTLES_WITHIN_MS)
     elections, wanted = cluster.elections, len(acknowledged) + 5
     cluster.scheduler.run(cluster.scheduler.now_ms + STEADY_MS)
@@ -95,9 +98,9 @@ def demand_steady_service(cluster: SimCluster) -> None:
 
 
 def demand_progress(cluster: SimCluster, replicas: list[SimReplica]) -> None:
-    """These agree on a leader among them, and what it proposes then commits on all of them, in time."""
+    """Demand that these replicas agree on a leader and all commit a new value of it in time."""
     limit_ms = cluster.scheduler.now_ms + PROGRESS_WITHIN_MS
-    end_offset: dict[int, int] = {}  # by the epoch it was proposed in: where the value ends
+    end_offset: dict[int, int] = {}  # the end offset of the value, by the epoch in which it was proposed
 
     def committed() -> bool:
         leader = next((r for r in replicas if r.leads), None)
@@ -119,12 +122,12 @@ def demand_progress(cluster: SimCluster, replicas: list[SimReplica]) -> None:
 
 
 def demand_voter_change(cluster: SimCluster) -> None:
-    """Changing the voters is not stuck: who joins by itself has joined, or a voter is removed when asked."""
+    """Demand that voters can change: self-joining controllers have joined, or an asked removal succeeds."""
     limit_ms = cluster.scheduler.now_ms + PROGRESS_WITHIN_MS
     controllers = [r for r in cluster.replicas.values() if cluster.configs[r.id].auto_join]
     if controllers:
         if not cluster.run_until(lambda: all(r.is_voter for r in controllers), limit_ms):
-            raise InvariantViolation("progress", "a controller that joins by itself did not become a voter")
+            raise InvariantViolation("progress", "a controller with auto-join did not become a voter")
         return
     leader = cluster.leader()
     assert leader is not None
@@ -138,7 +141,7 @@ def demand_voter_change(cluster: SimCluster) -> None:
 
 
 def run_directed(name: str) -> SimCluster:
-    """One schedule written by hand, then progress as after any other."""
+    """Run one schedule written by hand, and demand progress as after any other."""
     cluster = ALL_DIRECTED[name]()
     for replica in cluster.replicas.values():
         replica.paused_until_ms = 0

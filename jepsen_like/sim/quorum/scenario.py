@@ -1,19 +1,19 @@
-"""Plays a scenario written as text against real cores and writes down the whole conversation.
+"""Plays a scenario that is written as text against real cores, and writes down all messages and effects.
 
-A scenario file is commands (lines that begin with ``>``), each followed by what happened: every message as it
-is delivered or lost, and what each replica then does to its disk and its high watermark. Nothing happens but
-what a command asks for, so a reviewer can read the protocol; the usual invariants hold throughout. Commands:
+A scenario file has commands (lines that begin with ``>``), each followed by what happened: every message as
+it is delivered or lost, and what each replica then does to its disk and its high watermark. Nothing happens
+except what a command asks for, so that a reviewer can read the protocol; the usual invariants hold
+throughout. Commands:
 
-``voters N`` (and ``observers N`` before it) start the replicas; ``voters N in log`` or ``voters N in log
-auto-join`` where they may change · ``ask A add B``, ``ask A remove B``: an admin asks A, which leads ·
-``timeout A``: A's election timer runs out ·
-``stand A``: the same where no leader was heard of late, and the pre-votes that get through are delivered ·
-``elected A``: the same, and everything delivered, told in one line · ``wait MS``: virtual time passes ·
-``deliver`` all messages and flushes until nothing is left, or ``deliver A>B`` those under way on that link ·
-``lose A>B`` · ``repeat A>B``: a second copy of the next message there · ``cut A>B`` / ``heal`` ·
-``slow-disk A`` / ``flush A`` · ``small-fetches``: one batch an answer · ``propose A`` · ``stop A`` the
-graceful way · ``snapshot A``: A writes one and cuts its log there · ``crash A`` · ``restart A`` ·
-``replace-disk A`` of a crashed one · ``state``.
+``voters N`` (and ``observers N`` before it) starts the replicas; ``voters N in log`` or ``voters N in log
+auto-join`` if they may change · ``ask A add B``, ``ask A remove B``: an admin asks A, which leads · ``timeout
+A``: A's election timer expires · ``stand A``: the same when no replica has heard from a leader recently;
+pre-votes on links that are not cut are delivered · ``elected A``: the same, with everything delivered, shown
+as one line · ``wait MS``: virtual time passes · ``deliver``: all messages and flushes until none is left, or
+``deliver A>B`` those on that link · ``lose A>B`` · ``repeat A>B``: a second copy of the next message on that
+link · ``cut A>B`` / ``heal`` · ``slow-disk A`` / ``flush A`` · ``small-fetches``: one batch per answer ·
+``propose A`` · ``stop A`` gracefully · ``snapshot A``: A takes a snapshot and deletes the log before it ·
+``crash A`` · ``restart A`` · ``replace-disk A`` of a crashed replica · ``state``.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Scenario(SimCluster):
 
 
 class _Narrator(Checker):
-    """The invariants, and a line for each effect that a reader should see."""
+    """Checks the invariants, and writes a line for each effect that a reader should see."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario.checker.history)
@@ -272,7 +272,7 @@ def _narrate(effect: e.Effect) -> str | None:
 
 
 def describe(message: m.Request | m.Response) -> str:
-    """One message in a line."""
+    """One message as a line."""
     match message:
         case m.VoteRequest():
             what = "Pre-vote" if message.pre_vote else "Vote"
@@ -342,7 +342,7 @@ def _ends(link: str) -> tuple[int, int]:
 
 
 def play(script: str) -> str:
-    """The script with the conversation filled in; comments, blank lines and commands stay as they are."""
+    """The script with all results filled in; comments, blank lines and commands are unchanged."""
     out: list[str] = []
     scenario: Scenario | None = None
     observers = 0

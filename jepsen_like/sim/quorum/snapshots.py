@@ -1,9 +1,9 @@
-"""The snapshot files of one simulated replica, and where its log starts.
+"""The snapshot files of one simulated replica, and the start of its log.
 
-A snapshot's state is the sequence of the batches below its end, so the replica's list of batches goes on
-being the whole history: what a snapshot brings is put in front of the log, and every invariant sees it.
-``start`` says from where on the replica holds records; nothing before is ever served as such. Files that have
-a name are durable; what is being fetched is lost in a crash.
+A snapshot's state is the sequence of the batches below its end, so the replica's list of batches remains the
+whole history: the batches of a snapshot are put before those of the log, and every invariant sees them.
+``start`` is where the replica's records begin; nothing before it is served as records. Files that have a name
+are durable; a file that is being fetched is lost in a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def encode_state(batches: Sequence[StoredBatch]) -> bytes:
 
 
 def decode_state(data: bytes) -> list[StoredBatch]:
-    """:class:`ValueError` if pieces of it are missing or of another file."""
+    """The batches of a snapshot; :class:`ValueError` if pieces are missing or of another file."""
     body = data[4:]
     if int.from_bytes(data[:4], "big") != zlib.crc32(body) or not body:
         raise ValueError("not a whole snapshot")
@@ -60,13 +60,12 @@ class SimSnapshots:
         return max(self.files, default=None)
 
     def forget(self) -> None:
-        """The disk is replaced."""
+        """Delete all snapshots: the disk is replaced."""
         self.files.clear()
         self.start = BEGINNING
 
     def recover(self) -> LogShape:
-        """What a start makes of log and snapshots: a log that does not lead up to the newest gives way to
-        it."""
+        """Build the log of a start: the newest snapshot replaces a log that does not reach it."""
         replica, latest = self._replica, self.latest
         self.fetched.clear()
         if latest is not None:
@@ -80,8 +79,7 @@ class SimSnapshots:
         return shape
 
     def take(self) -> SnapshotId | None:
-        """Make a snapshot of all that is committed here, if that is news. It is durable at once, or not at
-        all."""
+        """Take a snapshot of all committed records, if there are new ones. It is durable or not there."""
         replica = self._replica
         state, latest = replica.core.state, self.latest
         if state.high_watermark <= (0 if latest is None else latest.end_offset):
@@ -92,19 +90,19 @@ class SimSnapshots:
         return snapshot_id
 
     def cut(self) -> None:
-        """Let go of what is before the newest snapshot."""
+        """Delete the records before the newest snapshot."""
         if self.latest is not None:
             self._replica.step(RetentionReached(self.latest))
 
     def rewrite(self, snapshot_id: SnapshotId) -> None:
-        """The same state in other bytes, as another version of the software may write it."""
+        """Write the same state in other bytes, as another version of the software might do."""
         body = pickle.dumps(decode_state(self.files[snapshot_id]), protocol=5)
         self.files[snapshot_id] = zlib.crc32(body).to_bytes(4, "big") + body
 
     # --- effects ----------------------------------------------------------------------------------------
 
     def advance_start(self, effect: AdvanceLogStart) -> None:
-        assert effect.snapshot_id in self.files, "the log was cut and nothing stands for it"
+        assert effect.snapshot_id in self.files, "records were deleted that no snapshot covers"
         self.start = effect.snapshot_id
         self._delete_before(effect.snapshot_id)
 

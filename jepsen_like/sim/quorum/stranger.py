@@ -1,9 +1,10 @@
-"""Somebody who reaches the controllers' listener and is none of the quorum: it speaks to all, of anything.
+"""A stranger that reaches the controllers' listener without belonging to the quorum, and sends anything to
+all replicas.
 
-It speaks in its own name, which nobody knows; who speaks as one of the voters can undo what they hold, and no
-protocol without authentication is safe from that. What it says is either beyond belief (epochs near the end
-of int32, or far ahead; offsets without end), or believed and no more than a nuisance: an epoch a little
-ahead.
+It uses an id of its own, which no replica knows; a stranger that poses as a voter can destroy what the voters
+hold, and no protocol without authentication is safe from that. Its messages are either implausible (epochs
+near the end of int32, or far ahead; huge offsets), or plausible and no more than a nuisance: an epoch a
+little ahead.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 
 LONGEST_MS: Final = 60_000
-"""No schedule lasts longer, and so no replica saves up more for epochs that it hears of."""
+"""No schedule lasts longer, which bounds the allowance of a replica for the epochs of others."""
 
 
 def comes(seed: int) -> bool:
-    """In every eighth schedule."""
+    """Whether a schedule has a stranger: every eighth has."""
     return seed % 8 == 5
 
 
 class Stranger:
-    """Speaks now and then until :meth:`leave`."""
+    """Sends messages at random intervals until :meth:`leave`."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""The story of a schedule of Raft cores, in words: the roles of replicas, and how far they commit."""
+"""The story of a schedule of Raft cores, in words: the roles of the replicas, and how far they commit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _WORDS = {
 
 
 def describe_options(options: ClusterOptions) -> str:
-    """What the seed drew, in one line."""
+    """The options that the seed drew, in one line."""
     voters = list(range(1, options.voters + 1))
     observers = list(range(options.voters + 1, options.voters + options.observers + 1))
-    named = "by id alone, for good" if options.static_voters else "in the log"
+    named = "by id alone, never changed" if options.static_voters else "in the log"
     return f"voters {voters}, named {named}; observers {observers or 'none'}"
 
 
 class Narrator:
-    """Tells of one simulated quorum."""
+    """Writes the story of one simulated quorum."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -41,14 +41,14 @@ class Narrator:
         self._story.tell(now_ms * 1000, who if isinstance(who, str) else f"replica {who}", what)
 
     def acknowledged(self, now_ms: int) -> None:
-        """A value of the client's is committed, and it is told so."""
+        """A value of the client is committed and acknowledged."""
         self._story.count(now_ms * 1000, "client", "values acknowledged")
 
     def stepped(self, now_ms: int, replica: SimReplica, event: Event) -> None:
-        """The core has taken in an event; its effects are still to come."""
+        """The core has handled an event; its effects are still to come."""
         state = replica.core.state
         if self._story.has_messages:
-            self.tell(now_ms, replica.id, f"takes in {event}")
+            self.tell(now_ms, replica.id, f"handles {event}")
         role = state.role
         words = f"follows {role.leader_id}" if isinstance(role, Follower) else _WORDS[type(role)]
         standing = f"{words}, epoch {state.epoch}"

@@ -8,7 +8,7 @@ from pykraft.quorum.core.roles import Leader
 
 
 class ElectedByMajority(Invariant):
-    """Whoever leads was given the votes of a majority of its newest voter set, in this epoch."""
+    """A leader has received the votes of a majority of its newest voter set, in its epoch."""
 
     name = "elected by a majority"
     watches = (AppendLeaderChange,)
@@ -20,17 +20,20 @@ class ElectedByMajority(Invariant):
         for key in effect.granting_voters:
             vote = (key.id, effect.epoch)
             granted += voters.is_voter(key)
-            own = key.id == replica.id and replica.durable_election.voted == key  # perhaps nobody to ask
+            own = (
+                key.id == replica.id and replica.durable_election.voted == key
+            )  # there may be no other voter to ask
             if not own and history.votes.get(vote) != replica.id and vote not in history.lost_votes:
-                self.fail(f"{replica.id} leads epoch {effect.epoch} by a vote that {key.id} never gave it")
+                self.fail(f"{replica.id} leads epoch {effect.epoch} by a vote that {key.id} never granted")
         if granted < voters.majority:
             self.fail(f"{replica.id} leads epoch {effect.epoch} by {granted} votes of {voters}")
 
 
 class OneVoterChange(Invariant):
-    """At most one change of the voters is uncommitted, and none before a record of the leader's own epoch is.
+    """At most one change of the voters is uncommitted, and none before a record of the leader's own epoch is
+    committed.
 
-    Looked at in the leader's log, when it appends a set of other voters.
+    Checked in the leader's log when it appends a changed voter set.
     """
 
     name = "one uncommitted voter change"
@@ -44,13 +47,13 @@ class OneVoterChange(Invariant):
         high_watermark = state.high_watermark
         before = [offset for offset, _ in state.history.records if offset < effect.base_offset]
         if before and before[-1] >= high_watermark:
-            self.fail(f"{replica.id} changes the voters, and the change at {before[-1]} is not committed")
+            self.fail(f"{replica.id} changes the voters, but the change at {before[-1]} is not committed")
         if history.epoch_starts.get(effect.epoch, effect.base_offset) >= high_watermark:
             self.fail(f"{replica.id} changes the voters before it has committed anything in its epoch")
 
 
 class MajoritiesIntersect(Invariant):
-    """Any majority of a new voter set meets any majority of the one before."""
+    """Each majority of a new voter set has a voter in common with each majority of the one before."""
 
     name = "majorities intersect"
     watches = (AppendVoters,)
@@ -64,13 +67,13 @@ class MajoritiesIntersect(Invariant):
 
 
 class VotersFollowTheLog(Invariant):
-    """The voter set in force is the newest in the log; who is in none that could count does not lead."""
+    """The voter set in force is the newest in the log; a replica whose removal is committed does not lead."""
 
     name = "voters follow the log"
 
     def after_step(self, replica: ReplicaView, history: History) -> None:
         state = replica.core_state
         if state.voters is not replica.voters_in_log and state.voters != replica.voters_in_log:
-            self.fail(f"{replica.id} acts on {state.voters}, its log says {replica.voters_in_log}")
+            self.fail(f"{replica.id} acts on {state.voters}, but {replica.voters_in_log} are in its log")
         if isinstance(state.role, Leader) and not state.may_stand:
             self.fail(f"{replica.id} leads, although its removal is committed")
