@@ -43,7 +43,7 @@ def build_sync_error(request: SyncGroupRequest, version: int, error: KafkaError)
 def build_offset_fetch_error(
     request: OffsetFetchRequest, version: int, error: KafkaError
 ) -> OffsetFetchResponse:
-    """The error stands at each group, or in version 1, which has no other place for it, at each partition."""
+    """Each group carries the error; in version 1, which has no other place for it, each partition does."""
     groups = offset_fetch.groups_of(request, version)
     answers = [offset_fetch.build_group_error(group, error.code, version) for group in groups]
     return offset_fetch.build_response(answers, version)

@@ -29,15 +29,17 @@ learns of it later. In both cases records may be read twice; nothing that the me
 **Changes of a group without a record** (a classic member that joins, or leaves, or asks for its assignment)
 wait until the lease is renewed. A rebalance could not be completed here: its assignment is a record.
 
-**Reads** (offsets, descriptions, listings) wait at the door, too: what they return may be old, and there is
-no record to wait for. A consumer that begins at an offset older than the one that was committed reads records
-twice, and where the older one has been deleted already it is sent to wherever ``auto.offset.reset`` says, and
-may leave some out. A lease may lapse for a moment when a controller is elected. Clients should not notice it:
-consumers before Kafka 3.9 fail when OffsetFetch is answered with COORDINATOR_NOT_AVAILABLE, and librdkafka
-never asks again after that or NOT_COORDINATOR (its issue 5586).
+**Reads** (offsets, descriptions, listings) wait until the lease is renewed, too: their answer may be out of
+date, and there is no record to wait for. A consumer that starts at an offset older than the committed one
+reads records twice, and if the records at the older one have been deleted already, it starts where
+``auto.offset.reset`` says, and may skip some. A lease may expire for a moment when a controller is elected,
+which clients should not notice: consumers before Kafka 3.9 fail if OffsetFetch is answered with
+COORDINATOR_NOT_AVAILABLE, and librdkafka never asks again after that error or NOT_COORDINATOR (its issue
+5586).
 
-**Errors are refused**: a member that another coordinator knows must not be told that it is unknown. Timers
-stand still; when the lease is back every member gets a new session.
+**Errors are not answered**, but replaced by COORDINATOR_NOT_AVAILABLE: a member that another coordinator
+knows must not be told that it is unknown. No timers expire; when the lease is renewed every member gets a new
+session.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class CoordinatorRuntime:
         return answer
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
-        """Look at a shard, when the lease holds, and tell once nothing that was seen can be lost."""
+        """Read from a shard while the lease holds, and answer once nothing that was read can be lost."""
         while self._lapsed_ms() != 0:
             await self._until_lease_is_back(self._loaded(partition))
         hosted = self._loaded(partition)

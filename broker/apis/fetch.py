@@ -56,8 +56,7 @@ class FetchHandler:
         body: memoryview,
         slot: ResponseSlot,
     ) -> None:
-        """Read the requested partitions; complete ``slot`` now, or with enough bytes or at the end of its
-        time.
+        """Read the requested partitions; complete ``slot`` now, or when there is enough or time is up.
 
         A consumer's connection is held while this broker is about to lead a partition that it asks for.
         """

@@ -16,9 +16,7 @@ from pykraft.metadata_log.controller.forwarding import LONGEST_WAIT_MS, wait_ms
 
 
 async def forward(services: NodeServices, context: RequestContext, received: ReceivedRequest[Any]) -> bytes:
-    """The active controller's answer. :class:`KafkaError` if it refused the request, or if no controller
-    answered in time.
-    """
+    """The active controller's answer. :class:`KafkaError` if it refused, or if none answered in time."""
     return await services.controller.forward(
         received.api_key,
         received.version,

@@ -1,7 +1,7 @@
 """Metadata.
 
 Brokers, topics and leaders from this broker's image. The answering broker names itself as controller: it
-forwards what only the controller can do, and so no client waits for a controller that is gone. Topics are
+forwards what only the controller can do, so that no client waits for a controller that is down. Topics are
 requested by name or (from version 10) by id; "all" is null, or the empty array in version 0. A missing topic
 is created if both the broker and the client allow it, and answered once it is in the image. Fenced brokers
 are not listed.
@@ -117,7 +117,7 @@ def _missing(asked: MetadataRequestTopic, code: ErrorCode, version: int) -> Meta
 
 
 def build_error(request: MetadataRequest, version: int, error: KafkaError) -> MetadataResponse:
-    """The error stands at every topic, also in version 13: to clients an unlisted topic does not exist."""
+    """Every topic carries the error, also in version 13: to clients an unlisted topic does not exist."""
     topics = [_missing(asked, error.code, version) for asked in request.topics or ()]
     return MetadataResponse(error_code=error.code, topics=topics)
 

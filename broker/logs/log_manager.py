@@ -185,7 +185,7 @@ class LogManager:
             await self._guarded(opened.log.directory, opened.log.delete)
 
     async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
-        """Take logs that will be removed out of use and out of the checkpoints: a start would miss them."""
+        """Take logs out of use before removal, and out of the checkpoints: a start would look for them."""
         taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
         for key, _ in taken:
             self._snapshots.pop(key, None)  # a log of the same name may follow
@@ -222,7 +222,7 @@ class LogManager:
             await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
         finally:
             del self._setting_aside[key]
-        logger.error("%s-%d is damaged (%s) and stands in %s", *key, offline.reason, offline.directory)
+        logger.error("%s-%d is damaged (%s) and was set aside as %s", *key, offline.reason, offline.directory)
 
     async def offline_size_bytes(self, offline: OfflineLog) -> int:
         """The size of a set-aside directory. :class:`OSError`, which is not final, if it cannot be read."""

@@ -1,5 +1,4 @@
-"""Scrubs the logs: reads all of them slowly, again and again, and checks that each batch is as it was
-written.
+"""Scrubs the logs: reads all of them slowly, again and again, and checks that no batch has changed.
 
 Consumers are sent file ranges that the broker does not look into, so a leader would not notice by itself that
 its disk has rotted. The scrubber reads in the executor, at most ``bytes_per_second``, through a descriptor of

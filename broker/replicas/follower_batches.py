@@ -14,8 +14,7 @@ def find_new_batches(
     *,
     may_have_gaps: bool = False,
 ) -> tuple[list[BatchHeader], int, int]:
-    """The headers of the whole batches at or after ``log_end_offset``, and their positions in ``data``:
-    (headers, start, end).
+    """The headers of the whole batches at or after ``log_end_offset``, and their (start, end) in ``data``.
 
     Batches that end before it are skipped; a partial batch at the end is left for the next fetch. A batch
     that overlaps the log or fails its checksum refuses all of them with CORRUPT_MESSAGE; so does a batch of

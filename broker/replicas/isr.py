@@ -1,5 +1,4 @@
-"""The in-sync replica set of one partition as its leader sees it: the followers' progress and the high
-watermark.
+"""The ISR of one partition as its leader sees it: the followers' progress, and the high watermark.
 
 The high watermark is the smallest log end offset over the *maximal* ISR: the committed ISR plus every replica
 that a proposal in flight may have added (KIP-497). A replica that is eligible to lead although it left the
@@ -43,7 +42,7 @@ class FollowerProgress:
     def is_in_doubt(self, fetch_offset: int) -> bool:
         """Whether the follower may have found the records at an offset damaged.
 
-        It then asks for an offset that was sent to it again. But it may also have lost the answer; so this is
+        It then asks again for an offset that was sent to it. But it may just have lost the answer; so this is
         true for the first repetition, and then for one in :data:`DOUBTED_EVERY`.
         """
         if fetch_offset != self.sent_offset:

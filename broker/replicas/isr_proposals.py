@@ -77,8 +77,7 @@ class IsrProposals:
         self._unanswered = 0  # consecutive requests
 
     def maybe_propose(self, partition: Partition) -> None:
-        """Propose a new ISR if a follower has caught up or fallen behind. Nothing if this replica does not
-        lead.
+        """If this replica leads: propose a new ISR if a follower has caught up or fallen behind.
 
         The members are chosen when the proposal is sent.
         """

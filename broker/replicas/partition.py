@@ -321,8 +321,7 @@ class Partition:
     def next_proposal(
         self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> IsrProposal | None:
-        """The ISR to propose to the controller, if it should change and no proposal is in flight; this one
-        then is.
+        """The ISR to propose, if it should change and no proposal is in flight; it counts as in flight then.
 
         ``is_eligible(replica, broker epoch)``: whether it is registered in that incarnation and may be in the
         ISR.
@@ -471,8 +470,7 @@ class Partition:
             self._events.high_watermark_moved(self)
 
     def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
-        """Truncate the log where the leader's diverges (its end of ``diverging_epoch``); returns the new log
-        end.
+        """Truncate the log where the leader's diverges (its end of ``diverging_epoch``); returns the new end.
 
         If this log does not know that epoch, the end of the last epoch before it is the best known common
         point, and the next fetch starts there (KIP-279).

@@ -1,4 +1,4 @@
-"""Operations that wait: for a high watermark, for more bytes, or until their time has run out.
+"""Operations that wait: for a high watermark, for more bytes, or until their timeout.
 
 A waiting operation is completed once, by whichever comes first. Deadlines are kept in coarse buckets, so that
 the usual operation, which completes long before its deadline, costs two dictionary operations. This module

@@ -1,5 +1,4 @@
-"""The followers' side of replication: fetches from each leader the partitions that follow it, with Kafka's
-own Fetch.
+"""The followers' side of replication: fetches partitions from their leaders, with Kafka's own Fetch.
 
 There is one connection per leader broker, with one request at a time for all partitions that follow it,
 long-polled at the leader. A response is handled in place in the receive buffer, and the next request, which
@@ -234,8 +233,7 @@ class _LeaderLink:
     def _handle_error(self, followed: _Followed, result: FollowerResult) -> None:
         partition = followed.partition
         log = partition.log
-        # An empty log beyond the leader's end has lost all its records after the log start: restarting loses
-        # nothing.
+        # An empty log that starts beyond the leader's end has lost its records already: nothing more is lost.
         is_empty = log.log_start_offset == log.log_end_offset
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
             result.log_start_offset > log.log_end_offset
