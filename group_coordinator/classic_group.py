@@ -1,5 +1,4 @@
-"""A classic group: its members join, wait for each other, and one of them, the leader, computes the
-assignment.
+"""A classic group: its members join and wait for each other, and their leader computes the assignment.
 
 The value holds everything the protocol needs, also which members wait for an answer, but no connections. Only
 a completed rebalance is written to the log, so a failover keeps generation and assignments but forgets a

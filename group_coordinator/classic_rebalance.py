@@ -1,11 +1,11 @@
-"""The rebalance of a classic group: all members join, the next generation begins, its leader assigns
-partitions.
+"""The rebalance of a classic group: all members join, a generation begins, its leader assigns partitions.
 
 A draft collects the effects of one request or timer. The functions below move its group from state to state:
 
 * EMPTY, STABLE, COMPLETING --prepare--> PREPARING: members must join again; those that wait for an assignment
-  are told so; * PREPARING --complete--> COMPLETING: all members joined or the time is up; the leader gets the
-  member list; * PREPARING --complete--> EMPTY: no member is left; the empty group is written to the log;
+  are told so;
+* PREPARING --complete--> COMPLETING: all members joined or the time is up; the leader gets the member list;
+* PREPARING --complete--> EMPTY: no member is left; the empty group is written to the log;
 * COMPLETING --> STABLE happens in :mod:`.classic_sync`.
 """
 

@@ -3,8 +3,8 @@
 Three sets decide everything:
 
 * kept               = assigned ∩ target
-* pending revocation = assigned - target (the member must revoke these first) * pending assignment = target -
-  kept (assigned only once no other member holds them)
+* pending revocation = assigned - target      (the member must revoke these first)
+* pending assignment = target - kept          (assigned only once no other member holds them)
 
 A member that must revoke partitions stays at its epoch (UNREVOKED) until it reports that it no longer owns
 them; only then does its epoch move. A member that has nothing to revoke moves to the target epoch at once,

@@ -85,8 +85,7 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
 def iter_new_sessions(
     known: ShardState, current: Callable[[], ShardState], config_of: Callable[[str], GroupConfig]
 ) -> Iterator[tuple[TimerChange, ...]]:
-    """Start a full session for each member of ``known``: no member may expire because the coordinator was
-    absent.
+    """A full session for each member of ``known``: none may expire because the coordinator was absent.
 
     Lazily, one member at a time, so that the caller can pause; members that have changed or left since are
     taken as of ``current()``. ``config_of`` returns the settings of a group by its id.

@@ -1,5 +1,4 @@
-"""ConsumerGroupHeartbeat: one request by which a member joins, stays alive, is reconciled and acknowledges
-(KIP-848).
+"""ConsumerGroupHeartbeat: the request by which members join, stay alive and are reconciled (KIP-848).
 
 In this order: refuse malformed requests; find or create the member; increase the group epoch if the member
 set, a subscription or the subscribed topics changed; bring the target assignment up to the group epoch; take

@@ -346,5 +346,5 @@ class Parser:
 
 
 def _is_number(text: str) -> bool:
-    """Whether it is a number without leading zeros, as RE2 demands."""
+    """Whether it is a number without leading zeros; RE2 takes no others."""
     return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))

@@ -76,8 +76,7 @@ class CoordinatorResult:
 class Call:
     """The arguments of a handler besides state and request.
 
-    ``wall_ms`` is the timestamp of records. ``new_member_id`` is an unused id, in case the handler assigns
-    one.
+    ``wall_ms`` is the timestamp of records. ``new_member_id`` is an unused id, if the handler needs one.
     """
 
     config: GroupConfig

@@ -289,7 +289,7 @@ class CoordinatorRuntime:
         return outcome
 
     def _grow(self, records: int) -> None:
-        """Count records that entered the state; also those that replaced others are new to the collector."""
+        """Count records that entered the state: each is a new object for the garbage collector."""
         self._grown_records += records
         if self._grown_records >= _GROWTH_RECORDS:
             self._grown_records = 0

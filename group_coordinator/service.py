@@ -1,5 +1,4 @@
-"""The interface of the group coordinator to the broker: it takes leadership and metadata changes and answers
-requests.
+"""The group coordinator's interface to the broker: takes leadership and metadata, answers requests.
 
 Finds the shard of a group and calls the handler of the API: one method each, from request to response. An
 error for a request as a whole is raised as :class:`KafkaError`.

@@ -1,8 +1,8 @@
 """The range assignor: contiguous runs of partitions, the same run in every co-partitioned topic.
 
 Topics with the same subscribers and the same number of partitions are divided alike, so that partition 3 of
-both is read by one member and their keys can be joined. A run is assigned to the member that already had most
-of it.
+both is read by one member and their keys can be joined. Each run is assigned to the member that had most of
+it.
 """
 
 from __future__ import annotations

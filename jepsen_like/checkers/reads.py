@@ -1,5 +1,4 @@
-"""Checks reads against each other: one value per offset, one offset per value, in order, and only sent
-values.
+"""Checks reads against each other: one value per offset, one offset per value, in order, all sent.
 
 Order is checked on indices, that is on offsets without the holes, since control records take offsets that no
 consumer gets. The known offsets are those of all reads and of all acknowledgements.

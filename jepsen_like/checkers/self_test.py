@@ -26,8 +26,7 @@ class SelfTestError(AssertionError):
 
 
 def clean_history(sends_per_producer: int = 60) -> list[Event]:
-    """Two keys, three producers, two pollers, a last read, three replicas and two groups, without any
-    anomaly.
+    """Two keys, three producers, two pollers, a last read, three replicas, two groups; no anomaly.
 
     Some sends are answered with ``info`` (half of those were written), some fail and were not written.
     """
@@ -275,7 +274,7 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
 
 
 def run_self_test() -> int:
-    """Plant every anomaly; returns how many. :class:`SelfTestError` if one is missed or not planted."""
+    """Plant every anomaly; returns how many. :class:`SelfTestError` if the checkers fail."""
     clean = clean_history()
     imagined = check(clean)
     if imagined:

@@ -1,5 +1,4 @@
-"""Schedules written by hand about snapshots: fetched in pieces despite lost messages, new leaders and
-crashes.
+"""Schedules written by hand about snapshots that are fetched despite losses, new leaders and crashes.
 
 In each, 3 lags behind a leader whose log no longer has the start, so that 3 needs a snapshot.
 """

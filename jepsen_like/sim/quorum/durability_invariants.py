@@ -30,8 +30,7 @@ from pykraft.quorum.core.voters import VoterSet
 
 
 class CommittedIsDurable(Invariant):
-    """A majority of the voters has everything committed on its disks, so that no acknowledged value can be
-    lost.
+    """A majority of the voters has everything committed on disk, so no acknowledged value can be lost.
 
     The voters are those that were in force at the leader when it committed.
     """
@@ -95,8 +94,7 @@ class SnapshotIsCommitted(Invariant):
 
 
 class CountedIsHeld(Invariant):
-    """Records that a leader counts for a voter were fetched in the leader's epoch, and are on that voter's
-    disk.
+    """Records that a leader counts for a voter were fetched in its epoch, and are on the voter's disk.
 
     Checked when the count changes. A voter in a later epoch no longer has to hold what this leader counted.
     """

@@ -1,5 +1,4 @@
-"""The invariants that must hold after every event, as named objects: run by the simulation, never by a live
-replica.
+"""The invariants that must hold after every event, as named objects, which only the simulation runs.
 
 Each invariant watches the effects of one replica as they are carried out, and may look at the replica after
 each step. Facts about the whole cluster are kept in one :class:`History`. Because only one replica changes at
@@ -96,8 +95,8 @@ class LogMatching(Invariant):
 class LeaderCompleteness(Invariant):
     """A new leader's log holds everything that was committed in earlier epochs.
 
-    But not what was committed in later epochs: a late vote may still elect a leader of an old epoch. It can
-    no longer commit anything.
+    It may lack what was committed in later epochs: a late vote may still elect a leader of an old epoch; that
+    leader can no longer commit anything.
     """
 
     name = "leader completeness"

@@ -1,5 +1,4 @@
-"""What a voter that has lost records must not do, and what it must hold when it declares that it has
-recovered.
+"""What a voter that has lost records must not do, and what it must hold once it has recovered.
 
 The simulated world knows the losses, since it caused them; what the replica believes is not used. See
 :mod:`.invariants`.

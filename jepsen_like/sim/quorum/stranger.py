@@ -1,5 +1,4 @@
-"""A stranger that reaches the controllers' listener without belonging to the quorum, and sends anything to
-all replicas.
+"""A stranger that reaches the controllers' listener from outside of the quorum, and sends anything to all.
 
 It uses an id of its own, which no replica knows; a stranger that poses as a voter can destroy what the voters
 hold, and no protocol without authentication is safe from that. Its messages are either implausible (epochs

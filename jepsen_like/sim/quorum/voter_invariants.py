@@ -30,8 +30,7 @@ class ElectedByMajority(Invariant):
 
 
 class OneVoterChange(Invariant):
-    """At most one change of the voters is uncommitted, and none before a record of the leader's own epoch is
-    committed.
+    """At most one voter change is uncommitted, and none precedes the first commit of the leader's epoch.
 
     Checked in the leader's log when it appends a changed voter set.
     """
