@@ -1,5 +1,5 @@
 // Kafka's own Java clients against a running cluster: java -cp LIBS JavaClient.java BOOTSTRAP TOPIC GROUP PROTOCOL
-// Prints one line of JSON with what it saw; any exception ends it with a status other than 0.
+// Prints one line of JSON with its results; any exception ends it with a status other than 0.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -79,7 +79,7 @@ public class JavaClient {
         });
     }
 
-    // Where partitions are, who leads them, and what the cluster is made of.
+    // Where partitions are, which brokers lead them, and the nodes of the cluster.
     static void manage(Admin admin, String topic, StringBuilder seen) throws Exception {
         TopicPartition first = new TopicPartition(topic, 0);
         int leader = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().get(0).leader().id();
@@ -152,7 +152,7 @@ public class JavaClient {
             first.subscribe(List.of(topic));
             second.subscribe(List.of(topic));
             long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
-            // What a member gives up in a rebalance without a commit is read again by its next owner.
+            // Records that a member did not commit before a revocation are read again by the next owner.
             while (values.size() < RECORDS || first.assignment().size() != 2 || second.assignment().size() != 2
                 || position(first) + position(second) != RECORDS) {
                 if (System.nanoTime() > deadline) {
@@ -191,7 +191,7 @@ public class JavaClient {
         void run() throws Exception;
     }
 
-    // A change reaches the brokers one by one: what one of them does not know yet is asked again.
+    // A change reaches the brokers at different times: a broker that does not know it yet is asked again.
     static void eventually(Attempt attempt) throws Exception {
         long deadline = System.nanoTime() + Duration.ofSeconds(10).toNanos();
         while (true) {

@@ -1,8 +1,8 @@
 """Real server processes for unmodified clients: one cluster of one node, one of three, for the whole session.
 
 Every node is a ``pykraft server start`` process on free loopback ports, formatted by ``pykraft storage
-format``. All of them are ended by process id when the session ends, however it ends. When a test fails, the
-ends of the servers' logs go into its report; a traceback in a server's log fails the session.
+format``. All of them are stopped by process id when the session ends, however it ends. When a test fails, its
+report shows the ends of the servers' logs; a traceback in a server's log fails the session.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def bystander(single: ProcessCluster) -> Iterator[Bystander]:
 def unharmed(
     single: ProcessCluster, bystander: Bystander, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> Iterator[None]:
-    """Others go on, no traceback, and the server does not grow."""
+    """Other clients continue, no traceback is printed, and the server does not grow."""
     bystander.check()
     before = memory_bytes(single)
     yield
@@ -137,4 +137,4 @@ def unharmed(
     no_tracebacks(single)
     assert single.nodes[1].unordered_exit is None
     grown = memory_bytes(single) - before
-    assert grown < MAX_GROWTH_BYTES, f"grown by {grown / 2**20:.0f} MiB"
+    assert grown < MAX_GROWTH_BYTES, f"the server has grown by {grown / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, to be killed: prints its partitions whenever they change."""
+"""A consumer in its own process, so that it can be killed: prints its partitions when they change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kafka's own jars, from Maven Central into the user's cache directory, once.
+"""Kafka's own jars, downloaded once from Maven Central into the user's cache directory.
 
-Without Java, Maven or the network the tests that need them are skipped, and say so.
+Without Java, Maven or the network the tests that need them are skipped with a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KafkaTools:
         return run([*command, *map(str, arguments)], RUN_TIMEOUT_S)
 
     def check(self, main_class: str, *arguments: object) -> str:
-        """What a tool printed that must succeed."""
+        """The output of a tool that must succeed."""
         done = self.run(main_class, *arguments)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         return done.stdout
@@ -48,14 +48,14 @@ def run(
 
 
 def need(what: str, *programs: str) -> None:
-    """Skip the test, loudly, unless all of these programs are installed."""
+    """Skip the test with a clear message unless all of these programs are installed."""
     for program in programs:
         if shutil.which(program) is None:
             pytest.skip(f"{what} NOT TESTED: {program} is not installed")
 
 
 def fetch_jars(what: str, name: str, artifacts: Iterable[str]) -> Path:
-    """The directory of these ``group:artifact:version`` and all they need; ``what`` is not tested without."""
+    """The directory of these ``group:artifact:version`` and their dependencies; without it skip ``what``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(base) / "pykraft-interop"
     installed = cache / name

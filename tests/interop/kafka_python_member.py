@@ -1,4 +1,4 @@
-"""A kafka-python consumer in a process of its own, which takes the sockets that it forgets to close with it.
+"""A kafka-python consumer in its own process, so that the sockets it leaves open end with it.
 
 Prints a line of JSON for every turn: the partitions it owns, the records it got, and whether it could commit.
 """
@@ -35,7 +35,7 @@ def main() -> None:
                 consumer.commit(timeout_ms=1000)
                 committed = True
             except KafkaError:
-                pass  # a later turn will do
+                pass  # a later turn commits them
         owned = sorted(item.partition for item in consumer.assignment())
         print(json.dumps({"owned": owned, "got": got, "committed": committed}), flush=True)
 

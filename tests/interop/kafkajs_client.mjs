@@ -1,5 +1,5 @@
 // kafkajs against a running cluster: node kafkajs_client.mjs BOOTSTRAP TOPIC GROUP
-// Prints one JSON object with what it saw; exits 1 on any error.
+// Prints one JSON object with its results; exits 1 on any error.
 import kafkajs from 'kafkajs'
 
 const { CompressionTypes, Kafka, logLevel } = kafkajs

@@ -1,4 +1,4 @@
-"""A peer that sends what it likes to a real node, and another that must not notice."""
+"""A peer that sends anything to a real node, and another that must not be affected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Peer:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        # The broker may have closed the connection half-way through.
+        # The broker may have closed the connection in the middle.
         with contextlib.suppress(ConnectionError):
             self.socket.sendall(data)
 
@@ -93,7 +93,7 @@ def open_files(cluster: ProcessCluster) -> int:
 
 
 class Bystander:
-    """A producer that sends a record every 10 ms from a thread of its own."""
+    """A producer that sends a record every 10 ms from its own thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.delivered = 0
@@ -121,7 +121,7 @@ class Bystander:
         self.delivered += 1
 
     def check(self) -> None:
-        """It goes on, and never failed."""
+        """Check that it continues and has never failed."""
         goal = self.delivered + 2
         arrived = "the bystander's records to arrive"
         wait_until(arrived, lambda: self.delivered >= goal, TIMEOUT_S, interval_s=0.005)

@@ -1,5 +1,5 @@
 // @platformatic/kafka against a running cluster: node platformatic_client.mjs BOOTSTRAP TOPIC GROUP PROTOCOL
-// Prints one JSON object with what it saw; exits 1 on any error.
+// Prints one JSON object with its results; exits 1 on any error.
 import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 
 const [bootstrap, topic, groupId, groupProtocol] = process.argv.slice(2)

@@ -1,6 +1,6 @@
 """Unmodified admin clients on configurations, features, directories and the broker registry.
 
-Bad input gets an error that says what is wrong, changes nothing, and harms nobody who works meanwhile.
+Bad input gets an error that tells what is wrong, changes nothing, and affects no other client.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pykraft.kafka_protocol.messages import (
 )
 
 with warnings.catch_warnings():
-    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
+    # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient
     from kafka.admin import ConfigResource
@@ -80,13 +80,13 @@ def alter(admin: KafkaAdminClient, kind: str, name: str, configs: dict[str, Any]
 
 
 def alter_all_brokers(trio: ProcessCluster, *changes: ConfigChange) -> None:
-    """kafka-python does not let the empty name of all brokers through."""
+    """Allow the empty name for all brokers, which kafka-python refuses."""
     with AdminClient(trio.bootstrap_servers) as client:
         client.alter_configs(OurResourceType.BROKER, "", changes)
 
 
 def produce(trio: ProcessCluster, topic: str, size: int = 10) -> ConfluentError | None:
-    """Write one record; why it was refused."""
+    """Write one record; returns why it was refused."""
     outcome: list[Any] = []
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "message.max.bytes": 4_000_000})
     producer.produce(topic, b"v" * size, on_delivery=lambda error, message: outcome.append(error))
@@ -189,7 +189,7 @@ def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAd
 
 
 def _can_downgrade(admin: KafkaAdminClient) -> bool:
-    """Whether every controller has said which levels it runs, as only another level than today's asks."""
+    """Whether every controller has registered its levels, which only an update to another level requires."""
     try:
         admin.update_features({"metadata.version": ("SAFE_DOWNGRADE", 27)}, validate_only=True)
     except InvalidUpdateVersionError:
@@ -226,7 +226,7 @@ def test_cluster_is_described_with_its_fenced_brokers(admin: KafkaAdminClient) -
 
 
 def exchange(trio: ProcessCluster, frame: bytes) -> bytes:
-    """Send one request on a connection of its own; the answer, empty if the connection was closed instead."""
+    """Send one request on its own connection; returns the answer, empty if the connection was closed."""
     host, _, port = trio.bootstrap_servers.split(",")[0].partition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
@@ -240,7 +240,7 @@ def ask(trio: ProcessCluster, request: Any, version: int, response_class: Any) -
     return response_class.decode(answer[body_at:], version)
 
 
-def test_bad_configuration_requests_change_nothing_and_harm_nobody(
+def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic, bystander = new_topic(), new_topic()
@@ -365,7 +365,7 @@ def test_malformed_request_costs_its_own_connection_only(
     assert produce(trio, topic) is None
 
 
-def test_broker_that_will_not_come_back_is_unregistered(tmp_path: Any) -> None:
+def test_broker_that_will_not_return_is_unregistered(tmp_path: Any) -> None:
     timers = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
     with ProcessCluster(tmp_path / "cluster", 3, timers) as cluster:
         cluster.format()
@@ -388,11 +388,11 @@ def test_broker_that_will_not_come_back_is_unregistered(tmp_path: Any) -> None:
         with AdminClient(cluster.bootstrap_servers) as client:
             assert {broker.id for broker in client.describe_cluster().brokers} == {1, 2}
         assert produce(cluster, "t") is None
-        cluster.nodes[3].start()  # whoever comes back after all is welcome
+        cluster.nodes[3].start()  # a broker that returns after all is accepted
         cluster.wait_ready()
 
 
-def test_broker_that_lives_is_unregistered_and_comes_back_by_itself(tmp_path: Any) -> None:
+def test_live_broker_that_is_unregistered_returns_by_itself(tmp_path: Any) -> None:
     with ProcessCluster(tmp_path / "cluster", 3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
         cluster.format()
         cluster.start()

@@ -23,7 +23,7 @@ TIMEOUT_S = PATIENCE_S
 async def produce(
     cluster: ProcessCluster, topic: str, values: list[bytes], partitions: int, **settings: object
 ) -> list[int]:
-    """Send the values over the partitions in turn; the offsets they got."""
+    """Send the values to the partitions in turn; returns their offsets."""
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
     await producer.start()
     try:

@@ -27,7 +27,7 @@ every_version = pytest.mark.parametrize(
     "api_key", sorted({key for key, _ in SERVED}), ids=lambda api_key: api_key.name
 )
 
-# A well-formed request of these may wait for others, or for data, as long as it asks for.
+# A well-formed request to one of these APIs may wait for others, or for data, as long as it asks for.
 MAY_WAIT = {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE}
 
 
@@ -46,7 +46,7 @@ def test_version_that_is_not_served_closes_the_connection(single: ProcessCluster
 
 
 def expect_sane_outcome(cluster: ProcessCluster, api_key: ApiKey, version: int, body: bytes) -> None:
-    """Send a body: malformed ones end the connection, the others are answered well-formed or wait."""
+    """Send a body: malformed ones end the connection, the others get a well-formed answer or wait."""
     tagged = b"\0" if version >= request_class(api_key).FLEXIBLE_FROM else b""
     header = struct.pack(">hhih", api_key, version, 7, 4) + b"fuzz" + tagged
     try:
@@ -91,7 +91,7 @@ def test_truncated_and_random_bodies_are_refused(single: ProcessCluster, api_key
 
 
 @every_version
-def test_well_formed_nonsense_is_answered(single: ProcessCluster, api_key: ApiKey) -> None:
+def test_well_formed_random_bodies_are_answered(single: ProcessCluster, api_key: ApiKey) -> None:
     for version in (version for key, version in SERVED if key is api_key):
         values = Generator(f"{SEED} nonsense {api_key.name} {version}")
         for _ in range(3):
@@ -99,7 +99,7 @@ def test_well_formed_nonsense_is_answered(single: ProcessCluster, api_key: ApiKe
             expect_sane_outcome(single, api_key, version, body)
 
 
-def test_nonsense_about_topics_and_groups_that_exist_is_answered(
+def test_random_bodies_about_existing_topics_and_groups_are_answered(
     single: ProcessCluster, fresh: Callable[[str], str]
 ) -> None:
     topic, group, member = fresh("victim"), fresh("group"), "m"
@@ -114,7 +114,7 @@ def test_nonsense_about_topics_and_groups_that_exist_is_answered(
     ]
 
     class Near(Generator):
-        """Values that mostly mean something here."""
+        """Values that are mostly meaningful for this cluster."""
 
         def _scalar(self, kind: str, name: str) -> object:
             known: dict[str, list[object]] = {

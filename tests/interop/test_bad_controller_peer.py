@@ -1,12 +1,13 @@
-"""What a peer on the CONTROLLER listener may send that belongs to nobody: every call of both services.
+"""A stranger on the CONTROLLER listener: every call of both services.
 
-It knows the cluster's id and may say anything else: bytes that are no message, replicas and brokers that do
-not exist, epochs, offsets, positions, sizes and lists without sense. It is answered with an error, and the
-quorum goes on under the same leader, with nothing new in the metadata.
+It knows the cluster's id and may send anything else: bytes that are no message, replicas and brokers that do
+not exist, meaningless epochs, offsets, positions, sizes and lists. It is answered with an error, and the
+quorum continues under the same leader, with nothing new in the metadata.
 
-Or it speaks as one of the nodes, floods, and holds what it can. Then leaders may fall and brokers be fenced,
-but when it is gone everything goes on, restarts included, and nothing has grown. What it does not do is say
-of a voter that it holds what it does not, or use a command of an administrator: who reaches the listener may.
+Or it pretends to be one of the nodes, floods, and holds as many resources as it can. Then leaders may resign
+and brokers be fenced, but when it is gone the cluster works again, restarts included, and nothing has grown.
+It neither claims that a voter has records that it does not have, nor uses commands of an administrator: every
+client that reaches the listener may use these.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ METHODS = [
     for answer in (getattr(module, method.output_type.name),)
 ]
 ANSWERED_ALL_THE_SAME = {"Fetch"}
-"""An observer need not be known to anybody."""
+"""An observer need not be known to the cluster."""
 
 
 def call_of(channel: grpc.Channel, path: str) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
@@ -59,7 +60,7 @@ def call_of(channel: grpc.Channel, path: str) -> grpc.UnaryUnaryMultiCallable[by
 
 
 class Nonsense:
-    """Messages whose fields mostly look like something."""
+    """Messages whose fields are mostly plausible."""
 
     def __init__(self, cluster_id: str) -> None:
         self.rng = random.Random(SEED)
@@ -109,7 +110,7 @@ def client(single: ProcessCluster) -> Iterator[AdminClient]:
 
 
 def standing(client: AdminClient) -> tuple[object, ...]:
-    """Who leads and votes, and which brokers and topics there are."""
+    """The leader, the voters, the brokers and the topics."""
     quorum, cluster = client.describe_quorum(), client.describe_cluster()
     return (
         quorum.leader_id,
@@ -120,7 +121,7 @@ def standing(client: AdminClient) -> tuple[object, ...]:
     )
 
 
-def test_calls_of_nobody_are_refused_and_change_nothing(
+def test_calls_of_strangers_are_refused_and_change_nothing(
     single: ProcessCluster, client: AdminClient, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> None:
     before = standing(client)
@@ -161,7 +162,7 @@ SERVICES = {
 
 
 class Impostor:
-    """Draws calls in the name of the cluster's own nodes. ``epoch``: the quorum's, as it was."""
+    """Draws calls in the name of the cluster's own nodes. ``epoch`` is the quorum's epoch at the start."""
 
     def __init__(self, cluster_id: str, epoch: int) -> None:
         self.rng = random.Random(SEED)
@@ -220,7 +221,7 @@ class Impostor:
         )
 
     def _fetch(self, node_id: int) -> tuple[str, str, Any]:
-        """Never one that a leader would take for an acknowledgement."""
+        """A fetch that a leader never counts as an acknowledgement."""
         return self._quorum(
             "Fetch",
             quorum_pb2.FetchRequest,
@@ -232,7 +233,7 @@ class Impostor:
         )
 
     def _register(self, node_id: int) -> tuple[str, str, Any]:
-        """As the next process of a broker that lives, said to be dead."""
+        """A registration as the next process of a live broker, which it claims to be dead."""
         request = controller_pb2.RegisterBrokerRequest(
             cluster_id=self._cluster_id,
             broker_id=self.rng.choice([1, 2, 3]),
@@ -291,7 +292,7 @@ def written_epochs(cluster: ProcessCluster) -> list[int]:
     return [json.loads(file.read_text("utf-8"))["leaderEpoch"] for file in files]
 
 
-def test_impostor_that_floods_leaves_a_cluster_that_goes_on(
+def test_cluster_continues_after_an_impostor_that_floods(
     cluster: ProcessCluster, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> None:
     cluster.create_topic("before", 3)
@@ -312,7 +313,7 @@ def test_impostor_that_floods_leaves_a_cluster_that_goes_on(
 
 
 def flood(cluster: ProcessCluster, impostor: Impostor) -> None:
-    """Calls by the dozen, most of which nobody waits for, beside connections that say nothing."""
+    """Dozens of calls, most of them without a waiting caller, and connections that send nothing."""
     ports = cluster._controller_ports
     with ExitStack() as held:
         for number in range(IDLE_CONNECTIONS):

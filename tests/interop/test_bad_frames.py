@@ -71,7 +71,8 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
     with contextlib.ExitStack() as stack:
         for number in range(count):
             peer = stack.enter_context(Peer(single))
-            # The largest frame that is allowed, and next to nothing of it; some send part of the size only.
+            # The size of the largest allowed frame and very few of its bytes; some send only part of the
+            # size.
             unfinished = struct.pack(">i", MAX_FRAME_BYTES) + b"x" * (number % 3 * 500)
             peer.send(unfinished if number % 5 else unfinished[:2])
         wait_until("all connections to be taken", lambda: open_files(single) >= files + count, PATIENCE_S)
@@ -83,7 +84,7 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
     wait_until("all connections to be given up", lambda: open_files(single) <= files + 10, PATIENCE_S)
 
 
-def test_pipelined_requests_without_a_reader_do_not_pile_up(single: ProcessCluster) -> None:
+def test_pipelined_requests_without_a_reader_do_not_accumulate(single: ProcessCluster) -> None:
     request = encode_request(ApiVersionsRequest(), 0, 7, "deaf")
     flood = (struct.pack(">i", len(request)) + request) * 1000
     with Peer(single) as peer:

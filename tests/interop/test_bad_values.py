@@ -53,7 +53,7 @@ def produce_error(peer: Peer, topic: str, records: bytes | None) -> tuple[ErrorC
 
 
 def changed(data: bytearray, position: int, new: bytes, *, checksum: bool = True) -> bytes:
-    """The batch with some bytes replaced and, if wanted, a CRC that fits again."""
+    """The batch with some bytes replaced and, if wanted, a matching CRC."""
     from crc32c import crc32c
 
     data[position : position + len(new)] = new
@@ -75,9 +75,9 @@ def changed(data: bytearray, position: int, new: bytes, *, checksum: bool = True
         ("no batch", ErrorCode.INVALID_RECORD),
         ("null", ErrorCode.INVALID_RECORD),
         ("count without records", ErrorCode.INVALID_RECORD),
-        ("a million records said to be in one", ErrorCode.INVALID_RECORD),
-        ("records of nonsense", ErrorCode.INVALID_RECORD),
-        ("nonsense in place of compressed records", ErrorCode.INVALID_RECORD),
+        ("a count of a million for one record", ErrorCode.INVALID_RECORD),
+        ("random bytes as records", ErrorCode.INVALID_RECORD),
+        ("random bytes as compressed records", ErrorCode.INVALID_RECORD),
         ("offset deltas 0 and 2", ErrorCode.INVALID_RECORD),
         ("base offset 5", ErrorCode.INVALID_RECORD),
         ("control batch", ErrorCode.INVALID_RECORD),
@@ -85,7 +85,7 @@ def changed(data: bytearray, position: int, new: bytes, *, checksum: bool = True
         ("garbage", ErrorCode.INVALID_RECORD),
     ],
 )
-def test_bad_record_batch_is_refused_by_its_error_and_the_next_good_one_is_taken(
+def test_bad_record_batch_is_refused_with_its_error_and_the_next_good_one_is_accepted(
     single: ProcessCluster, fresh: Callable[[str], str], what: str, error: ErrorCode
 ) -> None:
     bad: dict[str, bytes | None] = {
@@ -99,11 +99,11 @@ def test_bad_record_batch_is_refused_by_its_error_and_the_next_good_one_is_taken
         "no batch": b"",
         "null": None,
         "count without records": changed(batch(b"v"), 57, struct.pack(">i", 1_000_000)),
-        "a million records said to be in one": changed(
+        "a count of a million for one record": changed(
             bytearray(changed(batch(b"v"), 57, struct.pack(">i", 1_000_000))), 23, struct.pack(">i", 999_999)
         ),
-        "records of nonsense": changed(batch(bytes(100)), 61, b"\x7f" * 100),
-        "nonsense in place of compressed records": changed(batch(b"v"), 21, struct.pack(">h", 4)),
+        "random bytes as records": changed(batch(bytes(100)), 61, b"\x7f" * 100),
+        "random bytes as compressed records": changed(batch(b"v"), 21, struct.pack(">h", 4)),
         "offset deltas 0 and 2": changed(batch(b"v", b"w"), 61 + 8 + 3, b"\x04"),
         "base offset 5": changed(batch(b"v"), 0, struct.pack(">q", 5)),
         "control batch": changed(batch(b"v"), 21, struct.pack(">h", 0x20)),
@@ -243,7 +243,9 @@ def test_as_many_items_as_fit_into_a_request_are_answered_in_time_and_change_not
     assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_refusal_that_repeats_a_very_long_name_leaves_the_rest_of_the_answer(single: ProcessCluster) -> None:
+def test_refusal_with_a_very_long_name_does_not_prevent_the_rest_of_the_answer(
+    single: ProcessCluster,
+) -> None:
     longest = "x" * 32_767
     with Peer(single) as peer:
         elect = ElectLeadersRequest(

@@ -1,4 +1,4 @@
-"""The voters change while the cluster works: real processes, operated by the CLI, with a client all along."""
+"""The voters change while the cluster works: real processes, operated by the CLI, with a client."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Cluster:
         self.processes[node_id] = process
 
     def replace_disk(self, node_id: int) -> None:
-        """Kill it, empty its directory, format that anew without voters, and start."""
+        """Kill it, empty its directory, format that again without voters, and start."""
         self.processes[node_id].kill()
         shutil.rmtree(self.directory / f"node-{node_id}")
         run_cli("storage", "format", "-t", self.cluster_id, "-c", str(self.file_of(node_id)), "-N")
@@ -87,7 +87,7 @@ class Cluster:
         return run_cli("metadata-quorum", "--bootstrap-server", self.bootstrap, *arguments)
 
     def refused(self, *arguments: str) -> str:
-        """The line that says why a command was refused."""
+        """The line that tells why a command was refused."""
         command = cli("metadata-quorum", "--bootstrap-server", self.bootstrap, *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 1, done.stdout
@@ -116,7 +116,7 @@ class Cluster:
 
 
 class TopicCreator:
-    """Creates topics one after the other until it is told to stop; keeps those it was told exist."""
+    """Creates topics one after the other until it is stopped; records those that were acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self.created: list[str] = []
@@ -141,7 +141,7 @@ class TopicCreator:
                     (outcome,) = admin.create_topics([NewTopic(f"t-{number}", 1, 1)], timeout_ms=20_000)
                     outcome.check()
                 except KafkaError:
-                    continue  # it may exist or not: either is right
+                    continue  # it may exist or not: both are correct
                 self.created.append(f"t-{number}")
 
     def wait_for_more(self, count: int = 3) -> None:
@@ -160,7 +160,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def check_topics(cluster: Cluster, creator: TopicCreator) -> None:
-    """All that were acknowledged are there, once the broker has heard of the last one."""
+    """Check that all acknowledged topics exist, once the broker knows the last one."""
     assert creator.created
     with AdminClient(cluster.bootstrap) as admin:
 
@@ -197,7 +197,7 @@ def test_voters_are_added_removed_and_replaced_under_a_client(cluster: Cluster) 
         assert leader not in cluster.voters()
         creator.wait_for_more()
 
-        # A disk is replaced: the old directory goes off the voters, the new one on.
+        # A disk is replaced: the old directory is removed from the voters, the new one added.
         status = cluster.status()
         victim = next(v["id"] for v in status["currentVoters"] if v["id"] != status["leaderId"])
         before = cluster.voters()[victim]
@@ -217,7 +217,7 @@ def test_voters_are_added_removed_and_replaced_under_a_client(cluster: Cluster) 
     assert replication.count("Leader") == 1 and "ms ago" in replication
 
 
-def test_quorum_grows_from_one_controller_to_three_that_join_by_themselves(cluster: Cluster) -> None:
+def test_quorum_grows_from_one_controller_to_three_that_join_automatically(cluster: Cluster) -> None:
     join = {"controller_quorum_auto_join_enable": "true"}
     cluster.add(101, "--standalone")
     cluster.add(BROKER)
@@ -230,15 +230,15 @@ def test_quorum_grows_from_one_controller_to_three_that_join_by_themselves(clust
             cluster.add(node_id, "--no-initial-controllers", **join)
             wait_until(f"{node_id} has joined", lambda id=node_id: id in cluster.voters(), PATIENCE_S)  # type: ignore[misc]
         creator.wait_for_more()
-        # One that joins by itself also takes the place of its own replaced disk.
+        # A controller that joins automatically also replaces its own old disk.
         before = cluster.voters()[103]
         cluster.replace_disk(103)
-        wait_until("103 has joined anew", lambda: cluster.voters().get(103, before) != before, PATIENCE_S)
-        # With three voters the first one can die.
+        wait_until("103 has joined again", lambda: cluster.voters().get(103, before) != before, PATIENCE_S)
+        # With three voters the first one can fail.
         cluster.processes[101].kill()
         creator.wait_for_more()
         cluster.processes[101].start()
-        # One that comes back at another address says so to the leader.
+        # A controller that returns at another address reports it to the leader.
         assert cluster.processes[102].stop()
         cluster.ports[102] = cluster.ports[104]
         cluster.configure(102, **join)

@@ -60,7 +60,7 @@ def create(admin: AdminClient, *topics: TopicRequest, **options: Any) -> dict[st
 
 
 def described(admin: AdminClient, topic: str) -> TopicDescription:
-    """The topic, once the broker that is asked has heard of it: a creation reaches brokers one by one."""
+    """The topic, once the asked broker knows it: a creation reaches the brokers at different times."""
     found: list[TopicDescription] = []
 
     def known() -> bool:
@@ -116,7 +116,7 @@ def test_topic_created_again_has_another_id_and_no_old_records(
     assert ids[0] != ids[1]
 
 
-def test_impossible_topics_are_refused_by_their_reason(admin: AdminClient, new_topic: NewTopic) -> None:
+def test_impossible_topics_are_refused_with_their_reason(admin: AdminClient, new_topic: NewTopic) -> None:
     cases = {
         "TOPIC_ALREADY_EXISTS": TopicRequest(new_topic(), 1, 1),
         "TOPIC_EXCEPTION": TopicRequest("no spaces allowed", 1, 1),
@@ -147,7 +147,7 @@ def test_replica_assignment_is_followed(admin: AdminClient, fresh: Fresh) -> Non
     assert [p.leader.id for p in description.partitions] == [3, 2]
 
 
-def test_partitions_are_added_and_never_taken_away(
+def test_partitions_are_added_and_never_removed(
     trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(1)
@@ -204,7 +204,7 @@ def test_topic_configs_are_set_read_with_their_source_and_reset(
         assert refused.value.args[0].name() == "INVALID_CONFIG", name
 
 
-def test_min_insync_replicas_above_the_replicas_asks_for_all_of_them(
+def test_min_insync_replicas_above_the_replicas_requires_all_of_them(
     trio: ProcessCluster, admin: AdminClient, fresh: Fresh
 ) -> None:
     topic = fresh("topic")

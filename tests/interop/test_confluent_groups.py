@@ -25,7 +25,7 @@ NewTopic = Callable[..., str]
 Fresh = Callable[[str], str]
 Settings = dict[str, object]
 
-# What a group can be asked for: the classic protocol, eager and incremental, and the consumer protocol.
+# The protocols of a group: the classic one, eager and incremental, and the consumer protocol.
 PROTOCOLS: dict[str, Settings] = {
     "classic": {
         "group.protocol": "classic",
@@ -138,7 +138,7 @@ def test_three_members_share_the_partitions_and_a_leaving_one_hands_its_over(
 
 
 @both_protocols
-def test_crashed_members_partitions_go_to_the_others(
+def test_partitions_of_a_crashed_member_are_assigned_to_the_others(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic = new_topic(4)
@@ -201,7 +201,7 @@ def test_automatic_commit_and_commit_metadata_are_kept(
         reader.close()
 
 
-def test_commit_metadata_comes_back(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:
+def test_commit_metadata_is_returned(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic = new_topic()
     consumer = Consumer(group_settings(trio, fresh("group"), "classic"))
     try:

@@ -1,4 +1,4 @@
-"""confluent-kafka as a producer and plain consumer: what is written comes back, whatever its form."""
+"""confluent-kafka as a producer and plain consumer: records of any form are read back as written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 def produce(
     cluster: ProcessCluster, topic: str, items: Iterable[dict[str, Any]], **settings: object
 ) -> list[Message]:
-    """Send the records; their delivery reports in the order of sending. Fails if any is not delivered."""
+    """Send the records; returns their delivery reports in order. Fails if any is not delivered."""
     reports: list[Message] = []
     errors: list[KafkaError] = []
 
@@ -62,7 +62,7 @@ def consume(cluster: ProcessCluster, topic: str, count: int, partition: int = 0)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_compressed_records_come_back_and_are_stored_as_sent(
+def test_compressed_records_are_returned_and_stored_as_sent(
     trio: ProcessCluster, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic()
@@ -94,7 +94,7 @@ def test_records_arrive_with_each_level_of_acknowledgement(
     trio: ProcessCluster, new_topic: NewTopic, acks: str
 ) -> None:
     topic = new_topic()
-    # A leader that is still opening its log would lose what nobody acknowledges.
+    # A leader that is still opening its log would lose records that are not acknowledged.
     produce(trio, topic, [{"value": "0"}], acks="all")
     produce(trio, topic, ({"value": str(n)} for n in range(1, 100)), acks=acks)
     assert [message.value() for message in consume(trio, topic, 100)] == [b"%d" % n for n in range(100)]
@@ -130,7 +130,7 @@ def test_log_append_time_replaces_the_producers_timestamp(trio: ProcessCluster, 
     assert kind == 2 and before_ms <= timestamp <= int(time.time() * 1000)
 
 
-def test_message_of_exactly_the_limit_is_taken_and_one_byte_more_is_refused(
+def test_message_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused(
     trio: ProcessCluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -167,7 +167,7 @@ def test_keys_choose_partitions_and_every_partition_keeps_its_order(
         assert [m.value() for m in consume(trio, topic, len(sent), partition)] == sent
 
 
-def test_producing_to_a_missing_topic_creates_it_where_the_broker_may(
+def test_producing_to_a_missing_topic_creates_it_if_the_broker_may(
     single: ProcessCluster, fresh: Callable[[str], str]
 ) -> None:
     topic = fresh("on-demand")
@@ -175,7 +175,7 @@ def test_producing_to_a_missing_topic_creates_it_where_the_broker_may(
     assert (report.topic(), report.offset()) == (topic, 0)
 
 
-def test_producing_to_a_missing_topic_fails_where_the_broker_may_not_create_it(
+def test_producing_to_a_missing_topic_fails_if_the_broker_may_not_create_it(
     trio: ProcessCluster, fresh: Callable[[str], str]
 ) -> None:
     outcomes: list[KafkaError | None] = []

@@ -1,6 +1,4 @@
-"""Damaged logs on real processes and disks: a replica is repaired from its leader, and consumers see every
-record.
-"""
+"""Damaged logs on real processes and disks: replicas are repaired, and consumers see every record."""
 
 from __future__ import annotations
 
@@ -74,7 +72,7 @@ def flip_a_length(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [remove, flip_a_length], ids=["removed", "flipped"])
-def test_replica_damaged_while_stopped_is_copied_anew(
+def test_replica_damaged_while_stopped_is_copied_again(
     cluster: ProcessCluster, damage: Callable[[Path], None]
 ) -> None:
     for topic in ("t", "u"):

@@ -1,4 +1,4 @@
-"""Who leads after brokers were stopped and killed: clean, eligible, unclean and preferred elections."""
+"""The leaders after brokers were stopped and killed: clean, eligible, unclean and preferred elections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def create(admin: AdminClient, topic: str, replicas: list[int], min_isr: int) ->
 
 
 def partition_of(admin: AdminClient, topic: str) -> tuple[int, list[int]]:
-    """Leader and ISR of partition 0; leader -2 while nobody answers."""
+    """Leader and ISR of partition 0; leader -2 while no broker answers."""
     try:
         described = admin.list_topics(topic, timeout=2).topics[topic].partitions.get(0)
     except KafkaException:
@@ -59,7 +59,7 @@ def partition_of(admin: AdminClient, topic: str) -> tuple[int, list[int]]:
 
 
 def write(cluster: ProcessCluster, topic: str, values: range) -> None:
-    """All of it acknowledged with acks=all."""
+    """Produce the values; all are acknowledged with acks=all."""
     failed: list[object] = []
 
     def delivered(error: object, message: object) -> None:
@@ -73,7 +73,7 @@ def write(cluster: ProcessCluster, topic: str, values: range) -> None:
 
 
 def read(cluster: ProcessCluster, topic: str) -> list[int]:
-    """All there is."""
+    """All values of the partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -94,7 +94,7 @@ def read(cluster: ProcessCluster, topic: str) -> list[int]:
                 assert present(message.error()).retriable() or present(message.error()).code() < 0, (
                     message.error()
                 )
-        raise AssertionError("the end of the partition is not told")
+        raise AssertionError("the end of the partition was not returned")
     finally:
         consumer.close()
 
@@ -108,12 +108,12 @@ def until_led(admin: AdminClient, topic: str, leader: int, isr: list[int] | None
 
 
 def until_leaderless(cluster: ProcessCluster, admin: AdminClient, topic: str) -> None:
-    """And every broker that runs is unfenced, so that it could lead if it were asked to."""
+    """Also wait until every running broker is unfenced, so that it could be elected."""
     cluster.wait_ready(TIMEOUT_S)
     until_led(admin, topic, -1)
 
 
-def test_a_replica_outside_the_isr_leads_only_when_it_is_asked_for_and_leads_back_in_the_end(
+def test_a_replica_outside_the_isr_leads_only_by_an_unclean_election_and_the_preferred_one_leads_in_the_end(
     cluster: ProcessCluster, admin: AdminClient
 ) -> None:
     create(admin, "t", [1, 2], min_isr=1)
@@ -128,11 +128,11 @@ def test_a_replica_outside_the_isr_leads_only_when_it_is_asked_for_and_leads_bac
     answer = admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)]).result(TIMEOUT_S)
     assert list(answer.values()) == [None]
     until_led(admin, "t", 2, [2])
-    assert read(cluster, "t") == list(range(10)), "what only 1 had is lost"
+    assert read(cluster, "t") == list(range(10)), "records that only 1 had are lost"
     write(cluster, "t", range(100, 105))
 
     cluster.nodes[1].start()
-    # Its log is cut to the new leader's; then it is in sync, preferred, and leads again by itself.
+    # Its log is truncated to the new leader's; then it is in sync and, as the preferred replica, leads again.
     until_led(admin, "t", 1, [1, 2])
     assert read(cluster, "t") == [*range(10), *range(100, 105)]
 

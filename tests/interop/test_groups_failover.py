@@ -1,7 +1,7 @@
-"""Groups of unmodified clients while the broker that coordinates them is killed or stands still.
+"""Groups of unmodified clients while the broker that coordinates them is killed or paused.
 
-A cluster of its own, in which a silent broker is replaced within seconds. What counts: committed offsets
-never go back, every record is consumed, and the members share the partitions again in bounded time.
+The tests have their own cluster, in which a silent broker is replaced within seconds. Committed offsets never
+go back, every record is consumed, and the members share the partitions again in bounded time.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def topic(cluster: ProcessCluster, fresh: Fresh) -> str:
 
 
 def coordinator_of(cluster: ProcessCluster, group: str, *, other_than: int = 0) -> int:
-    """The serving node that coordinates ``group``, by its own word."""
+    """The serving node that says that it coordinates ``group``."""
     index = partition_for_key(group, OFFSETS_PARTITIONS)
     found: list[int] = []
     with closing(cluster.probe("coordinator")) as probe:
@@ -159,12 +159,12 @@ class Ledger:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """(partition, offset) of what was acknowledged and is not consumed yet."""
+        """(partition, offset) of acknowledged records that are not consumed yet."""
         expected = ((index, n) for index, end in enumerate(self._ends) for n in range(end))
         return [record for record in expected if record not in self.consumed]
 
     def commit(self, ask: Callable[[], Sequence[TopicPartition] | None]) -> None:
-        """Commit, or read back: ``ask`` answers with offsets that are not older than what was seen before."""
+        """Commit, or read back: ``ask`` must return offsets that are not older than those seen before."""
         before = dict(self.committed)
         for item in ask() or ():
             if item.error is None and item.offset >= 0:
@@ -176,8 +176,8 @@ class Ledger:
 class Member:
     """A consumer in a thread of its own that polls, and commits what it polled, until it is stopped.
 
-    A thread each, because a commit waits in its connection behind the member's own JoinGroup, which waits for
-    all other members to poll: one thread for several members waits for itself.
+    Each has its own thread, because a commit waits in its connection behind the member's own JoinGroup, which
+    waits for all other members to poll: one thread for several members would wait for itself.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
@@ -185,14 +185,14 @@ class Member:
         self.consumer.subscribe([ledger.topic])
         self.ledger = ledger
         self.owned: list[int] = []
-        """And ``positions``: as of the end of its latest turn. No other thread may ask the consumer."""
+        """This and ``positions`` are as of its latest turn. No other thread may use the consumer."""
         self.positions: list[int] = []
         self._stopping = Event()
         self._pool = ThreadPoolExecutor(1)
         self._running = self._pool.submit(self._run)
 
     def look(self) -> None:
-        """Raises what ended the thread, if something did."""
+        """Raise the error that ended the thread, if there was one."""
         if self._running.done():
             self._running.result()
 
@@ -241,7 +241,7 @@ def wait_for(members: Sequence[Member], done: Callable[[], bool], what: str) -> 
 
 
 def shared(members: Sequence[Member], count: int) -> bool:
-    """Whether every partition has one owner, and the owners are ``count`` members with alike shares."""
+    """Whether every partition has one owner, and the owners are ``count`` members with equal shares."""
     owned = [member.owned for member in members]
     sizes = {len(part) for part in owned}
     return sorted(index for part in owned for index in part) == list(range(PARTITIONS)) and sizes == {
@@ -280,10 +280,10 @@ def test_group_whose_coordinator_is_killed_in_a_rebalance_settles_and_keeps_its_
         heal(cluster, topic)
 
 
-def test_coordinator_that_stood_still_does_not_answer_with_offsets_of_the_past(
+def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
     cluster: ProcessCluster, topic: str, fresh: Fresh
 ) -> None:
-    """A question that waits in its socket until it runs again is answered before it knows what it missed."""
+    """A request that waits in its socket is handled before the broker knows what it missed."""
     group = fresh("group")
     committer = Consumer(settings_for(cluster, group, "classic"))
     paused = 0
@@ -311,7 +311,7 @@ def test_coordinator_that_stood_still_does_not_answer_with_offsets_of_the_past(
         heal(cluster, topic)
 
 
-def test_kafka_python_group_outlives_its_coordinator(
+def test_kafka_python_group_survives_its_coordinator(
     cluster: ProcessCluster, topic: str, fresh: Fresh
 ) -> None:
     group = fresh("group")
@@ -370,7 +370,7 @@ def test_kafka_python_group_outlives_its_coordinator(
             heal(cluster, topic)
 
 
-def test_aiokafka_group_outlives_its_coordinator(cluster: ProcessCluster, topic: str, fresh: Fresh) -> None:
+def test_aiokafka_group_survives_its_coordinator(cluster: ProcessCluster, topic: str, fresh: Fresh) -> None:
     group = fresh("group")
     ledger = Ledger(cluster, topic)
 

@@ -1,7 +1,7 @@
 """Kafka's own Java clients: producer, both group protocols, administration.
 
-The jars come from Maven Central into the user's cache directory, once; without a JDK, Maven or the network
-the tests are skipped, and say so.
+The jars are downloaded once from Maven Central into the user's cache directory; without a JDK, Maven or the
+network the tests are skipped with a message.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
 with warnings.catch_warnings():
-    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
+    # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, OffsetSpec
@@ -50,7 +50,7 @@ def new_consumer(cluster: ProcessCluster, *topics: str, **settings: object) -> K
 
 
 class Member:
-    """A group member on a thread of its own.
+    """A group member on its own thread.
 
     It polls with a long timeout: a poll that ends while it joins its group makes it join again.
     """
@@ -128,7 +128,7 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
     ]
 
 
-def test_two_members_share_a_topic_and_the_one_that_stays_takes_all(
+def test_two_members_share_a_topic_and_the_remaining_one_gets_everything(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(4), fresh("group")

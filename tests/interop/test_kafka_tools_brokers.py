@@ -49,7 +49,7 @@ def test_replicas_are_moved_verified_and_cancelled(
     cancelled = ask(REASSIGN, "--cancel", *move)
     assert "Clearing topic-level throttles" in cancelled
     described = ask(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1")
-    assert "throttled" not in described, "nothing of a throttle is left"
+    assert "throttled" not in described, "no throttle is left"
 
 
 def test_dynamic_properties_are_set_described_and_deleted(ask: Ask) -> None:
@@ -63,7 +63,7 @@ def test_dynamic_properties_are_set_described_and_deleted(ask: Ask) -> None:
     assert "threads" not in ask(CONFIGS, "--describe", *entity)
 
 
-def test_log_levels_are_set_described_and_taken_back(ask: Ask) -> None:
+def test_log_levels_are_set_described_and_reset(ask: Ask) -> None:
     entity, logger = ("--entity-type", "broker-loggers", "--entity-name", "2"), "pykraft.quorum.driver"
     ask(CONFIGS, "--alter", *entity, "--add-config", f"{logger}=DEBUG")
     assert f"{logger}=DEBUG" in ask(CONFIGS, "--describe", *entity)
@@ -71,7 +71,7 @@ def test_log_levels_are_set_described_and_taken_back(ask: Ask) -> None:
     assert f"{logger}=INFO" in ask(CONFIGS, "--describe", *entity)
 
 
-def test_subscriptions_to_client_metrics_are_kept(ask: Ask) -> None:
+def test_subscriptions_to_client_metrics_are_stored(ask: Ask) -> None:
     ask(METRICS, "--alter", "--name", "sub", "--metrics", "a.b,c", "--interval", 1000)
     assert "sub" in ask(METRICS, "--list").split()
     described = ask(METRICS, "--describe", "--name", "sub")

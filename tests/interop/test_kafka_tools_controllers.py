@@ -1,4 +1,4 @@
-"""Kafka's own tools, given ``--bootstrap-controller``: three nodes, asked without a broker in between."""
+"""Kafka's own tools with ``--bootstrap-controller``: three nodes, without a broker in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(trio: ProcessCluster, kafka_tools: KafkaTools) -> Ask:
     address = ("--bootstrap-controller", trio.bootstrap_controllers)
 
     def run(tool: str, *arguments: str) -> str:
-        ahead = tool in (QUORUM, FEATURES)  # these two want the address before the command word
+        ahead = tool in (QUORUM, FEATURES)  # these two expect the address before the command word
         return kafka_tools.check(tool, *(address + arguments if ahead else arguments + address))
 
     return run
@@ -55,7 +55,7 @@ def test_controllers_are_listed_and_features_shown(trio: ProcessCluster, ask: As
     assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", ask(FEATURES, "describe"))
 
 
-def test_features_are_set_to_where_they_are(ask: Ask) -> None:
+def test_features_are_set_to_their_present_levels(ask: Ask) -> None:
     for feature in ("metadata.version=30", "group.version=1"):
         assert "was upgraded to" in ask(FEATURES, "upgrade", "--feature", feature)
     # The tool takes level 0 for a downgrade only.

@@ -1,4 +1,4 @@
-"""What Kafka's own tools make of the files that a node leaves."""
+"""Kafka's own tools read the files that a node writes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_storage_info_reads_a_formatted_directory(
     assert CLUSTER_ID in done.stdout and str(stopped) in done.stdout
 
 
-def test_producer_snapshots_are_read_as_ours_are(stopped: Path, kafka_tools: KafkaTools) -> None:
+def test_kafkas_tool_and_ours_dump_producer_snapshots_alike(stopped: Path, kafka_tools: KafkaTools) -> None:
     path = stopped / "t-0" / f"{3:020d}.snapshot"
     theirs = kafka_tools.check(DUMP, "--files", path)
     assert re.search(

@@ -1,4 +1,4 @@
-"""kcat: librdkafka from a shell, as most people first try a broker."""
+"""kcat: librdkafka from a shell, a common way to try a broker."""
 
 from __future__ import annotations
 

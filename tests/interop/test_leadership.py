@@ -15,7 +15,7 @@ from pykraft.jepsen_like.process_cluster import ProcessCluster
 from tests.narrowing import present
 
 with warnings.catch_warnings():
-    # It reads its message definitions in a way that Python 3.11 deprecated and 3.13 took back.
+    # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient
     from kafka import TopicPartition as KafkaPartition
@@ -44,7 +44,7 @@ def confluent(trio: ProcessCluster) -> AdminClient:
 
 
 class Writer:
-    """Produces numbered messages with acks=all until told to stop; remembers which were acknowledged."""
+    """Produces numbered messages with acks=all until it is stopped; records which were acknowledged."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._producer = Producer(
@@ -159,14 +159,14 @@ def test_removed_replicas_delete_their_logs(
     wait_until("it is back", lambda: (trio.log_dir(3) / f"{topic}-0").is_dir(), TIMEOUT_S)
 
 
-def test_there_is_nothing_to_cancel(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+def test_cancelling_without_a_reassignment_is_refused(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
     partition = KafkaPartition(new_topic(), 0)
     assert admin.alter_partition_reassignments({partition: None}) == {
         partition: NoReassignmentInProgressError
     }
 
 
-def test_senseless_reassignments_are_refused(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+def test_invalid_reassignments_are_refused(admin: KafkaAdminClient, new_topic: NewTopic) -> None:
     partition = KafkaPartition(new_topic(), 0)
     missing = KafkaPartition("nowhere", 0)
     answers = admin.alter_partition_reassignments({partition: [1, 77], missing: [1]})
@@ -202,7 +202,9 @@ def test_preferred_leaders_are_elected_by_both_clients(
     wait_until("it leads", lambda: partition_of(confluent, topic)[0] == others[1], TIMEOUT_S)
 
 
-def test_no_unclean_election_where_there_is_a_leader(confluent: AdminClient, new_topic: NewTopic) -> None:
+def test_no_unclean_election_of_a_partition_with_a_leader(
+    confluent: AdminClient, new_topic: NewTopic
+) -> None:
     asked = TopicPartition(new_topic(), 0)
     answers = confluent.elect_leaders(ElectionType.UNCLEAN, [asked]).result(TIMEOUT_S)
     assert [error.name() for error in answers.values()] == ["ELECTION_NOT_NEEDED"]

@@ -1,4 +1,4 @@
-"""Topics that were just created: whoever is named as the leader serves, at once."""
+"""Topics that were just created: the broker that is named as leader serves at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 30.0
 
 
 class Client:
-    """A bare connection to one broker, which never asks twice."""
+    """A bare connection to one broker, which never retries."""
 
     def __init__(self, cluster: ProcessCluster, node_id: int) -> None:
         address = cluster.addresses[node_id]
@@ -100,7 +100,7 @@ def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
         for name, leader in named.items():
             code = ask(clients[leader], name)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                # The leader is a moment behind the broker that named it, in Apache Kafka, too.
+                # The leader learns it a moment after the broker that named it, as in Apache Kafka.
                 leaders_there: dict[str, int] = {}
                 while not leaders_there:
                     leaders_there = leaders(clients[leader], [name])

@@ -1,7 +1,7 @@
 """Two clients of Node.js: kafkajs, which sends the oldest versions, and @platformatic/kafka, the newest.
 
-They are installed once into the user's cache directory; without Node.js 20, npm or the registry the tests
-are skipped, and say so.
+They are installed once into the user's cache directory; without Node.js 20, npm or the registry the tests are
+skipped with a message.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def node_modules() -> Path:
 
 @pytest.fixture
 def run_script(node_modules: Path, tmp_path: Path) -> Callable[..., dict[str, object]]:
-    """Run one of the scripts beside this file where it finds the packages; what it printed."""
+    """Run one of the scripts next to this file, where it finds the packages; returns its output."""
     (tmp_path / "node_modules").symlink_to(node_modules)
 
     def run(script: str, *arguments: str) -> dict[str, object]:

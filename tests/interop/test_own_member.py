@@ -1,4 +1,4 @@
-"""Own group members and confluent-kafka's share groups of either protocol, whoever leads."""
+"""Own group members and confluent-kafka's share groups of either protocol, with either as the leader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLASSIC_TIMES = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 300}
 
 
 class Belief:
-    """A listener that keeps what it was told."""
+    """A listener that records what it was told."""
 
     def __init__(self) -> None:
         self.owned: set[Where] = set()
@@ -102,7 +102,7 @@ class Group:
         return consumer
 
     async def poll(self) -> None:
-        """One round; what was read is committed by who read it."""
+        """One round: each member commits what it has read."""
         for member in self.own:
             found = await member.poll(50)
             for polled in found.values():
@@ -178,7 +178,7 @@ def test_members_of_both_kinds_share_a_group(
             assert leaving.owned == frozenset()
             await group.shared(3, 3)
             await group.produce_and_read([f"c{n:02}" for n in range(60)])
-            # One is killed; its session ends, and the other has everything.
+            # One is killed; its session ends, and the other gets everything.
             group.own.pop().abandon()
             await group.shared(6)
             await group.produce_and_read([f"d{n:02}" for n in range(60)])

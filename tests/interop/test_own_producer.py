@@ -1,4 +1,4 @@
-"""The own producer on real brokers: confluent-kafka reads what it wrote, also while leaders move."""
+"""The own producer on real brokers: confluent-kafka reads its records, also while leaders move."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_all(cluster: ProcessCluster, topic: str, count: int) -> dict[tuple[int,
     ],
     ids=["idempotent", "compressed", "acks=1"],
 )
-def test_what_it_wrote_is_read_where_it_said(
+def test_its_records_are_read_at_the_reported_offsets(
     trio: ProcessCluster, new_topic: Callable[..., str], config: ProducerConfig
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -76,7 +76,7 @@ def test_what_it_wrote_is_read_where_it_said(
         assert found[metadata.partition, metadata.offset] == expected
 
 
-def test_leaders_that_move_meanwhile_cost_no_record_and_write_none_twice(
+def test_moving_leaders_lose_no_record_and_write_none_twice(
     trio: ProcessCluster, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(PARTITIONS)

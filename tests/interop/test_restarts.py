@@ -1,4 +1,4 @@
-"""Brokers that are killed, leave and come back: on real processes, with sessions that outlast the test."""
+"""Brokers that are killed, shut down and restarted: real processes, with sessions longer than the test."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_killed_broker_that_restarts_does_not_wait_for_its_old_session(cluster: 
     cluster.nodes[3].kill()
     cluster.nodes[3].start()
     wait_until(
-        "node 3 registered anew",
+        "node 3 registered again",
         lambda: cluster.nodes[3].output_file.read_text().count("is unfenced") >= 2,
         60,
     )
 
 
-def test_broker_that_leaves_in_order_waits_only_until_the_others_know(cluster: ProcessCluster) -> None:
+def test_broker_that_shuts_down_waits_only_until_the_others_know(cluster: ProcessCluster) -> None:
     assert cluster.nodes[2].stop()
     assert "handed over" in cluster.nodes[2].output_file.read_text()

@@ -1,4 +1,4 @@
-"""Nodes with one role each, and each way to say who the first voters are: a client can work with them."""
+"""Nodes with one role each, and each way to name the first voters: clients can use the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTROLLER, BROKER = 100, 1
 
 
 class Nodes:
-    """Formatted nodes of a cluster of one controller and one broker, combined or apart."""
+    """Formatted nodes of a cluster of one controller and one broker, combined or separate."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
@@ -81,7 +81,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     with ExitStack() as stack:
         nodes = Nodes(tmp_path, stack)
         yield nodes
-        # The broker goes first: it hands over to the controller.
+        # The broker stops first, while the controller can hand over its leaderships.
         for process in reversed(nodes.processes):
             assert process.stop(), process.output_tail()
             assert "Traceback" not in process.output_tail(1 << 20)
@@ -150,7 +150,7 @@ def test_broker_that_starts_before_its_controller_waits_for_it(nodes: Nodes) -> 
 
 
 def test_copy_of_a_live_brokers_directory_does_not_take_its_place(nodes: Nodes, tmp_path: Path) -> None:
-    """As on another machine: a port of its own, but the same ids and the same address told to clients."""
+    """As on another machine: its own port, but the same ids and the same advertised address."""
     voters = {"controller.quorum.voters": f"{CONTROLLER}@{HOST}:{nodes.controller_port}"}
     nodes.add(CONTROLLER, "controller", voters)
     nodes.add(BROKER, "broker", voters | {"initial.broker.registration.timeout.ms": "3000"})

@@ -1,4 +1,4 @@
-"""The workload and the checkers agree on a broker that nobody disturbs: librdkafka's own mock cluster."""
+"""The workload and the checkers agree on an undisturbed broker: librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _run(bootstrap_servers: str, config: AppendConfig, history: HistoryWri
     return workload
 
 
-def test_undisturbed_run_keeps_every_promise(mock_cluster: str, tmp_path: Path) -> None:
+def test_undisturbed_run_has_no_anomaly(mock_cluster: str, tmp_path: Path) -> None:
     config = AppendConfig(
         topic=TOPIC,
         partitions=4,

@@ -1,4 +1,4 @@
-"""The checkers find what was planted, and nothing else."""
+"""The checkers find every planted anomaly, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_planted_anomaly_is_caught(what: str, kind: Anomaly, plant: object) -> N
     assert all(finding.examples for finding in findings)
 
 
-def test_most_plants_are_told_apart_from_every_other_kind() -> None:
-    """A checker that cried everything at once would pass the self-test."""
+def test_most_planted_anomalies_are_distinguished_from_every_other_kind() -> None:
+    """A checker that always reported every anomaly would pass the self-test."""
     alone = 0
     for _, kind, plant in PLANTS:
         alone += {finding.kind for finding in check(plant(clean_history()))} == {kind}
@@ -49,7 +49,7 @@ def test_unanswered_send_may_be_read_or_not() -> None:
     assert check(history) == ()
 
 
-def test_offsets_taken_by_control_records_are_no_skip() -> None:
+def test_offsets_of_control_records_are_no_skip() -> None:
     history = [
         Event("invoke", "p", 0, "send", "k", "a"),
         Event("ok", "p", 0, "send", "k", "a", 0),
@@ -109,7 +109,7 @@ def _observed(op: str, key: str | None, values: list[str]) -> list[Event]:
     return [Event("info", "observer", 0, op, key, value) for value in values]
 
 
-def test_leader_spell_without_anybody_is_one_change() -> None:
+def test_spell_without_a_leader_is_one_change() -> None:
     events = _observed("leader", "k", ["1", "-1", "2", "-1", "2"]) + _observed(
         "leader", "j", ["3", "-1", "3"]
     )
@@ -126,7 +126,7 @@ def test_quiet_run_does_not_count() -> None:
     assert len(verdict.shortfalls) == 2
 
 
-def test_minimums_scale_with_the_length_but_never_to_nothing() -> None:
+def test_minimums_scale_with_the_length_but_never_to_zero() -> None:
     assert minimum_for(60).faults == 8
     assert minimum_for(30).acknowledged == 10_000
     assert minimum_for(5).controller_changes == 1
@@ -148,7 +148,7 @@ def _written_again(max_in_flight: int, second_epoch: int) -> list[Event]:
     ]
 
 
-def test_value_that_a_pipelining_client_wrote_again_is_counted_apart() -> None:
+def test_value_that_a_pipelining_client_wrote_again_is_counted_separately() -> None:
     report = examine(_written_again(max_in_flight=5, second_epoch=1))
     assert report.findings == ()
     assert report.client_resends == 1

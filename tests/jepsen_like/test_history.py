@@ -1,4 +1,4 @@
-"""A history survives its file."""
+"""Histories are written to files and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run is a function of its seed, and always has what a run needs in order to count."""
+"""The plan of a run is a function of its seed, and always has the faults that a valid run needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykraft.jepsen_like.nemesis import (
 )
 
 ANSWER_S = 1.5
-"""What a fault costs on top of its length: finding the victim, and a node's start."""
+"""The time of a fault in addition to its length: finding the victim, and a node's start."""
 
 
 def _carried_out(plan: list[Fault], time_limit_s: float) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Processes are ended, paused and told apart as the nemesis needs it."""
+"""Processes are stopped, paused and distinguished as the nemesis needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _await_output(node: NodeProcess, text: str) -> None:
     wait_until(f"{text} in the output", lambda: text in node.output_tail(), 20)
 
 
-def test_killed_node_is_gone_at_once_and_as_ordered(start: object) -> None:
+def test_killed_node_ends_at_once_and_as_requested(start: object) -> None:
     assert callable(start)
     node = start(PATIENT)
     _await_output(node, "up")
@@ -47,7 +47,7 @@ def test_killed_node_is_gone_at_once_and_as_ordered(start: object) -> None:
     assert node.unordered_exit is None
 
 
-def test_node_that_ends_by_itself_is_told_from_one_that_was_ended(start: object) -> None:
+def test_node_that_ends_by_itself_is_distinguished_from_one_that_was_stopped(start: object) -> None:
     assert callable(start)
     node = start(FAILING)
     wait_until("the exit", lambda: not node.running, 20)

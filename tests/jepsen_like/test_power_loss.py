@@ -1,4 +1,4 @@
-"""No acknowledged metadata change is lost when the power fails. Needs root and loop devices."""
+"""No acknowledged metadata change is lost in a power loss. Needs root and loop devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def loop_disks(tmp_path: Path) -> None:
-    """Skip where they do not work: containers often have the commands and not the right to use them."""
+    """Skip if loop devices do not work: containers often have the commands but not the permission."""
     reason = why_unavailable()
     if reason is None:
         disk = LoopDisk(tmp_path / "probe.img", tmp_path / "probe")
@@ -27,8 +27,8 @@ def loop_disks(tmp_path: Path) -> None:
         pytest.skip(f"power losses cannot be made here: {reason}")
 
 
-def test_what_was_not_flushed_is_gone_after_a_power_loss(tmp_path: Path) -> None:
-    """The disk itself keeps its word: otherwise the tests below prove nothing."""
+def test_unflushed_data_is_lost_after_a_power_loss(tmp_path: Path) -> None:
+    """The simulated disk really loses unflushed data: otherwise the tests below prove nothing."""
     disk = LoopDisk(tmp_path / "disk.img", tmp_path / "mount")
     disk.make()
     try:
@@ -45,13 +45,13 @@ def test_what_was_not_flushed_is_gone_after_a_power_loss(tmp_path: Path) -> None
         disk.unmount()
 
 
-def test_one_node_forgets_nothing_it_acknowledged(tmp_path: Path) -> None:
+def test_one_node_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     result = run(tmp_path, nodes=1, rounds=2, seed=1, all_at_once=True)
     assert result.acknowledged > 0 and result.power_cuts == 2
     assert result.lost == ()
 
 
-def test_a_cluster_that_loses_power_as_a_whole_forgets_nothing(tmp_path: Path) -> None:
+def test_a_cluster_that_loses_power_as_a_whole_loses_nothing(tmp_path: Path) -> None:
     result = run(tmp_path, nodes=3, rounds=1, seed=2, all_at_once=True)
     assert result.acknowledged > 0 and result.power_cuts == 3
     assert result.lost == ()

@@ -35,7 +35,7 @@ def closing_probe(cluster: ProcessCluster) -> Iterator[Callable[[str], ClusterPr
         yield lambda client_id: opened.enter_context(closing(cluster.probe(client_id)))
 
 
-def test_killed_leader_is_replaced_and_comes_back_in_sync(
+def test_killed_leader_is_replaced_and_returns_in_sync(
     cluster: ProcessCluster, closing_probe: Callable[[str], ClusterProbe]
 ) -> None:
     cluster.create_topic("t", 3, configs={"min.insync.replicas": "2"})
@@ -87,7 +87,7 @@ def test_short_fault_run_finds_no_anomaly_and_leaves_its_history(tmp_path: Path)
     assert report["seed"] == 5
 
 
-def test_run_that_cannot_start_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_cannot_start_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: ProcessCluster) -> str:
         raise RuntimeError("no room")
 

@@ -1,4 +1,4 @@
-"""A replica's segments turn into history events, and damage is named."""
+"""A replica's segments become history events, and damage is named."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ class ManualQuorum:
         return QuorumDescription(self.leader.leader_id, self.leader.epoch, self.delivered, voters, ())
 
     async def add_voter(self, voter: Voter, timeout_ms: int, ack_when_committed: bool = True) -> None:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     def commit(self, at_most: int | None = None) -> None:
         end = len(self.batches) if at_most is None else self.delivered + at_most

@@ -45,7 +45,7 @@ def test_broker_that_shuts_down_is_not_added_to_an_isr_again(cluster: Any) -> No
     assert cluster.propose_isr("t", members).error is ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_broker_that_no_longer_asks_to_shut_down_stays(cluster: Any) -> None:
+def test_broker_that_another_process_reported_as_shutting_down_stays(cluster: Any) -> None:
     cluster.create_assigned("t", [1, 2], [1, 3])
     before = cluster.image.offset
     cluster.heartbeat(1, want_shut_down=True)

@@ -57,13 +57,13 @@ class LaggingQuorum:
 
     @property
     def voters(self) -> VoterSet:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     async def add_voter(self, voter: Voter, timeout_ms: int, *, ack_when_committed: bool = True) -> None:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         base = self.batches[-1][1].last_offset + 1 if self.batches else 0
@@ -72,7 +72,7 @@ class LaggingQuorum:
         return batch.last_offset
 
     def describe(self, now_ms: int) -> QuorumDescription:
-        raise AssertionError("nobody asks")
+        raise AssertionError("this is not called")
 
     def hear_of_commits(self, loader: MetadataLoader) -> None:
         deposed_at_ms = self.deposed_at_ms

@@ -41,7 +41,7 @@ class NoTransport:
     """A quorum of one makes no calls."""
 
     def send(self, *args: Any, **kwargs: Any) -> PendingCall:
-        raise AssertionError("a quorum of one calls nobody")
+        raise AssertionError("a quorum of one makes no calls")
 
     async def close(self) -> None: ...
 

@@ -1,11 +1,10 @@
 """Plants known bugs and counts how many the simulation finds: ``python tests/mutants/run_mutants.py``.
 
-Each ``<suite>/*.patch`` is one bug, with a sentence on top that says which, and perhaps another that names
-the unit test to try first. It is applied to a temporary copy of the package (the product has no switches for
-this), and the suite's checker runs against that copy. A patch that no longer applies is a failure, and so is
-a copy without any bug that the checker complains about.
-Prints ``killed/planted`` as its last line. Exit code 0 only if at least 95 % were found and
-docs/reliability.md explains each survivor by its name; 2 if a patch no longer applies.
+Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line may name the unit test to
+try first. It is applied to a temporary copy of the package (the product has no switches for this), and the
+suite's checker runs against that copy. A patch that no longer applies is a failure, and so is a finding in a
+copy without a bug. Prints ``killed/planted`` as its last line. Exit code 0 only if at least 95 % were found
+and docs/reliability.md explains each survivor by its name; 2 if a patch no longer applies.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PYTEST = (
     *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
     *("-o", "cpu_limit_s=60", "-o", "wall_limit_s=300"),
 )
-"""A planted bug may make a test run for ever: it fails by its limit then."""
+"""A planted bug may make a test run forever: the test then fails by its limit."""
 NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
 
 
@@ -41,8 +40,8 @@ NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
 class Suite:
     """``packages`` are copied; ``command`` must exit 1 and print a line with ``marker`` when it finds a bug.
 
-    ``seeds``: how many to try on a planted bug, and on a copy without one. ``directed``: what leaves out the
-    schedules written by hand, if there are any.
+    ``seeds``: how many to try on a planted bug, and on a copy without one. ``directed``: the option that
+    leaves out the schedules written by hand, if there are any.
     """
 
     packages: tuple[str, ...]
@@ -60,7 +59,7 @@ SERVER = (
 
 
 def by_tests(*paths: str, tried: str, without_a_bug: str) -> Suite:
-    """What unit tests look for: files and folders below ``tests``, and two ``-k`` expressions for them."""
+    """A suite of unit tests: files and folders below ``tests``, and two ``-k`` expressions for them."""
     tests = (str(ROOT / "tests" / path) for path in paths)
     return Suite(SERVER, (*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug))
 
@@ -91,7 +90,7 @@ SUITES = {
         "reproduce: ",
         seeds=("12", "2"),
     ),
-    # What a start must not take for something else.
+    # Losses that a start must recognise.
     "quorum_units": by_tests(
         "quorum/test_crash_points.py",
         "quorum/test_fetch_protocol.py",
@@ -103,7 +102,7 @@ SUITES = {
         tried="test",
         without_a_bug="voter",
     ),
-    # What whole nodes show too seldom, and unit tests at once.
+    # Bugs that whole nodes show too rarely, and unit tests at once.
     "metadata_units": by_tests(
         "broker/test_lifecycle.py",
         "metadata_log",
@@ -140,7 +139,7 @@ SUITES = {
         tried="test",
         without_a_bug="isr",
     ),
-    # What a client writes, and how long that may take.
+    # Batches of clients, and how long their validation may take.
     "records": by_tests(
         "broker/test_client_batches.py",
         "broker/test_produce_in_slices.py",
@@ -150,7 +149,7 @@ SUITES = {
         tried="not damaged_body",
         without_a_bug="batch",
     ),
-    # Who may have files open, and who closes them.
+    # The budget of open files.
     "files": by_tests(
         "runtime/test_file_budget.py",
         "log_store/test_open_files.py",
@@ -159,7 +158,7 @@ SUITES = {
         tried="not large_frames",
         without_a_bug="files",
     ),
-    # What carries bytes: sockets, gRPC, real files, and the turns of the event loop that all share.
+    # The adapters: sockets, gRPC, real files, and the turns of the event loop that they share.
     "adapters": by_tests(
         "runtime",
         "broker/test_connection_limits.py",
@@ -169,7 +168,7 @@ SUITES = {
         tried="not large_frames",
         without_a_bug="grpc",
     ),
-    # Damage: what a start, a reader, a follower and the scrub must find, and what must come of it.
+    # Damage: what a start, a reader, a follower and the scrub must find, and its consequences.
     "logs": by_tests(
         "log_store",
         "metadata_log/test_lost_logs.py",
@@ -182,8 +181,8 @@ SUITES = {
         tried="not stored_bytes",
         without_a_bug="gap",
     ),
-    # The own client: what is written once, and who believes to own what. Coordinators behind a network that
-    # loses and delays are judged by its members, so bugs of theirs are here, too.
+    # The own client: records written once, and the ownership that members believe in. Its members test
+    # coordinators behind a network that loses and delays, so bugs of coordinators are here, too.
     "clients": by_tests(
         "kafka_client/test_producer.py",
         "kafka_client/test_group_member.py",
@@ -230,7 +229,7 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
 
 
 def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
-    """What the test found that the patch names; None if it names none, or that finds nothing any more."""
+    """What the test that the patch names found; None if it names none, or that test finds nothing."""
     named = re.search(r"^Found by (.*)\.$", patch.read_text(encoding="utf-8").partition("\n--- ")[0], re.M)
     if named is None:
         return None
@@ -240,7 +239,7 @@ def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
     try:
         command = (*PYTEST, *NAMED_TEST_LIMIT, f"{ROOT / path}::{test}")
         return check(replace(suite, marker="FAILED "), directory, command)
-    except BrokenMutantError:  # no such test any more
+    except BrokenMutantError:  # the test no longer exists
         return None
 
 
@@ -276,7 +275,7 @@ def check(suite: Suite, directory: Path, command: tuple[str, ...]) -> str | None
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one planted bug: ``found`` is None if it survived; ``broken``: why nobody knows."""
+    """The outcome of one planted bug: ``found`` is None if it survived; ``broken``: why it is unknown."""
 
     name: str
     found: str | None
@@ -291,7 +290,7 @@ class Verdict:
 
 
 def try_mutant(suite: Suite, name: str, patch: Path | None) -> Verdict:
-    """Without a patch it is the other way round: there the checker must find nothing."""
+    """Without a patch it is reversed: the checker must then find nothing."""
     began = perf_counter()
     label = f"{name}/{patch.stem if patch else 'no bug'}"
     found = broken = None

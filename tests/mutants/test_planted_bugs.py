@@ -1,6 +1,6 @@
-"""Planted bugs, without the hunt: every patch applies and says what it plants; one of each suite is tried.
+"""Planted bugs: every patch applies and describes its bug; one of each suite is tried.
 
-``make mutants`` tries them all, and .ci/run demands that they are found.
+``make mutants`` tries them all, and .ci/run requires that they are found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=_name)
-def test_every_patch_says_which_bug_it_plants(patch: Path) -> None:
+def test_every_patch_describes_its_bug(patch: Path) -> None:
     assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
 
 

@@ -27,7 +27,7 @@ Pykraft = Callable[..., subprocess.CompletedProcess[str]]
 
 
 class Background:
-    """A ``pykraft`` command that keeps running. Its output is read as it comes."""
+    """A ``pykraft`` command that keeps running. Its output is read as it arrives."""
 
     def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
         self.printed = ""
@@ -45,7 +45,7 @@ class Background:
         self._selector.register(self._output, selectors.EVENT_READ)
 
     def wait_for(self, text: str, timeout_s: float = TIMEOUT_S) -> str:
-        """Read until a line with ``text`` is complete; that line."""
+        """Read until a line with ``text`` is complete; returns that line."""
         deadline = time.monotonic() + timeout_s
         while True:
             for line in self.printed.split("\n")[:-1]:
@@ -58,7 +58,7 @@ class Background:
             self.printed += data.decode("utf-8", "replace")
 
     def stop(self, number: signal.Signals = signal.SIGINT, timeout_s: float = TIMEOUT_S) -> int:
-        """Signal the process; its exit status. What it still printed is in ``printed``."""
+        """Signal the process; returns its exit status. The rest of its output is in ``printed``."""
         self.process.send_signal(number)
         rest, _ = self.process.communicate(timeout=timeout_s)
         self.printed += rest.decode("utf-8", "replace")
@@ -83,7 +83,7 @@ def background(*arguments: str, **environment: str) -> Iterator[Background]:
 
 @pytest.fixture
 def terminal_can_hang_up() -> Iterator[None]:
-    """Children hear SIGHUP, also where these tests were started by nohup."""
+    """Children receive SIGHUP, even if these tests were started by nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

@@ -1,4 +1,4 @@
-"""The directories of one node that has run, and what tests do to them."""
+"""The directories of one node that has run, and functions that change them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def run_node(
                 await asyncio.to_thread(work)
             if isinstance(disk, FaultyDisk):
                 await halted.wait()
-                disk.broken = False  # a process would have ended here
+                disk.broken = False  # a real process would have ended here
         finally:
             await node.stop()
     return fatal
@@ -128,7 +128,7 @@ def flip_a_byte(path: Path, position: int) -> Path:
 
 
 class FaultyFile(OsFile):
-    """Fails as its disk is told."""
+    """A file that fails as configured in its disk."""
 
     disk: FaultyDisk
 
@@ -142,7 +142,7 @@ class FaultyFile(OsFile):
 
 
 class FaultyDisk(OsDisk):
-    """Real files, on which one operation on files of one name fails once ``broken`` is set."""
+    """Real files; once ``broken`` is set, one operation on files of one name fails."""
 
     def __init__(self, operation: str, part: str, number: int) -> None:
         super().__init__()

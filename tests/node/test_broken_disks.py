@@ -1,7 +1,7 @@
-"""Damage of a node's directories: each ends in a clear message and a safe stop, or in a repair.
+"""Damage of a node's directories: each kind ends in a clear message and a safe stop, or in a repair.
 
-A node that has run is copied, damaged, and started again. What is refused is left as it was found, so that it
-can be looked at, and put right.
+A node that has run is copied, damaged, and started again. Refused directories stay as they were found, so
+that an operator can examine and repair them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ DAMAGES: dict[str, tuple[Callable[[Site], Path], type[Exception], str]] = {
 
 @with_both_kinds_of_voters
 @pytest.mark.parametrize("case", DAMAGES)
-def test_damage_is_refused_by_name_and_left_as_it_was(site: Site, case: str) -> None:
+def test_damage_is_refused_by_name_and_left_unchanged(site: Site, case: str) -> None:
     damage, kind, message = DAMAGES[case]
     named = damage(site)
     before = site.files()
@@ -137,7 +137,7 @@ def test_damage_is_refused_by_name_and_left_as_it_was(site: Site, case: str) -> 
     assert {path: after.get(path) for path in before} == before
 
 
-def test_damaged_partition_costs_that_partition_until_somebody_lets_it_begin_empty(site: Site) -> None:
+def test_damaged_partition_is_offline_until_an_operator_lets_it_start_empty(site: Site) -> None:
     (directory,) = [*site.first.glob("t1-0"), *site.second.glob("t1-0")]
     flip_a_byte(directory / "partition.metadata", 15)
 
@@ -154,7 +154,7 @@ def test_damaged_partition_costs_that_partition_until_somebody_lets_it_begin_emp
             assert outcome.error is None
             (begun,) = admin.describe_topics(["t1"])[0].partitions
             assert (begun.leader, begun.isr, begun.offline_replicas) == (1, (1,), ())
-            wait_until("the partition begins anew", directory.is_dir, 10)
+            wait_until("the partition starts over", directory.is_dir, 10)
 
     assert asyncio.run(run_node(site, work)) == []
     assert (directory.parent / "t1-0.00000000-damaged" / "partition.metadata").exists()
@@ -170,7 +170,7 @@ def test_corrupt_first_voters_are_refused_by_name(site: Site) -> None:
 
 @pytest.fixture
 def snapshots(site: Site) -> list[Path]:
-    """The site has written snapshots and let go of the log before the last; t20 is its newest topic."""
+    """The site has written snapshots and deleted the log before the last; t20 is its newest topic."""
     names = [f"t{n}" for n in range(3, 21)]
     overrides = {
         "metadata_log_max_record_bytes_between_snapshots": "500",
@@ -194,7 +194,7 @@ def test_node_starts_from_its_snapshot_when_the_log_before_it_is_gone(
     assert found >= {f"t{n}" for n in range(1, 21)}
 
 
-def test_corrupt_snapshot_is_refused_by_name_and_left_as_it_was(site: Site, snapshots: list[Path]) -> None:
+def test_corrupt_snapshot_is_refused_by_name_and_left_unchanged(site: Site, snapshots: list[Path]) -> None:
     damaged = flip_a_byte(snapshots[-1], 300)
     before = damaged.read_bytes()
     with pytest.raises(StartError) as refused:
@@ -213,14 +213,14 @@ def test_missing_snapshot_is_refused_when_the_log_does_not_reach_back(
     assert "snapshot" in str(refused.value)
 
 
-def test_half_written_snapshot_is_removed(site: Site, snapshots: list[Path]) -> None:
+def test_unfinished_snapshot_is_removed(site: Site, snapshots: list[Path]) -> None:
     half = snapshots[-1].with_name(snapshots[-1].name + ".part")
     half.write_bytes(snapshots[-1].read_bytes()[:100])
     assert asyncio.run(run_node(site)) == []
     assert not half.exists()
 
 
-def test_torn_tail_is_cut_off_and_nothing_acknowledged_is_lost(site: Site) -> None:
+def test_torn_tail_is_truncated_and_nothing_acknowledged_is_lost(site: Site) -> None:
     path = site.metadata / SEGMENT
     whole = path.read_bytes()
     torn = encode_batch([RecordInput(None, b"x" * 100, (), 0)], base_offset=10_000, leader_epoch=1)
@@ -246,7 +246,7 @@ def test_log_newer_than_the_code_halts_the_node_with_a_message(site: Site) -> No
     assert "the log is newer than the code" in str(refused.value)
 
 
-def test_single_voter_that_lost_what_it_had_flushed_starts_when_somebody_has_decided_so(site: Site) -> None:
+def test_single_voter_that_lost_flushed_records_starts_when_an_operator_decides_so(site: Site) -> None:
     path, mark = site.metadata / SEGMENT, site.metadata / FLUSHED_OFFSET_FILE
     flip_a_byte(path, path.stat().st_size - 1)
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_single_voter_that_lost_what_it_had_flushed_starts_when_somebody_has_dec
 
 
 async def start_until_halted(site: Site) -> None:
-    """Start a node; a fatal fault ends the wait, as it ends the process."""
+    """Start a node; a fatal fault ends the wait, as it would end the process."""
     loop = asyncio.get_running_loop()
     halted: asyncio.Future[None] = loop.create_future()
 

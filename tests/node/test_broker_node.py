@@ -1,4 +1,4 @@
-"""The broker of a node, before there is a cluster around it."""
+"""The broker of a node, before it has joined a cluster."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pykraft.quorum.listener import CommittedBatch
 from tests.node.test_node_start import make_config
 
 
-def test_broker_is_not_further_than_the_image_that_it_was_shown(tmp_path: Path) -> None:
-    """Else it would be called caught up, and set aside the logs of topics that it has not heard of."""
+def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Path) -> None:
+    """Otherwise it would count as caught up, and set aside the logs of topics that it does not know yet."""
 
     async def body() -> None:
         config = make_config(tmp_path)
@@ -44,7 +44,7 @@ def test_broker_is_not_further_than_the_image_that_it_was_shown(tmp_path: Path) 
         deliver(1)
         assert broker.metadata.image.topic("t0") is not None
         assert broker.applied_offset() == 1
-        quorum.delivered_offset = 3  # a record that changes nothing
+        quorum.delivered_offset = 3  # a no-op record
         assert broker.applied_offset() == 2
         await broker.stop()
 

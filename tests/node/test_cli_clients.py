@@ -1,4 +1,4 @@
-"""``pykraft producer`` and ``consumer`` where something is wrong: one line, an exit code, nothing is lost."""
+"""``pykraft producer`` and ``consumer`` with errors: one line, an exit code, and no record lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(pykraft: Pykraft, dev_server: str) -> Callable[[str, int], list[str]]:
         ),
     ],
 )
-def test_cluster_that_is_not_there_is_one_line_and_an_exit_code(
+def test_unreachable_cluster_is_one_line_and_an_exit_code(
     pykraft: Pykraft, tool: str, servers: str, said: str
 ) -> None:
     result = pykraft(tool, "--bootstrap-server", servers, "--topic", "t", stdin="x\n")
@@ -66,7 +66,7 @@ def test_cluster_that_is_not_there_is_one_line_and_an_exit_code(
 
 
 @pytest.mark.parametrize("servers", ["nonsense", "a..b:1", ""])
-def test_address_that_cannot_be_is_a_usage_error(pykraft: Pykraft, servers: str) -> None:
+def test_invalid_address_is_a_usage_error(pykraft: Pykraft, servers: str) -> None:
     result = pykraft("producer", "--bootstrap-server", servers, "--topic", "t", stdin="x\n")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
@@ -129,7 +129,7 @@ def test_interrupted_producer_delivers_what_it_has_read(
     ("tool", "said"),
     [("producer", "Error: 2 of 2 records were not delivered: no broker"), ("consumer", "Error: no broker")],
 )
-def test_cluster_that_goes_away_ends_the_command_with_one_line(
+def test_cluster_that_stops_ends_the_command_with_one_line(
     invoke: Callable[..., Result],
     start_pykraft: Pykraft,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,9 +154,7 @@ def test_cluster_that_goes_away_ends_the_command_with_one_line(
     assert line.startswith(said) and f"of {bootstrap} responds: " in line
 
 
-def test_partition_that_does_not_exist_is_not_waited_for(
-    pykraft: Pykraft, dev_server: str, topic: str
-) -> None:
+def test_missing_partition_is_not_waited_for(pykraft: Pykraft, dev_server: str, topic: str) -> None:
     on_topic = ("--bootstrap-server", dev_server, "--topic", topic)
     assert pykraft("topics", *on_topic, "--create").returncode == 0
     result = pykraft("consumer", *on_topic, "--partition", "7", "--from-beginning")
@@ -164,9 +162,7 @@ def test_partition_that_does_not_exist_is_not_waited_for(
 
 
 @pytest.mark.parametrize("tool", ["producer", "consumer"])
-def test_setting_that_librdkafka_does_not_know_is_a_usage_error(
-    pykraft: Pykraft, dev_server: str, tool: str
-) -> None:
+def test_setting_unknown_to_librdkafka_is_a_usage_error(pykraft: Pykraft, dev_server: str, tool: str) -> None:
     result = pykraft(
         *(tool, "--bootstrap-server", dev_server, "--topic", "t", f"--{tool}-property", "no.such=1"),
         stdin="x\n",
@@ -183,7 +179,7 @@ def test_setting_that_librdkafka_does_not_know_is_a_usage_error(
         (("jepsen", "run"), "rich", "rich"),
     ],
 )
-def test_command_without_its_package_says_what_to_install(
+def test_command_without_its_package_names_what_to_install(
     arguments: tuple[str, ...], missing: str, package: str
 ) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from pykraft.node.__main__ import main; main()"

@@ -1,4 +1,4 @@
-"""``pykraft dev``: a ready cluster in one command, gone with Ctrl-C unless its data was to be kept."""
+"""``pykraft dev``: a ready cluster in one command, removed with Ctrl-C unless its data is to be kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bootstrap_servers(running: Any) -> str:
 
 
 def process_ids(running: Any, nodes: int) -> list[int]:
-    """Of the nodes that have a process each."""
+    """The process ids of nodes that each have a process."""
     return [int(running.wait_for(f"Node {n}: ").rpartition(" ")[2]) for n in range(1, nodes + 1)]
 
 
@@ -87,7 +87,7 @@ def test_two_signals_in_a_row_leave_no_directory_and_no_process(
             assert probe.connect_ex((host, int(port))) != 0
 
 
-def test_every_node_has_a_process_and_the_others_outlive_one(
+def test_every_node_has_a_process_and_the_others_survive_one(
     pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
 ) -> None:
     fast = ("--override", "broker.session.timeout.ms=1000", "--override", "broker.heartbeat.interval.ms=200")
@@ -126,7 +126,7 @@ def test_nodes_end_with_a_parent_that_is_killed(start_pykraft: Pykraft, tmp_path
         wait_until("the nodes have ended", lambda: nobody_holds(tmp_path), 30)
 
 
-def test_node_that_cannot_start_is_named_and_ends_them_all(
+def test_node_that_cannot_start_is_named_and_stops_all(
     pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
 ) -> None:
     with socket.socket() as taken:
@@ -143,7 +143,7 @@ def test_node_that_cannot_start_is_named_and_ends_them_all(
 
 
 def bind_above_a_free_port(taken: socket.socket) -> int:
-    """Take a port whose lower neighbour is free; the port."""
+    """Bind a port whose lower neighbour is free; returns the port."""
     for port in free_ports(20):
         with socket.socket() as below:
             try:
@@ -177,7 +177,7 @@ def test_data_in_a_given_directory_survives_a_restart(
     assert (data / "node-1" / "meta.properties").exists()
 
 
-def test_data_of_a_cluster_of_another_size_is_refused_and_left_as_it_was(
+def test_data_of_a_cluster_of_another_size_is_refused_and_left_unchanged(
     pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -214,7 +214,7 @@ def test_overrides_reach_every_node(pykraft: Pykraft, start_pykraft: Pykraft) ->
         assert running.stop() == 0, running.printed
 
 
-def test_mistakes_are_said_in_one_line(pykraft: Pykraft, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(pykraft: Pykraft, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = pykraft("dev", "--port", "0", "--data-dir", str(tmp_path / "file"))
     assert refused.returncode == 1

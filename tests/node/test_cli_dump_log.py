@@ -1,4 +1,4 @@
-"""dump-log and metadata-shell on files as a node leaves them."""
+"""dump-log and metadata-shell on the files that a node writes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_other_files_are_a_usage_error(run: Run, tmp_path: Path) -> None:
     assert missing.exit_code == 1 and "No such file" in missing.output
 
 
-def test_shell_shows_what_the_whole_log_comes_to(run: Run, log_directory: Path) -> None:
+def test_shell_shows_the_result_of_the_whole_log(run: Run, log_directory: Path) -> None:
     def shell(*words: str) -> str:
         result = run("metadata-shell", "--directory", log_directory, *words)
         assert result.exit_code == 0, result.output
@@ -245,7 +245,7 @@ def test_shell_keeps_a_working_directory_between_commands(run: Run, log_director
         (("rm", "/image"), "no such command"),
     ],
 )
-def test_shell_refuses_what_makes_no_sense(
+def test_shell_refuses_invalid_commands(
     run: Run, log_directory: Path, words: tuple[str, ...], message: str
 ) -> None:
     result = run("metadata-shell", "--directory", log_directory, *words)
@@ -274,7 +274,7 @@ def write_snapshot(directory: Path, end_offset: int, records: Sequence[Record]) 
     return path
 
 
-def test_shell_reads_a_snapshot_and_the_log_behind_it(run: Run, log_directory: Path) -> None:
+def test_shell_reads_a_snapshot_and_the_log_after_it(run: Run, log_directory: Path) -> None:
     (log_directory / f"{0:020d}.log").unlink()
     records: list[Record] = [TopicRecord("orders", TOPIC_ID), PartitionRecord(0, TOPIC_ID, (1, 2), (1, 2), 1),
                PartitionRecord(1, TOPIC_ID, (2, 1), (2, 1), 2)]  # fmt: skip

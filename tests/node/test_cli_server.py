@@ -33,7 +33,7 @@ def port() -> int:
 
 
 def refusal(pykraft: Pykraft, *arguments: str) -> str:
-    """The last line a refused start prints: it exits 1, and without a traceback."""
+    """The last line that a refused start prints. It exits with 1 and without a traceback."""
     result = pykraft("server", "start", *arguments)
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stderr
@@ -72,7 +72,7 @@ def test_directories_of_two_clusters_are_refused(
     assert CLUSTER in said and OTHER_CLUSTER in said and "pykraft storage info" in said
 
 
-def test_mistakes_in_the_configuration_are_said_in_one_line(
+def test_mistakes_in_the_configuration_are_reported_in_one_line(
     pykraft: Pykraft, server_file: ServerFile, tmp_path: Path
 ) -> None:
     assert "cannot read" in refusal(pykraft, str(tmp_path / "missing.properties"))
@@ -82,7 +82,7 @@ def test_mistakes_in_the_configuration_are_said_in_one_line(
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_listener_that_promises_security_opens_no_socket(
+def test_listener_with_a_security_protocol_opens_no_socket(
     pykraft: Pykraft, server_file: ServerFile, port: int, protocol: str
 ) -> None:
     voters = f"1@127.0.0.1:{port}"
@@ -99,10 +99,10 @@ def test_listener_that_promises_security_opens_no_socket(
     assert "ssl.keystore.location, super.users: security is not implemented" in refusal(pykraft, str(keys))
 
 
-def test_address_that_cannot_be_is_not_called_taken(
+def test_unavailable_address_is_not_reported_as_in_use(
     pykraft: Pykraft, server_file: ServerFile, port: int
 ) -> None:
-    """192.0.2.1 is an address of documentation: no machine has it."""
+    """192.0.2.1 is reserved for documentation: no machine has this address."""
     voters = {"controller_quorum_voters": f"1@127.0.0.1:{port}"}
     assert pykraft("storage", "format", "-t", CLUSTER, "-c", str(server_file(**voters))).returncode == 0
     broker, controller = f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{port}"
@@ -115,7 +115,7 @@ def test_address_that_cannot_be_is_not_called_taken(
         assert "assign requested address" in said and "taken" not in said
 
 
-def test_log_level_that_does_not_exist_is_refused(
+def test_unknown_log_level_is_refused(
     pykraft: Pykraft, server_file: ServerFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYKRAFT_LOG_LEVEL", "bogus")
@@ -123,7 +123,7 @@ def test_log_level_that_does_not_exist_is_refused(
     assert said.startswith("Error: PYKRAFT_LOG_LEVEL: BOGUS is not a level; these are DEBUG, INFO")
 
 
-def test_port_that_is_taken_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:
+def test_port_in_use_is_named(pykraft: Pykraft, server_file: ServerFile, port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -162,7 +162,7 @@ def test_started_node_stops_cleanly_when_asked_and_starts_again(
 
 
 def test_server_command_imports_no_client_of_a_cluster() -> None:
-    """Every module costs each start a millisecond."""
+    """Every imported module costs a millisecond at each start."""
     code = "import sys, pykraft.node.cli.server; print(*sys.modules, sep='\\n')"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     needless = ("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "rich")

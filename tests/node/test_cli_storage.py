@@ -26,7 +26,7 @@ def storage(*arguments: str | Path) -> Result:
 
 
 def refusal(*arguments: str | Path) -> str:
-    """What is said on one line of standard error when a command is refused."""
+    """The one line on standard error when a command is refused."""
     result = storage(*arguments)
     assert result.exit_code == 1, result.output
     assert result.stderr.startswith("Error: ")
@@ -93,7 +93,7 @@ def test_info_of_another_nodes_directory_exits_1(server_file: ServerFile) -> Non
     assert "belongs to node 1, not to 2" in result.output
 
 
-def test_controller_without_voters_is_told_its_three_choices(server_file: ServerFile) -> None:
+def test_controller_without_voters_is_refused_with_the_three_choices(server_file: ServerFile) -> None:
     said = refusal("format", "-t", CLUSTER, "-c", server_file())
     for option in ("--standalone", "--initial-controllers", "--no-initial-controllers"):
         assert option in said
@@ -121,9 +121,7 @@ def test_standalone_and_initial_controllers_write_the_first_voters(
     assert not list((tmp_path / "c-data").glob("__cluster_metadata-0/*.checkpoint"))
 
 
-def test_what_is_wrong_with_a_configuration_is_said_in_one_line(
-    server_file: ServerFile, tmp_path: Path
-) -> None:
+def test_error_in_a_configuration_is_reported_in_one_line(server_file: ServerFile, tmp_path: Path) -> None:
     assert "cannot read" in refusal("format", "-t", CLUSTER, "-c", tmp_path / "missing.properties")
     misspelt = server_file(controller_quorum_voters=VOTERS, log_segment_byte="1")
     assert "log.segment.bytes" in refusal("format", "-t", CLUSTER, "-c", misspelt)
@@ -137,7 +135,7 @@ def test_missing_options_are_usage_errors(server_file: ServerFile) -> None:
     assert "--cluster-id" in result.stderr
 
 
-def test_cluster_starts_with_the_levels_that_formatting_named(
+def test_cluster_starts_with_the_levels_given_when_formatting(
     server_file: ServerFile, tmp_path: Path
 ) -> None:
     file = server_file(controller_quorum_voters=VOTERS)
@@ -150,7 +148,7 @@ def test_cluster_starts_with_the_levels_that_formatting_named(
     assert levels == {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
 
 
-def test_levels_that_cannot_be_are_refused(server_file: ServerFile, tmp_path: Path) -> None:
+def test_unsupported_levels_are_refused(server_file: ServerFile, tmp_path: Path) -> None:
     file = server_file(controller_quorum_voters=VOTERS)
 
     def said(*options: str) -> str:

@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def run(pykraft: Callable[..., Any], dev_server: str) -> Run:
-    """Run a command on the node; what it printed. ``fails_with`` is looked for in its one line of error."""
+    """Run a command on the node; returns its output. Its one line of error must contain ``fails_with``."""
 
     def run_on_node(command: str, *arguments: str, stdin: str = "", fails_with: str | None = None) -> str:
         result = pykraft(command, "--bootstrap-server", dev_server, *arguments, stdin=stdin)
@@ -214,7 +214,7 @@ def test_features_are_described_lowered_and_raised(run: Run) -> None:
     assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
 
 
-def test_leaders_are_elected_with_kafkas_words(run: Run, topic: str, tmp_path: Path) -> None:
+def test_leaders_are_elected_with_kafkas_messages(run: Run, topic: str, tmp_path: Path) -> None:
     one = ("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "1")
     assert run(*one) == f"Valid replica already elected for partitions {topic}-1\n"
     file = tmp_path / "partitions.json"
@@ -256,7 +256,7 @@ def test_reassignments_are_executed_verified_and_cancelled_with_kafkas_files(
     assert cancelled == "None of the specified partition moves are active.\n"
 
 
-def test_configs_are_set_shown_and_taken_back_with_kafkas_flags(run: Run, topic: str, tmp_path: Path) -> None:
+def test_configs_are_set_shown_and_deleted_with_kafkas_flags(run: Run, topic: str, tmp_path: Path) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
     described = ("configs", "--describe", *entity)
     assert run(*described) == f"Dynamic configs for topic {topic} are:\n"
@@ -277,7 +277,7 @@ def test_configs_are_set_shown_and_taken_back_with_kafkas_flags(run: Run, topic:
     assert topic in {entity["entityName"] for entity in shown}
 
 
-def test_configs_of_one_broker_and_of_all_are_told_apart(run: Run) -> None:
+def test_configs_of_one_broker_and_of_all_are_distinguished(run: Run) -> None:
     told = run("configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5000")
     assert told == "Completed updating default config for brokers in the cluster.\n"
     told = run("configs", "--alter", "--broker", "1", "--add-config", "log.retention.ms=6000")
@@ -295,7 +295,7 @@ def test_configs_of_one_broker_and_of_all_are_told_apart(run: Run) -> None:
     assert json.loads(run(*every, "--json"))[0]["configs"] == {}
 
 
-def test_config_that_cannot_be_changes_nothing_and_is_named(run: Run, topic: str) -> None:
+def test_invalid_config_changes_nothing_and_is_named(run: Run, topic: str) -> None:
     alter = ("configs", "--alter", "--topic", topic)
     run(*alter, "--add-config", "segment.bytes=1048576,retention.ms=soon", fails_with="retention.ms")
     run(*alter, "--add-config", "retention.mss=1", fails_with="retention.mss")
@@ -325,7 +325,7 @@ def test_config_that_cannot_be_changes_nothing_and_is_named(run: Run, topic: str
         ("--topic", "t"),
     ],
 )
-def test_configs_that_name_nothing_or_two_things_are_a_usage_error(
+def test_configs_for_no_entity_or_two_are_a_usage_error(
     pykraft: Callable[..., Any], dev_server: str, arguments: tuple[str, ...]
 ) -> None:
     result = pykraft("configs", "--bootstrap-server", dev_server, *arguments)
@@ -333,7 +333,7 @@ def test_configs_that_name_nothing_or_two_things_are_a_usage_error(
     assert "Usage: " in result.stderr and "Traceback" not in result.stderr
 
 
-def test_cluster_tells_its_id_and_its_brokers(pykraft: Callable[..., Any], dev_server: str) -> None:
+def test_cluster_shows_its_id_and_its_brokers(pykraft: Callable[..., Any], dev_server: str) -> None:
     def run(command: str, *arguments: str) -> Any:
         return pykraft("cluster", command, "--bootstrap-server", dev_server, *arguments)
 
@@ -395,7 +395,7 @@ def test_every_table_is_json_with_keys_in_camel_case(
         assert all(re.fullmatch(r"[a-z][A-Za-z0-9]*", key) for key in keys_of(shown)), (command, shown)
 
 
-def test_bootstrap_server_may_stand_in_the_environment(
+def test_bootstrap_server_may_be_set_in_the_environment(
     pykraft: Callable[..., Any], dev_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYKRAFT_BOOTSTRAP_SERVER", dev_server)
@@ -416,7 +416,7 @@ def test_bootstrap_server_may_stand_in_the_environment(
         ("consumer", "line.separator=x", "--property line.separator: unknown"),
     ],
 )
-def test_property_that_means_nothing_is_a_usage_error(
+def test_invalid_property_is_a_usage_error(
     pykraft: Callable[..., Any], dev_server: str, tool: str, given: str, said: str
 ) -> None:
     result = pykraft(tool, "--bootstrap-server", dev_server, "--topic", "t", "--property", given)
@@ -441,19 +441,19 @@ def test_timestamp_is_printed_with_the_name_of_its_clock(
     assert re.fullmatch(rf"{label}\d*\tx\n", shown)
 
 
-def test_broker_that_does_not_exist_is_not_waited_for(run: Run) -> None:
+def test_missing_broker_is_not_waited_for(run: Run) -> None:
     for action in (("--describe",), ("--alter", "--add-config", "log.retention.ms=5")):
         run("configs", "--broker", "77", *action, fails_with="there is no broker 77; known are 1")
 
 
-def test_name_of_a_server_property_is_answered_with_that_of_the_topic(run: Run, topic: str) -> None:
+def test_name_of_a_server_property_is_refused_with_that_of_the_topic(run: Run, topic: str) -> None:
     change = ("configs", "--alter", "--topic", topic, "--add-config", "log.retention.ms=5")
     run(*change, fails_with="did you mean retention.ms?")
     change = ("configs", "--alter", "--broker", "1", "--add-config", "retention.ms=5")
     run(*change, fails_with="did you mean log.retention.ms?")
 
 
-def test_lost_quorum_is_said_in_seconds(
+def test_lost_quorum_is_reported_within_seconds(
     start_pykraft: Callable[..., Any], pykraft: Callable[..., Any], tmp_path: Path
 ) -> None:
     with start_pykraft("dev", "--nodes", "3", "--port", "0", TMPDIR=str(tmp_path)) as running:

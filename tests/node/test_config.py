@@ -1,4 +1,4 @@
-"""server.properties: what is read, what is refused and with which words."""
+"""server.properties: what is read, what is refused and with which message."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def test_further_controller_listeners_are_for_clients(roles: str) -> None:
     assert all(one.name == "PLAINTEXT" for one in config.broker_listeners)
 
 
-def test_an_override_wins_over_the_file() -> None:
+def test_an_override_precedes_the_file() -> None:
     assert load_server_config(COMBINED, {"node.id": "1", "log.dirs": "/c"}).log_dirs == ("/c",)
 
 
-def test_a_finer_unit_wins_over_a_coarser_one() -> None:
+def test_a_finer_unit_precedes_a_coarser_one() -> None:
     config = load_server_config(COMBINED + "log.retention.hours=2\nlog.retention.minutes=3\n")
     assert config.topic_defaults["retention.ms"] == "180000"
     config = load_server_config(COMBINED + "log.retention.hours=2\nlog.retention.ms=7\n")
     assert config.topic_defaults["retention.ms"] == "7"
 
 
-def test_what_the_file_says_reaches_the_broker_and_the_controller() -> None:
+def test_settings_of_the_file_reach_the_broker_and_the_controller() -> None:
     config = load_server_config(
         COMBINED + "delete.topic.enable=false\nleader.imbalance.check.interval.seconds=2\nbroker.rack=r\n"
     )
@@ -127,7 +127,7 @@ def test_a_key_that_only_kafka_uses_is_a_warning(caplog: pytest.LogCaptureFixtur
         ({"broker.session.timeout.ms": "1500"}, "must be less than broker.session.timeout.ms"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(change: dict[str, str], message: str) -> None:
+def test_impossible_settings_are_refused_by_name(change: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_server_config(COMBINED, change)
 
@@ -137,7 +137,7 @@ SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @pytest.mark.parametrize("protocol", SECURED)
 @pytest.mark.parametrize("mapped", [False, True])
-def test_listener_that_promises_security_is_refused(protocol: str, mapped: bool) -> None:
+def test_listener_with_a_security_protocol_is_refused(protocol: str, mapped: bool) -> None:
     change = {"listeners": f"{protocol}://:9092,CONTROLLER://localhost:9093"}
     if mapped:
         change["listener.security.protocol.map"] = f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}"
@@ -146,14 +146,14 @@ def test_listener_that_promises_security_is_refused(protocol: str, mapped: bool)
 
 
 @pytest.mark.parametrize("protocol", SECURED)
-def test_controllers_that_are_reached_with_security_are_refused_on_brokers_too(protocol: str) -> None:
+def test_controller_listeners_with_a_security_protocol_are_also_refused_on_brokers(protocol: str) -> None:
     text = "process.roles=broker\nnode.id=7\ncontroller.quorum.bootstrap.servers=h:1\n"
     assert load_server_config(text + "controller.listener.names=CONTROLLER\n").is_broker
     with pytest.raises(ConfigError, match=f"listener {protocol}: .* is not served"):
         load_server_config(text + f"controller.listener.names={protocol}\n")
 
 
-def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_that_kafka_knows() -> None:
+def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_known_to_kafka() -> None:
     plain = {"listeners": "SSL://:9092,CONTROLLER://localhost:9093"}
     plain["listener.security.protocol.map"] = "ssl:plaintext,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL"
     (listener,) = load_server_config(COMBINED, plain).broker_listeners
@@ -185,7 +185,7 @@ def test_key_that_would_protect_nothing_is_refused_by_name(key: str) -> None:
         load_server_config(COMBINED, {key: "x"})
 
 
-def test_security_protocol_among_brokers_may_be_said_where_it_is_true() -> None:
+def test_security_protocol_between_brokers_may_be_set_to_plaintext() -> None:
     load_server_config(COMBINED, {"security.inter.broker.protocol": "PLAINTEXT"})
     with pytest.raises(ConfigError, match=r"security.inter.broker.protocol: SSL is not served"):
         load_server_config(COMBINED, {"security.inter.broker.protocol": "SSL"})

@@ -1,4 +1,4 @@
-"""Kafka's protocol on a controller's own listeners: real nodes in this process, asked without any broker."""
+"""Kafka's protocol on a controller's own listeners: real nodes in this process, without any broker."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def test_only_the_active_controller_decides_and_every_one_says_who_that_is(tmp_path: Path) -> None:
+def test_only_the_active_controller_decides_and_every_controller_names_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 3) as controllers:
             active = await controllers.wait_for_active()
@@ -164,7 +164,7 @@ def test_only_the_active_controller_decides_and_every_one_says_who_that_is(tmp_p
     run(scenario)
 
 
-def test_controllers_describe_controllers_and_nothing_else(tmp_path: Path) -> None:
+def test_controllers_describe_only_controllers(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 1) as controllers:
             await controllers.wait_for_active()
@@ -182,7 +182,7 @@ def test_controllers_describe_controllers_and_nothing_else(tmp_path: Path) -> No
     run(scenario)
 
 
-def test_what_the_listener_serves_is_what_it_advertises(tmp_path: Path) -> None:
+def test_the_listener_serves_what_it_advertises(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 1) as controllers:
             await controllers.wait_for_active()
@@ -204,7 +204,7 @@ def test_what_the_listener_serves_is_what_it_advertises(tmp_path: Path) -> None:
                 DEADLINE_MS,
             )
             assert [(c.name, c.value) for c in answer.results[0].configs] == [("node.id", "1")]
-            # What a broker serves and a controller does not ends this connection, and no other.
+            # A request that only brokers serve ends this connection, and no other.
             other = await controllers.connect(1)
             other.versions[ApiKey.METADATA] = (0, 13)
             with pytest.raises(ConnectionFailedError):
@@ -232,7 +232,7 @@ def test_connections_of_clients_are_bounded(tmp_path: Path) -> None:
 
 
 async def until_taken_again(controllers: Controllers) -> None:
-    """That connections were closed is noticed a little later."""
+    """The node notices closed connections a little later."""
     while True:
         try:
             await controllers.describe(1)

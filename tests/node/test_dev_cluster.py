@@ -1,4 +1,4 @@
-"""The nodes of a development cluster: their properties, and what may be used again."""
+"""The nodes of a development cluster: their properties, and which data may be used again."""
 
 from __future__ import annotations
 

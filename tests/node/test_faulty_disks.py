@@ -1,4 +1,4 @@
-"""Faults of a disk under a running or starting node: each ends in a safe stop, or costs one partition."""
+"""Disk faults of a running or starting node: each ends in a safe stop, or costs one partition."""
 
 from __future__ import annotations
 
@@ -44,21 +44,23 @@ def test_fault_of_a_running_disk_halts_the_node_and_loses_nothing_acknowledged(s
     fatal = asyncio.run(run_node(site, work, disk))
     assert isinstance(fatal[0], OSError) and fatal[0].errno == number
     (answer,) = outcome
-    assert isinstance(answer, Exception) or getattr(answer, "error", None) is not None, "acknowledged in vain"
+    assert isinstance(answer, Exception) or getattr(answer, "error", None) is not None, (
+        "an acknowledged change is lost"
+    )
     found: set[str] = set()
     assert asyncio.run(run_node(site, lambda: found.update(topics(site)))) == []
     assert found >= {"t1", "t2", "t3"}
 
 
 class BadSectorFile(OsFile):
-    """Cannot be read."""
+    """A file that cannot be read."""
 
     def pread(self, position: int, length_bytes: int) -> bytes:
         raise UnreadableError(errno.EIO, "medium error", self.path)
 
 
 class BadSectorDisk(OsDisk):
-    """Real files, of which those with one name cannot be read."""
+    """Real files, except that those with one name cannot be read."""
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ class BadSectorDisk(OsDisk):
 
 
 @pytest.mark.parametrize("name", [SEGMENT, "quorum-state"])
-def test_bad_sector_under_the_metadata_refuses_the_start(site: Site, name: str) -> None:
+def test_bad_sector_in_the_metadata_log_prevents_the_start(site: Site, name: str) -> None:
     disk = BadSectorDisk(f"{METADATA_LOG_DIRECTORY}/{name}")
     before = site.files()
     with pytest.raises(StartError, match=f"medium error.*{name}"):
@@ -88,7 +90,7 @@ def test_bad_sector_under_the_metadata_refuses_the_start(site: Site, name: str) 
 
 
 @pytest.mark.parametrize("name", [SEGMENT, "partition.metadata"])
-def test_bad_sector_under_a_partition_costs_no_node_at_any_start(site: Site, name: str) -> None:
+def test_bad_sector_in_a_partition_never_prevents_a_start(site: Site, name: str) -> None:
     (directory,) = site.root.glob("*/t1-0")
     with (directory / SEGMENT).open("ab") as file:
         file.write(encode_batch([RecordInput(None, b"v", (), 0)], base_offset=0, leader_epoch=0))

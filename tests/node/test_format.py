@@ -117,7 +117,7 @@ def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
         check_directories(disk, _config())
 
 
-def test_a_controller_whose_metadata_log_is_gone_does_not_start_as_a_new_one() -> None:
+def test_a_controller_whose_metadata_log_is_lost_does_not_start_as_a_new_one() -> None:
     disk = MemoryDisk()
     config = _config(voters="1@localhost:9093")
     _format(disk, config)
@@ -130,8 +130,8 @@ def test_a_controller_whose_metadata_log_is_gone_does_not_start_as_a_new_one() -
         check_directories(disk, config)
 
 
-def test_a_metadata_log_that_is_gone_is_formatted_anew_beside_the_partitions() -> None:
-    """As the refusals say. What a refused start has made must go, too: such a log gets no mark."""
+def test_a_lost_metadata_log_is_formatted_again_next_to_the_partitions() -> None:
+    """As the error messages say. A log that a refused start created must be deleted, too: it gets no mark."""
     disk = MemoryDisk()
     config = _config(log_dirs="/a", voters="1@localhost:9093")
     _format(disk, config)
@@ -153,8 +153,8 @@ def test_a_metadata_log_that_is_gone_is_formatted_anew_beside_the_partitions() -
     assert disk.read(f"/a/t-0/{0:020}.log") == b"records"
 
 
-def test_a_broker_whose_metadata_log_is_gone_starts() -> None:
-    """It votes for nobody, and fetches the log again."""
+def test_a_broker_whose_metadata_log_is_lost_starts() -> None:
+    """It does not vote, and fetches the log again."""
     disk = MemoryDisk()
     config = load_server_config(
         "process.roles=broker\nnode.id=1\nlog.dirs=/a\nlisteners=PLAINTEXT://:9092\n"
@@ -165,8 +165,8 @@ def test_a_broker_whose_metadata_log_is_gone_starts() -> None:
     check_directories(disk, config)
 
 
-def test_formatting_leaves_a_log_that_is_there_as_it_is() -> None:
-    """Somebody has lost meta.properties only: a mark that says 0 would have the log cut."""
+def test_formatting_leaves_an_existing_log_unchanged() -> None:
+    """Only meta.properties is lost: a mark with end 0 would cause the log to be truncated."""
     disk = MemoryDisk()
     config = _config(log_dirs="/a", voters="1@localhost:9093")
     _format(disk, config)
@@ -175,14 +175,14 @@ def test_formatting_leaves_a_log_that_is_there_as_it_is() -> None:
     disk.remove("/a/meta.properties")
     _format(disk, config)
     assert FlushedMarkFile(disk, directory).read() == FlushedMark(7, 2)
-    disk.remove(f"{directory}/flushed-offset")  # an earlier version had none
+    disk.remove(f"{directory}/flushed-offset")  # an earlier version wrote none
     disk.write_atomic(f"{directory}/{0:020}.log", b"records")
     disk.remove("/a/meta.properties")
     _format(disk, config)
     assert FlushedMarkFile(disk, directory).read() is None
 
 
-def test_formatting_that_a_crash_cut_short_is_repeated_whole() -> None:
+def test_formatting_that_a_crash_interrupted_is_repeated_completely() -> None:
     disk = MemoryDisk()
     config = _config(log_dirs="/a", voters="1@localhost:9093")
     disk.make_dirs("/a/__cluster_metadata-0")

@@ -1,4 +1,4 @@
-"""A process leaves in its directories what proves its death, and shows nobody before."""
+"""A process leaves in its directories the proof of its death, which is secret until then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_next_process_on_the_directory_can_prove_its_predecessors_dead(tmp_path:
     assert not proves_death(third.id, third.dead_secrets)
 
 
-def test_what_everybody_may_know_of_a_process_is_not_its_secret(tmp_path: Path) -> None:
+def test_public_data_of_a_process_is_not_its_secret(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.id == incarnation_id_of(process.secret) != process.secret
     assert not proves_death(process.id, [process.id])

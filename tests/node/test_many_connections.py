@@ -1,4 +1,4 @@
-"""A real node with few descriptors and more connections than it can hold: it goes on, and rolls segments."""
+"""A real node with few descriptors and more connections than it can hold continues, and rolls segments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BATCH = encode_batch([RecordInput(None, os.urandom(600_000), (), 1_700_000_000_0
 
 @pytest.fixture
 def many_sockets() -> Iterator[None]:
-    """For this process; the node has its own limit."""
+    """Raise the limit of this process; the node has its own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * CONNECTIONS)), hard))
     yield
@@ -51,7 +51,7 @@ def many_sockets() -> Iterator[None]:
 
 
 class Client:
-    """A connection that asks one thing after the other."""
+    """A connection that sends one request after the other."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -85,7 +85,7 @@ class Client:
 def start(
     directory: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path]
 ) -> tuple[NodeProcess, int]:
-    """A node that may open so many files; it raises its soft limit itself."""
+    """A node with this limit of open files; it raises its soft limit itself."""
     port, controller = free_ports(2)
     file = server_file(
         controller_quorum_voters=f"1@127.0.0.1:{controller}",
@@ -205,7 +205,7 @@ with asyncio.Runner(loop_factory=loops[sys.argv[1]]) as runner:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_listener_that_could_not_accept_for_want_of_files_accepts_again(loop: str) -> None:
+def test_listener_that_could_not_accept_for_lack_of_files_accepts_again(loop: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXHAUSTED, loop], capture_output=True, text=True, timeout=60, check=False
     )

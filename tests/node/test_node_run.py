@@ -1,4 +1,4 @@
-"""Several nodes in one process: how they come up and go down together."""
+"""Several nodes in one process: how they start and stop together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykraft.node.errors import StartError
 
 
 class FakeNode:
-    """Starts as its test wants, and notes what happens to it."""
+    """A node that starts as its test wants, and records what happens to it."""
 
     made: list[FakeNode]
 
@@ -71,7 +71,7 @@ async def fail(node: FakeNode) -> None:
     raise StartError("the port is taken")
 
 
-def test_start_that_fails_ends_the_other_starts_before_anything_is_stopped(
+def test_failed_start_ends_the_other_starts_before_anything_is_stopped(
     nodes: list[FakeNode], tmp_path: Path
 ) -> None:
     configs: Any = [FakeConfig(tmp_path / "a", wait_for_ever), FakeConfig(tmp_path / "b", fail)]
@@ -88,7 +88,7 @@ def test_two_failing_starts_are_one_error(nodes: list[FakeNode], tmp_path: Path)
     assert all(node.events[-1] == "stop" for node in nodes)
 
 
-def test_node_that_cannot_stop_does_not_keep_the_others_and_is_an_error(
+def test_node_that_cannot_stop_does_not_delay_the_others_and_is_an_error(
     nodes: list[FakeNode], tmp_path: Path
 ) -> None:
     async def come_up(node: FakeNode) -> None:
@@ -152,7 +152,7 @@ def test_second_signal_ends_an_orderly_stop_that_takes_too_long(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_nodes_stop_when_their_supervisor_is_gone(nodes: list[FakeNode], tmp_path: Path, when: str) -> None:
+def test_nodes_stop_when_their_supervisor_ends(nodes: list[FakeNode], tmp_path: Path, when: str) -> None:
     async def come_up(node: FakeNode) -> None:
         node.events.append("up")
 

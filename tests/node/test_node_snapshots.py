@@ -1,4 +1,4 @@
-"""Real nodes in this process whose metadata log is shortened: what is there before is there after."""
+"""Real nodes in this process whose metadata log is replaced by snapshots: no metadata is lost."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Cluster:
 
     @contextmanager
     def cut_off(self, id: int) -> Iterator[None]:
-        """The node's calls to other nodes fail for a while."""
+        """Let the node's calls to other nodes fail for some time."""
         transport: Any = self.nodes[id].transport
 
         def send(to: Any, method: str, payload: bytes, deadline_ms: int, on_reply: Any) -> PendingCall:
@@ -197,7 +197,7 @@ def test_node_that_starts_from_a_snapshot_has_everything_and_no_old_segment(tmp_
     run(made, scenario)
 
 
-def test_broker_that_was_down_for_long_comes_back_through_a_fetched_snapshot(tmp_path: Path) -> None:
+def test_broker_that_was_down_for_a_long_time_returns_through_a_fetched_snapshot(tmp_path: Path) -> None:
     made = Cluster(tmp_path, {1: "controller", 2: "broker", 3: "broker"})
 
     async def scenario(cluster: Cluster) -> None:
@@ -236,7 +236,7 @@ def test_broker_that_was_down_for_long_comes_back_through_a_fetched_snapshot(tmp
 
 
 @pytest.mark.parametrize("node_id", [1, 2])
-def test_every_node_makes_snapshots_of_its_own(tmp_path: Path, node_id: int) -> None:
+def test_every_node_writes_its_own_snapshots(tmp_path: Path, node_id: int) -> None:
     made = Cluster(tmp_path, {1: "controller", 2: "broker"})
 
     async def scenario(cluster: Cluster) -> None:
@@ -249,7 +249,7 @@ def test_every_node_makes_snapshots_of_its_own(tmp_path: Path, node_id: int) -> 
     run(made, scenario)
 
 
-def test_broker_that_missed_much_while_it_ran_is_told_what_differs(tmp_path: Path) -> None:
+def test_running_broker_that_missed_records_gets_the_difference_to_a_snapshot(tmp_path: Path) -> None:
     made = Cluster(tmp_path, {1: "controller", 2: "broker", 3: "broker"})
 
     async def scenario(cluster: Cluster) -> None:

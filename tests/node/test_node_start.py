@@ -1,4 +1,4 @@
-"""A real node in this process: starts that fail half-way leave nothing behind, and a second try works."""
+"""A real node in this process: failed starts leave nothing behind, and a second attempt works."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def taken(port: int) -> Iterator[None]:
 
 
 async def until_only_this_task_is_left() -> None:
-    """gRPC ends tasks of its own a little later."""
+    """gRPC ends its own tasks a little later."""
     async with asyncio.timeout(5):
         while asyncio.all_tasks() != {asyncio.current_task()}:
             await asyncio.sleep(0)
 
 
 def run(scenario: Callable[[list[BaseException]], Coroutine[Any, Any, None]]) -> None:
-    """The scenario is given the list of fatal errors, which must stay empty."""
+    """The scenario gets the list of fatal errors, which must stay empty."""
 
     async def main() -> None:
         fatal: list[BaseException] = []
@@ -99,7 +99,7 @@ def controller_port(config: ServerConfig) -> int:
 
 
 @pytest.mark.parametrize("port_of", [broker_port, controller_port])
-def test_taken_port_is_named_and_nothing_is_left_running(
+def test_port_in_use_is_named_and_nothing_is_left_running(
     tmp_path: Path, port_of: Callable[[ServerConfig], int]
 ) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
@@ -119,7 +119,7 @@ def test_taken_port_is_named_and_nothing_is_left_running(
 
 
 @pytest.mark.parametrize("turns", [1, 5, 20, 60, 200, 1000])
-def test_start_that_is_broken_off_anywhere_can_be_stopped_and_tried_again(tmp_path: Path, turns: int) -> None:
+def test_start_aborted_at_any_point_can_be_stopped_and_repeated(tmp_path: Path, turns: int) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         config = make_config(tmp_path)
         node = make_node(config, fatal)
@@ -138,7 +138,7 @@ def test_start_that_is_broken_off_anywhere_can_be_stopped_and_tried_again(tmp_pa
     run(scenario)
 
 
-def test_no_replica_takes_a_role_once_the_coordinators_stop(
+def test_no_replica_applies_a_role_once_the_coordinators_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_groups, left = GroupCoordinatorService.stop, []
@@ -158,14 +158,14 @@ def test_no_replica_takes_a_role_once_the_coordinators_stop(
         monkeypatch.setattr(GroupCoordinatorService, "stop", stop_and_look)
         await node.start()
         await node.stop()
-        assert left == [True], "nobody takes up work any more"
+        assert left == [True], "no work is started any more"
         await until_only_this_task_is_left()
 
     run(scenario)
 
 
 def lonely_config(directory: Path) -> ServerConfig:
-    """One of three voters, whose fellows never come."""
+    """One of three voters; the others never start."""
     mine, other, third, broker = free_ports(4)
     return make_config(
         directory,
@@ -177,7 +177,7 @@ def lonely_config(directory: Path) -> ServerConfig:
 
 
 async def start_in_vain(node: Node) -> None:
-    """Start a node that finds no controller, until it waits for one; then stop it."""
+    """Start a node that finds no controller, wait until it waits for one, and stop it."""
     start = asyncio.ensure_future(node.start())
     done, _ = await asyncio.wait([start], timeout=0.5)
     assert not done
@@ -188,14 +188,14 @@ async def start_in_vain(node: Node) -> None:
     await until_only_this_task_is_left()
 
 
-def test_node_without_a_quorum_stops_at_once_when_its_start_is_broken_off(tmp_path: Path) -> None:
+def test_node_without_a_quorum_stops_at_once_when_its_start_is_aborted(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         await start_in_vain(make_node(lonely_config(tmp_path), fatal))
 
     run(scenario)
 
 
-def test_high_watermarks_survive_a_start_that_was_broken_off(tmp_path: Path) -> None:
+def test_high_watermarks_survive_an_aborted_start(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         config = lonely_config(tmp_path)
         logs = LogManager(
@@ -231,7 +231,7 @@ def test_damaged_meta_properties_are_refused_by_name(tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_damaged_checkpoint_is_written_anew(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_written_again(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         path = tmp_path / checkpoint.REPLICATION_OFFSET_CHECKPOINT
         path.write_text("nonsense")
@@ -241,7 +241,7 @@ def test_damaged_checkpoint_is_written_anew(tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_directory_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
         with pytest.raises(ConfigError, match="file"):
@@ -251,7 +251,7 @@ def test_directory_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("", True), ("0.0.0.0", True)]
 )
-def test_controllers_listener_that_others_can_reach_is_warned_of(
+def test_controller_listener_that_others_can_reach_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warns: bool
 ) -> None:
     broker, controller = free_ports(2)
@@ -271,9 +271,7 @@ def test_controllers_listener_that_others_can_reach_is_warned_of(
 
 
 @pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])
-def test_switch_for_sendfile_reaches_the_sockets(
-    tmp_path: Path, switch: dict[str, str], expected: bool
-) -> None:
+def test_sendfile_setting_reaches_the_sockets(tmp_path: Path, switch: dict[str, str], expected: bool) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         world = make_world(make_config(tmp_path, switch), fatal.append)
         assert world.streams.sendfile is expected

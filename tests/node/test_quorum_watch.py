@@ -1,4 +1,4 @@
-"""When a node says that the metadata quorum has no leader. Time is virtual."""
+"""When a node logs that the metadata quorum has no leader. Time is virtual."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykraft.runtime.address import Address
 
 
 class Timers:
-    """A clock that goes on when it is told to, and calls what is due."""
+    """A clock that a test advances, and that runs the timers that are due."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -70,7 +70,7 @@ def watch(timers: Timers, caplog: pytest.LogCaptureFixture) -> QuorumWatch:
     return watch
 
 
-def test_node_that_finds_no_leader_says_so_ever_more_seldom(
+def test_node_that_finds_no_leader_logs_it_ever_more_rarely(
     watch: QuorumWatch, timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
     timers.sleep(4)
@@ -82,7 +82,7 @@ def test_node_that_finds_no_leader_says_so_ever_more_seldom(
     assert caplog.messages[0].endswith("1 at host1:9093, 2 at host2:9093, 3 at host3:9093")
 
 
-def test_election_in_time_is_not_worth_a_word(
+def test_election_in_time_is_not_logged(
     watch: QuorumWatch, timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch.handle_leader_change(LeaderAndEpoch(2, 1))
@@ -94,7 +94,7 @@ def test_election_in_time_is_not_worth_a_word(
     assert caplog.messages == []
 
 
-def test_epochs_without_a_leader_are_one_outage_and_its_end_is_said(
+def test_epochs_without_a_leader_are_one_outage_and_its_end_is_logged(
     watch: QuorumWatch, timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch.handle_leader_change(LeaderAndEpoch(2, 1))
@@ -108,7 +108,7 @@ def test_epochs_without_a_leader_are_one_outage_and_its_end_is_said(
     assert second == "the metadata quorum has a leader again, 3, after 6 s"
 
 
-def test_watch_that_is_stopped_says_nothing(
+def test_stopped_watch_logs_nothing(
     watch: QuorumWatch, timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch.stop()

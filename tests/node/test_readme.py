@@ -1,4 +1,4 @@
-"""The examples of README.md, run as a newcomer runs them."""
+"""The examples of README.md, run as a new user runs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block(language: str, containing: str) -> str:
 
 
 def run_python(code: str) -> str:
-    """Run code with this interpreter called by its path: no virtual environment is activated."""
+    """Run code with this interpreter by its path, without activating a virtual environment."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     result = subprocess.run(

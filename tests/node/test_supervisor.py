@@ -1,4 +1,4 @@
-"""A process a node: how they come up, end and are stopped together. The processes are only stand-ins."""
+"""One process per node: how they start, end and are stopped together. The processes are only stand-ins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER_SERVES = "wait()"
 
 
 def stand_in(code: str) -> Command:
-    # As a node does: it reads nothing. What the other end left unread would be an error here.
+    # Like a node, it reads nothing. Data that the other end left unread would be an error here.
     prelude = (
         "import os, select, signal, sys; fd = int(sys.argv[1]); wait = lambda: select.select([fd], [], []); "
     )
@@ -38,7 +38,7 @@ def is_gone(process_id: int) -> bool:
 
 
 class Run:
-    """One run, and what was said in it."""
+    """One run, and its messages."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -76,7 +76,7 @@ def test_node_that_fails_to_start_stops_the_others(run: Run) -> None:
     assert run.process_ids == []
 
 
-def test_killed_node_is_said_and_the_others_go_on(run: Run) -> None:
+def test_killed_node_is_reported_and_the_others_continue(run: Run) -> None:
     def check_and_stop() -> None:
         assert not is_gone(run.process_ids[0]) and not is_gone(run.process_ids[2])
         tell_this_process(signal.SIGTERM)
@@ -87,7 +87,7 @@ def test_killed_node_is_said_and_the_others_go_on(run: Run) -> None:
     assert run.said == ["Node 2 ended (killed by SIGKILL); the others continue"]
 
 
-def test_end_of_the_last_node_is_the_end(run: Run) -> None:
+def test_supervisor_ends_with_the_last_node(run: Run) -> None:
     def kill_all() -> None:
         for process_id in run.process_ids:
             os.kill(process_id, signal.SIGKILL)
@@ -97,7 +97,7 @@ def test_end_of_the_last_node_is_the_end(run: Run) -> None:
     assert len(run.said) == 2 and run.said[1].endswith("(killed by SIGKILL); it was the last")
 
 
-def test_second_signal_kills_what_does_not_stop(run: Run) -> None:
+def test_second_signal_kills_nodes_that_do_not_stop(run: Run) -> None:
     def ask_twice() -> None:
         tell_this_process(signal.SIGINT)
         tell_this_process(signal.SIGTERM)
@@ -107,7 +107,7 @@ def test_second_signal_kills_what_does_not_stop(run: Run) -> None:
     assert all(map(is_gone, run.process_ids))
 
 
-def test_paused_node_is_stopped_too(run: Run) -> None:
+def test_paused_node_is_also_stopped(run: Run) -> None:
     def pause_and_stop() -> None:
         os.kill(run.process_ids[0], signal.SIGSTOP)
         tell_this_process(signal.SIGTERM)

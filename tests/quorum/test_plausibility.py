@@ -171,7 +171,7 @@ def test_impossible_answer_to_a_fetch_changes_nothing_and_the_fetch_is_repeated(
     assert b.state.in_flight
 
 
-# --- nobody honest is shut out ---------------------------------------------------------------------------
+# --- no correct replica is locked out --------------------------------------------------------------------
 
 
 def test_replica_that_was_down_for_very_long_follows_at_once() -> None:

@@ -1,4 +1,4 @@
-"""What the simulation's command line does to its process must not outlive a test."""
+"""Changes that the simulation's command line makes to its process must end with a test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _logging_goes_on() -> Iterator[None]:
-    """A simulation says nothing of the nodes that it kills, and disables logging for good."""
+    """A simulation logs nothing about the nodes that it kills: it disables logging in its process."""
     yield
     logging.disable(logging.NOTSET)

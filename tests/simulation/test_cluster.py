@@ -21,7 +21,7 @@ def _deaths_are_not_logged() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_schedules_of_whole_nodes_break_nothing(seed: int) -> None:
+def test_schedules_of_whole_nodes_break_no_invariant(seed: int) -> None:
     outcome = run_schedule(Schedule(seed))
     assert outcome.counts["commits"] > 20
     assert outcome.counts["clients served"] > 0
@@ -56,7 +56,7 @@ def test_same_schedule_has_the_same_trace() -> None:
     assert any("(fault " in line for line in story.lines())
 
 
-def test_story_tells_of_faults_elections_leaders_and_what_clients_saw_in_the_order_of_time() -> None:
+def test_story_lists_faults_elections_leaders_and_client_results_in_order() -> None:
     story = Story()
     run_schedule(Schedule(4, 20_000), story)
     preface, heading, *lines = story.lines()
@@ -83,7 +83,7 @@ def test_story_tells_of_faults_elections_leaders_and_what_clients_saw_in_the_ord
     assert not [line for line in lines if "0x" in line or "b'" in line or "Record(" in line]
 
 
-def test_messages_are_told_only_if_somebody_wants_to_know() -> None:
+def test_messages_are_traced_only_if_a_reader_wants_them() -> None:
     few, all_of_them = Story(), Story(has_messages=True)
     schedule = Schedule(5, 5_000)
     assert run_schedule(schedule, few) == run_schedule(schedule, all_of_them)
@@ -103,7 +103,7 @@ def test_shorter_plan_is_the_beginning_of_a_longer_one() -> None:
     assert long[: len(short)] == short
 
 
-def test_nothing_else_strikes_while_an_undisturbed_fault_may_be_under_way() -> None:
+def test_no_other_fault_overlaps_an_undisturbed_one() -> None:
     kinds: list[str] = []
     for seed in range(40):
         plan = plan_faults(seed, 60_000)
@@ -114,7 +114,7 @@ def test_nothing_else_strikes_while_an_undisturbed_fault_may_be_under_way() -> N
     assert (kinds.count(CALM_RACE), kinds.count(CALM_STUTTER)) == (20, 10)
 
 
-def test_dead_broker_is_fenced_while_the_active_controller_stalls_again_and_again() -> None:
+def test_dead_broker_is_fenced_while_the_active_controller_stalls_repeatedly() -> None:
     for seed in (3, 27, 43):
         (stutter,) = (fault for fault in plan_faults(seed, 60_000) if fault.kind == CALM_STUTTER)
         outcome = run_schedule(
@@ -134,7 +134,7 @@ def test_undisturbed_lease_race_lasts_until_the_broker_is_fenced() -> None:
         assert outcome.counts["fences"] > 0
 
 
-def test_without_faults_and_clients_nothing_strikes() -> None:
+def test_without_faults_and_clients_nothing_happens() -> None:
     outcome = run_schedule(Schedule(1, 8000, faults=(), without=frozenset({"client"})))
     assert not outcome.faults
     assert outcome.counts["active controllers"] == 1

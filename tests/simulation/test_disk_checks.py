@@ -31,7 +31,7 @@ from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 
 
 class StoppedClock:
-    """Midnight for ever."""
+    """A clock that stands at midnight."""
 
     def wall_ms(self) -> int:
         return 0

@@ -185,7 +185,7 @@ def test_a_member_epoch_that_falls_is_found() -> None:
         checks.look(shard_of(group_at(5), member_at(4))[0].committed)
 
 
-def test_a_member_that_left_and_joined_once_more_begins_anew() -> None:
+def test_a_member_that_left_and_joined_again_starts_over() -> None:
     checks = GroupChecks()
     checks.look(shard_of(group_at(5), member_at(5))[0].committed)
     checks.look(shard_of(group_at(6))[0].committed)

@@ -1,4 +1,4 @@
-"""Simulated TCP: what a protocol on either side is told, whatever becomes of machines and links."""
+"""Simulated TCP: what a protocol on either side sees under faults of machines and links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLIENT, SERVER = 1, 2
 
 
 class Machines:
-    """A client's process on one machine, a server's on another, and the wires between them."""
+    """A client's process on one machine, a server's on another, and the links between them."""
 
     def __init__(self, seed: int = 1, **options: Any) -> None:
         self.links = Links(random.Random(seed), max_delay_ms=5)
@@ -51,7 +51,7 @@ class Machines:
 
 
 class Recorder(asyncio.Protocol):
-    """Notes what it is told."""
+    """Records what it is told."""
 
     def __init__(self, told: list[Any]) -> None:
         self.told = told
@@ -87,7 +87,7 @@ def machines() -> Iterator[Machines]:
 
 
 def _listen(machines: Machines, told: list[Any]) -> Recorder:
-    """One server that notes everything; what it makes of its newest connection."""
+    """One server that records everything; returns its protocol for the newest connection."""
     newest = Recorder(told)
 
     async def listen() -> None:
@@ -121,14 +121,14 @@ def _joined(machines: Machines) -> tuple[Recorder, list[Any], Recorder, list[Any
     return client, at_client, server, at_server
 
 
-def test_address_of_a_machine_is_numeric_and_read_back() -> None:
+def test_address_of_a_machine_is_numeric_and_parsed_back() -> None:
     assert address_of(3) == "10.0.0.3"
     assert host_of(address_of(70_000)) == 70_000
     with pytest.raises(OSError, match="no simulated machine"):
         host_of("localhost")
 
 
-def test_bytes_arrive_in_order_whatever_is_lost_delayed_and_repeated_on_the_way(machines: Machines) -> None:
+def test_bytes_arrive_in_order_despite_losses_delays_and_repetitions(machines: Machines) -> None:
     machines.links.straggle, machines.links.duplicate = 0.3, 0.3
     client, _, _, at_server = _joined(machines)
     sent = b""
@@ -144,7 +144,7 @@ def test_bytes_arrive_in_order_whatever_is_lost_delayed_and_repeated_on_the_way(
     assert received == sent
 
 
-def test_what_is_written_in_one_turn_arrives_at_once(machines: Machines) -> None:
+def test_bytes_written_in_one_turn_arrive_together(machines: Machines) -> None:
     client, _, _, at_server = _joined(machines)
     client.transport.write(b"one")
     client.transport.writelines([b"two", b"three"])
@@ -163,7 +163,9 @@ def test_closing_sends_the_rest_and_then_the_end(machines: Machines) -> None:
     assert server.transport.is_closing()
 
 
-def test_nobody_who_listens_refuses_and_a_bound_address_refuses_until_it_serves(machines: Machines) -> None:
+def test_connection_is_refused_without_a_listener_and_until_a_bound_address_serves(
+    machines: Machines,
+) -> None:
     async def bind() -> Any:
         return await machines.loop.create_server(lambda: Recorder([]), None, PORT, start_serving=False)
 
@@ -231,20 +233,20 @@ def test_machine_that_lost_power_is_silent_until_it_is_up_and_written_to(machine
     assert at_server == []
 
 
-def test_half_open_connection_is_found_out_by_whoever_writes(machines: Machines) -> None:
+def test_half_open_connection_is_detected_by_the_side_that_writes(machines: Machines) -> None:
     client, at_client, _, _ = _joined(machines)
     machines.links.cut([SERVER], [CLIENT])
     machines.end_server(power_loss=False)
     machines.let_pass(1)
     machines.links.heal()
     machines.let_pass(10)
-    at_client.clear()  # the end, which was sent again; a reset would have been lost
+    at_client.clear()  # the end of the stream, which was sent again; a reset would have been lost
     client.transport.write(b"?")
     machines.let_pass(1)
     assert at_client in ([], ["ConnectionResetError"])
 
 
-def test_cut_holds_everything_up_and_healing_lets_it_through(machines: Machines) -> None:
+def test_cut_delays_everything_until_it_is_healed(machines: Machines) -> None:
     client, at_client, server, at_server = _joined(machines)
     machines.links.cut([CLIENT], [SERVER])
     client.transport.write(b"late")
@@ -256,7 +258,7 @@ def test_cut_holds_everything_up_and_healing_lets_it_through(machines: Machines)
     assert at_server == [b"late"]
 
 
-def test_paused_process_takes_nothing_in_and_its_machine_still_accepts(machines: Machines) -> None:
+def test_paused_process_reads_nothing_and_its_machine_still_accepts(machines: Machines) -> None:
     told: list[Any] = []
     _listen(machines, told)
     machines.server.pause()
@@ -286,7 +288,7 @@ def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> N
     machines.loop.close()
 
 
-def test_protocol_that_fails_loses_its_connection_and_the_loop_is_told() -> None:
+def test_failing_protocol_loses_its_connection_and_the_loop_is_told() -> None:
     machines = Machines()
     client, at_client, server, at_server = _joined(machines)
     server.data_received = _fail  # type: ignore[method-assign]
@@ -302,7 +304,7 @@ def _fail(data: bytes) -> None:
     raise AssertionError(data)
 
 
-def test_lossy_links_delay_and_now_and_then_reset() -> None:
+def test_lossy_links_delay_and_occasionally_reset() -> None:
     resets = arrived = 0
     for seed in range(30):
         machines = Machines(seed)

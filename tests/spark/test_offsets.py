@@ -73,7 +73,7 @@ def test_range_is_reduced_to_existing_records_if_loss_is_allowed(
     assert [(one.start, one.end) for one in ranges] == expected
 
 
-def test_start_behind_the_end_is_refused() -> None:
+def test_start_after_the_end_is_refused() -> None:
     with pytest.raises(PlanError, match="starting offset 40 of t-0 is after its ending offset 20"):
         resolve(40, 20, (10, 50))
 

@@ -1,7 +1,8 @@
-"""A replica dies right after each single effect it carries out while the voters change, and comes back.
+"""A replica is killed right after each single effect that it carries out while the voters change, and
+restarts.
 
-Chance finds few of these moments; here none is left out. However it goes, the invariants hold after every
-event, the changes are made in the end, and everybody gets on. (KIP-853; Raft thesis, chapter 4.)
+Random schedules reach few of these moments; here none is left out. The invariants hold after every event, the
+changes are made in the end, and the quorum makes progress. (KIP-853; Raft thesis, chapter 4.)
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _Assassin:
 
 
 def _change(cluster: SimCluster, node_id: int, *, to_voter: bool) -> None:
-    """Ask whoever leads, again and again, until it is so and committed."""
+    """Ask the current leader repeatedly until the change is made and committed."""
     replica = cluster.replicas[node_id]
 
     def is_made() -> bool:
@@ -121,7 +122,7 @@ def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Ass
 
 @pytest.mark.parametrize("back_after_ms", [1, 400])
 @pytest.mark.parametrize("name", CHANGES)
-def test_change_is_made_wherever_a_replica_dies_meanwhile(name: str, back_after_ms: int) -> None:
+def test_change_is_made_at_whatever_point_a_replica_dies(name: str, back_after_ms: int) -> None:
     for victim in range(1, sum(CHANGES[name][:2]) + 1):
         last = _run(name, 1, victim, 0, back_after_ms).seen
         assert last > 10

@@ -1,4 +1,4 @@
-"""Cuts that last and let traffic through one way only: no pattern of them disturbs or livelocks a quorum."""
+"""Lasting cuts in one direction: no pattern of them disturbs or livelocks a quorum."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _run(cluster: SimCluster, duration_ms: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 64))
-def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number: int) -> None:
-    """Every set of one-way cuts among three voters, applied to a leader at work and never healed."""
+def test_two_connected_voters_make_progress_whatever_else_is_cut(number: int) -> None:
+    """Every set of one-way cuts among three voters, applied to an active leader and never healed."""
     cuts = [pair for bit, pair in enumerate(PAIRS) if number >> bit & 1]
     cluster = _cluster()
     for sender, receiver in cuts:
@@ -44,7 +44,7 @@ def test_two_voters_that_hear_each_other_get_on_whatever_else_is_cut(number: int
 
 
 @pytest.mark.parametrize("deaf", [2, 3])
-def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf: int) -> None:
+def test_voter_that_can_send_but_not_receive_does_not_disturb_the_leader(deaf: int) -> None:
     cluster = _cluster()
     cluster.links.cut([1, 2, 3], [deaf])
     _run(cluster, 10_000)
@@ -52,7 +52,7 @@ def test_voter_that_can_speak_but_not_hear_does_not_disturb_the_leader(deaf: int
     assert all(r.core.state.epoch == 1 for r in cluster.replicas.values())
 
 
-def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes() -> None:
+def test_paused_follower_does_not_depose_the_leader_when_it_resumes() -> None:
     cluster = _cluster()
     for _ in range(5):
         cluster.pause(cluster.replicas[3], 900)
@@ -63,7 +63,7 @@ def test_follower_that_slept_does_not_depose_the_leader_when_it_wakes() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_round_trips(seed: int) -> None:
-    """Unless two stand at once: then a back-off comes on top."""
+    """Unless two replicas start an election at once: then a back-off is added."""
     cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=2, max_flush_ms=1))
     cluster.start_all()
     elect(cluster, cluster.replicas[1])

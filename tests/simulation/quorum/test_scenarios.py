@@ -1,6 +1,6 @@
-"""Golden transcripts: the conversation of each scenario, word for word.
+"""Golden transcripts: the whole conversation of each scenario.
 
-After a change that is meant to show, rewrite them with ``PYKRAFT_REWRITE_SCENARIOS=1`` and read the diff.
+After a change that alters them, rewrite them with ``PYKRAFT_REWRITE_SCENARIOS=1`` and read the diff.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pykraft.jepsen_like.sim.schedule import Schedule, describe
 SCHEDULES = 60
 CHUNK = 20
 DURATION_MS = 20_000
-# Marked slow for their sum: `make check` runs the first chunk, `make test` all of them, `make sim` many more.
+# Slow in sum: `make check` runs the first chunk, `make test` all of them, `make sim` many more.
 CHUNKS = [
     pytest.param(first, marks=[] if first == 0 else [pytest.mark.slow])
     for first in range(0, SCHEDULES, CHUNK)
@@ -33,7 +33,7 @@ def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first: int) -
         assert outcome.counts["acknowledged"] > 0
         assert outcome.virtual_ms >= DURATION_MS
         struck.update(outcome.faults)
-    assert set(WEIGHTS) <= set(struck), "a kind of fault never struck"
+    assert set(WEIGHTS) <= set(struck), "a kind of fault never occurred"
 
 
 @pytest.mark.parametrize("name", sorted(DIRECTED))
