@@ -3,6 +3,9 @@
 The values are in the metadata log, for one broker or (under the empty name) for all brokers. A property that
 a topic does not set itself takes the first of: this broker's value, the value for all brokers, the properties
 file, the default.
+
+A controller of another version may have accepted what this one refuses. Such a value has no effect, and the
+others do, as in Kafka: a broker must not fail because of what is in the metadata log.
 """
 
 from __future__ import annotations
@@ -10,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pykraft.configuration.keys import ConfigKey, ConfigValue, UpdateMode, resolve, unknown_key_message
+from pykraft.configuration.keys import (
+    ConfigError,
+    ConfigKey,
+    ConfigValue,
+    UpdateMode,
+    resolve,
+    unknown_key_message,
+)
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, KNOWN_NAMES, READ_KEYS
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_TO_SERVER_PROPERTY
 from pykraft.kafka_protocol.enums import ConfigResourceType
@@ -58,11 +68,44 @@ def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[s
     return values
 
 
+def refused_dynamic_values(image: MetadataImage, broker_id: int) -> list[str]:
+    """Why values that were set have no effect on a broker of this version: a sentence for each."""
+    return [
+        f"The {name} that is set for {'all brokers' if resource == ALL_BROKERS else f'broker {resource}'}"
+        f" is ignored: {objection}"
+        for resource in (ALL_BROKERS, str(broker_id))
+        for name, text in sorted(image.resource_config(ConfigResourceType.BROKER, resource).items())
+        if (objection := _objection(name, text)) is not None
+    ]
+
+
+def _objection(name: str, text: str) -> str | None:
+    key = DYNAMIC_KEYS.get(name)
+    if key is None:
+        return "it is not a dynamic configuration"
+    try:
+        key.parse(text)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _effective_dynamic_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
+    """As :func:`dynamic_broker_values`, without what this version refuses."""
+    resources = (ALL_BROKERS,) if broker_id is None else (ALL_BROKERS, str(broker_id))
+    return {
+        name: text
+        for resource in resources
+        for name, text in image.resource_config(ConfigResourceType.BROKER, resource).items()
+        if _objection(name, text) is None
+    }
+
+
 def with_dynamic_values(
     image: MetadataImage, broker_id: int, values: Mapping[str, ConfigValue]
 ) -> dict[str, ConfigValue]:
     """Typed ``values`` of a broker's properties file, replaced by those that were set while it runs."""
-    dynamic = dynamic_broker_values(image, broker_id)
+    dynamic = _effective_dynamic_values(image, broker_id)
     return {**values, **resolve({name: READ_KEYS[name] for name in dynamic if name in READ_KEYS}, dynamic)}
 
 
@@ -74,7 +117,7 @@ def broker_wide_topic_configs(
     ``static`` holds the values of the properties file. Without a ``broker_id``: the values for the cluster,
     as far as the node with this file can tell.
     """
-    dynamic = dynamic_broker_values(image, broker_id)
+    dynamic = _effective_dynamic_values(image, broker_id)
     if not dynamic:
         return static
     names = SERVER_PROPERTY_TO_TOPIC

@@ -7,6 +7,7 @@ leaderships are handed over, then listeners, coordinator, fetchers, replicas and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -26,7 +27,7 @@ from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values
+from pykraft.metadata_log.broker_configs import concerns_broker, refused_dynamic_values, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
@@ -41,6 +42,8 @@ from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.rpc import RpcTransport
 from pykraft.runtime.tasks import TaskSupervisor, Workers
+
+logger = logging.getLogger(__name__)
 
 _PRODUCER_IDS_TIMEOUT_MS = 10_000
 _LOG_THREADS = 8
@@ -228,7 +231,7 @@ class BrokerNode:
 
 
 class _ConnectionLimits:
-    """A publisher: dynamic limits on connections reach the listeners."""
+    """A publisher: dynamic limits on connections reach the listeners. Logs which values are ignored."""
 
     def __init__(self, config: ServerConfig, listeners: ClientListeners) -> None:
         self._config = config
@@ -237,6 +240,8 @@ class _ConnectionLimits:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         node_id = self._config.node_id
         if any(concerns_broker(resource, node_id) for resource in delta.changed_configs):
+            for refusal in refused_dynamic_values(image, node_id):
+                logger.warning("%s", refusal)
             values = with_dynamic_values(image, node_id, self._config.values)
             self._listeners.limit_connections(ListenerLimits.from_properties(values))
 

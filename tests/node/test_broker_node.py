@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from pykraft.broker.serving.listener import ListenerLimits
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.loader import MetadataLoader
-from pykraft.metadata_log.records import TopicRecord
+from pykraft.metadata_log.records import ConfigRecord, TopicRecord
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.client_listeners import ClientListeners
 from pykraft.node.format import check_directories
@@ -19,17 +23,20 @@ from pykraft.quorum.listener import CommittedBatch
 from tests.node.test_node_start import make_config
 
 
+def make_broker(directory: Path, quorum: Any) -> tuple[BrokerNode, ClientListeners]:
+    config = make_config(directory)
+    world = make_world(config, lambda error: None)
+    identity = check_directories(world.disk, config)
+    listeners = ClientListeners(config, config.broker_listeners, world.streams)
+    return BrokerNode(config, identity, world, cast(Any, None), quorum, listeners, ()), listeners
+
+
 def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Path) -> None:
     """Otherwise it would count as caught up, and set aside the logs of topics that it does not know yet."""
 
     async def body() -> None:
-        config = make_config(tmp_path)
-        world = make_world(config, lambda error: None)
-        identity = check_directories(world.disk, config)
         quorum: Any = SimpleNamespace(leader_address=lambda: None, delivered_offset=0, high_watermark=2)
-        transport: Any = SimpleNamespace()
-        listeners = ClientListeners(config, config.broker_listeners, world.streams)
-        broker = BrokerNode(config, identity, world, transport, quorum, listeners, ())
+        broker, _ = make_broker(tmp_path, quorum)
         loader = MetadataLoader(broker.publishers, high_watermark=lambda: quorum.high_watermark)
 
         def deliver(offset: int) -> None:
@@ -49,3 +56,42 @@ def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Pat
         await broker.stop()
 
     asyncio.run(body())
+
+
+def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A controller of another version accepted it. What is in the log must not end a broker."""
+
+    async def body() -> None:
+        quorum: Any = SimpleNamespace(leader_address=lambda: None, delivered_offset=0, high_watermark=1)
+        broker, listeners = make_broker(tmp_path, quorum)
+        limits: list[ListenerLimits] = []
+        monkeypatch.setattr(listeners, "limit_connections", limits.append)
+        loader = MetadataLoader(broker.publishers, high_watermark=lambda: quorum.high_watermark)
+        broker._followers.begin()
+        records = [
+            ConfigRecord(ConfigResourceType.BROKER, resource, name, value)
+            for resource, name, value in (
+                ("", "max.connections", "7"),
+                ("1", "max.connections", "-1"),
+                ("", "max.connections.per.ip", "5"),
+                ("", "log.retention.ms", "soon"),
+                ("", "log.segment.bytes", "2000000"),
+                ("1", "node.id", "4"),
+            )
+        ]
+        batch = CommittedBatch(0, len(records) - 1, 1, 0, tuple(map(encode_record, records)))
+        loader.handle_commit([batch])
+        assert (limits[-1].max_connections, limits[-1].max_connections_per_ip) == (7, 5)
+        assert broker.data.publisher._topic_defaults["segment.bytes"] == "2000000"
+        assert "retention.ms" not in broker.data.publisher._topic_defaults
+        assert [record.getMessage().split(" is ignored")[0] for record in caplog.records] == [
+            "The log.retention.ms that is set for all brokers",
+            "The max.connections that is set for broker 1",
+            "The node.id that is set for broker 1",
+        ]
+        await broker.stop()
+
+    with caplog.at_level("WARNING", "pykraft.node.broker_node"):
+        asyncio.run(body())
