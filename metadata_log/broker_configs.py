@@ -90,7 +90,7 @@ def _objection(name: str, text: str) -> str | None:
     return None
 
 
-def _effective_dynamic_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
+def effective_dynamic_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
     """As :func:`dynamic_broker_values`, without what this version refuses."""
     resources = (ALL_BROKERS,) if broker_id is None else (ALL_BROKERS, str(broker_id))
     return {
@@ -105,7 +105,7 @@ def with_dynamic_values(
     image: MetadataImage, broker_id: int, values: Mapping[str, ConfigValue]
 ) -> dict[str, ConfigValue]:
     """Typed ``values`` of a broker's properties file, replaced by those that were set while it runs."""
-    dynamic = _effective_dynamic_values(image, broker_id)
+    dynamic = effective_dynamic_values(image, broker_id)
     return {**values, **resolve({name: READ_KEYS[name] for name in dynamic if name in READ_KEYS}, dynamic)}
 
 
@@ -117,7 +117,7 @@ def broker_wide_topic_configs(
     ``static`` holds the values of the properties file. Without a ``broker_id``: the values for the cluster,
     as far as the node with this file can tell.
     """
-    dynamic = _effective_dynamic_values(image, broker_id)
+    dynamic = effective_dynamic_values(image, broker_id)
     if not dynamic:
         return static
     names = SERVER_PROPERTY_TO_TOPIC

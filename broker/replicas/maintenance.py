@@ -16,7 +16,7 @@ from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.log_store.interface import STORAGE_ERRORS
-from pykraft.metadata_log.broker_configs import dynamic_broker_values
+from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor
 
@@ -101,7 +101,7 @@ class LogMaintenance:
             await self._tasks.sleep(0)
 
     def _producer_id_expiration_ms(self) -> int:
-        values = dynamic_broker_values(self._metadata.image, self._config.node_id)
+        values = effective_dynamic_values(self._metadata.image, self._config.node_id)
         text = values.get("producer.id.expiration.ms")
         return self._config.producer_id_expiration_ms if text is None else int(text)
 
