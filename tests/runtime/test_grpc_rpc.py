@@ -239,6 +239,29 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() ->
     asyncio.run(_with_held_calls(case, ServerLimits(calls=5)))
 
 
+def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answered_later() -> None:
+    """Its address is bound first. The deadline of the call, a minute, is not waited for."""
+
+    async def case() -> None:
+        server, hold = GrpcServer(), Held()
+        hold.release.set()
+        server.register("/test.Echo/Hold", hold)
+        port = await server.bind("127.0.0.1", 0)
+        transport = GrpcTransport()
+        try:
+            async with asyncio.timeout(20):
+                refused = await _call(transport, port, "/test.Echo/Hold", b"", 60_000)
+                assert isinstance(refused, RpcFailure) and "UNAVAILABLE" in refused.reason
+                await server.start()
+                while await _call(transport, port, "/test.Echo/Hold", b"", 60_000) != b"done":
+                    pass
+        finally:
+            await transport.close()
+            await server.stop(0)
+
+    asyncio.run(case())
+
+
 def test_bytes_that_are_being_served_are_bounded() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
         payload = bytes(100_000)

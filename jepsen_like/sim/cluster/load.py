@@ -154,8 +154,8 @@ class Load:
         return event.type == "info" and event.op in ("no-progress", "poll") and event.key in self._forgiven
 
     def _is_told_by_anybody(self, position: int, event: Event) -> bool:
-        """A former leader that is cut off from the controller finds by time what it holds itself, and nothing
-        newer, as in Kafka; processes that are killed or paused never show it."""
+        """A former leader that has not heard of its successor finds by time what it holds itself, and nothing
+        newer, while its lease holds. Without a lease it refuses, but a leadership may be moved before."""
         return event.op == "offset-for-time" and event.offset is None and position < self._healed_at
 
     def _opened_at(self, producer: str) -> int:
