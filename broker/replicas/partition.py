@@ -160,6 +160,13 @@ class Partition:
         if registration.partition_epoch < self.isr.partition_epoch:
             return False
         leader = registration.leader if registration.has_leader else None
+        if leader == self._node_id and self.log.latest_epoch > registration.leader_epoch:
+            # No leader has that epoch yet. The CRC of a batch does not cover it.
+            reason = (
+                f"a batch of leader epoch {self.log.latest_epoch} before epoch {registration.leader_epoch}"
+            )
+            self.storage_failed(CorruptLogError(self.log.directory, 0, reason))
+            return False
         changed = registration.leader_epoch > self.leader_epoch or leader != self.leader_id
         self.replicas = registration.replicas
         if changed:

@@ -141,6 +141,33 @@ def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
     data_plane.run(body)
 
 
+def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane: Any) -> None:
+    """The leader epoch of a batch is not covered by its CRC."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=SEGMENTS)
+            await cluster.create(1, 2, topic="u")
+            await fill(cluster, data_plane, 1, 12)
+            await fill(cluster, data_plane, 1, 3, topic="u")
+            await cluster.brokers[2].stop()
+            flip(13)(cluster.disks[2], f"/d2/t-0/{NEWEST}.log")
+            for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+                cluster.disks[2].remove(f"/d2/{name}")
+            for topic in ("t", "u"):
+                cluster.controller.elect(2, (1, 2), topic=topic)
+            broker = await cluster.start(2)
+            await data_plane.until(lambda: cluster.controller.lost == [(2, "t")])
+            await data_plane.until(lambda: broker.replicas.is_settled)
+            assert broker.disk.is_dir("/d2/t-0.00000000-damaged")
+            await data_plane.until(lambda: broker.table.find("u", 0).high_watermark == 3)
+            assert await read_all(cluster, data_plane, 2, "u") == values(3)
+            await data_plane.until(lambda: cluster.partition(1).is_leader and in_sync(cluster, 2, 12))
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
 def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(data_plane: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
