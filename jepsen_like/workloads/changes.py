@@ -25,6 +25,9 @@ MOST_CHANGES = 6
 DELETE_SHARE = 0.6
 AGAIN_SHARE = 0.5
 GONE = "none"
+ADMIN = "admin-"
+"""How the names of admins, and of the topics that they change, begin."""
+BEGINNING: tuple[EventType, ...] = ("invoke", "ok")
 APPEND = AppendConfig(topic="beside", sends_per_s=600, weak_sends_per_s=0)
 
 
@@ -59,7 +62,7 @@ class ChangesWorkload:
         self._append.start()
         for number in range(self._config.admins):
             rng = random.Random(self._rng.random())
-            self._changing.start(self._change(f"admin-{number}", rng))
+            self._changing.start(self._change(f"{ADMIN}{number}", rng))
 
     async def finish(self, limits: Limits) -> None:
         if not await self._changing.stop(CLOSE_S):
@@ -85,7 +88,7 @@ class ChangesWorkload:
         partitions = rng.randint(1, 4)
         if not await self._pause(rng):
             return False
-        self._changed[topic] = None
+        self._begin(name, topic)
         if not await self._create(admin, name, topic, partitions):
             return False
         for _ in range(rng.randrange(MOST_CHANGES)):
@@ -104,6 +107,13 @@ class ChangesWorkload:
         if rng.random() > DELETE_SHARE or not await self._pause(rng):
             return False
         return await self._set(name, f"{topic}/partitions", GONE, admin.delete_topic(topic))
+
+    def _begin(self, name: str, topic: str) -> None:
+        """Before it is first created a topic is not there, and may be found so if its creation gets lost."""
+        if topic not in self._changed:
+            self._changed[topic] = None
+            for outcome in BEGINNING:
+                self._history.record(outcome, name, "set", key=f"{topic}/partitions", value=GONE)
 
     async def _create(self, admin: Admin, name: str, topic: str, partitions: int) -> bool:
         value = self._next_retention()

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pykraft.jepsen_like.checkers.findings import Findings
+from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.registers import check_registers
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.jepsen_like.workloads.changes import APPEND, CONFIG, ChangesConfig, ChangesWorkload
+from pykraft.jepsen_like.workloads.client import UnknownOutcomeError
 from pykraft.jepsen_like.workloads.workload import Limits
 
 NOTHING_BESIDE = replace(
@@ -19,9 +20,13 @@ NOTHING_BESIDE = replace(
 
 
 class Cluster:
-    """The clients and the administrator, and the topics that there are."""
+    """The clients and the administrator, and the topics that there are.
 
-    def __init__(self) -> None:
+    ``answers_creations``: else they get lost, and nobody knows it.
+    """
+
+    def __init__(self, *, answers_creations: bool = True) -> None:
+        self._answers_creations = answers_creations
         self.counts: dict[str, int] = {}
         self.configs: dict[str, str] = {}
 
@@ -34,6 +39,8 @@ class Cluster:
     async def create_topic(
         self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
+        if not self._answers_creations:
+            raise UnknownOutcomeError("nobody answers")
         self.counts[topic], self.configs[topic] = partitions, configs[CONFIG]
 
     async def delete_topic(self, topic: str) -> None:
@@ -54,13 +61,13 @@ class Cluster:
     async def close(self) -> None: ...
 
 
-def change_for(duration_s: float) -> list[Event]:
+def change_for(duration_s: float, cluster: Cluster | None = None) -> list[Event]:
     loop = VirtualLoop()
     history = MemoryHistory(lambda: int(loop.time() * 1e6))
     config = ChangesConfig(append=NOTHING_BESIDE, change_every_s=1.0)
 
     async def run() -> None:
-        workload = ChangesWorkload(Cluster(), config, 1, history)  # type: ignore[arg-type]
+        workload = ChangesWorkload(cluster or Cluster(), config, 1, history)  # type: ignore[arg-type]
         workload.start()
         await asyncio.sleep(duration_s)
         await workload.finish(Limits())
@@ -74,6 +81,26 @@ def change_for(duration_s: float) -> list[Event]:
 
 def test_a_topic_that_was_never_created_is_not_looked_for() -> None:
     assert [event for event in change_for(0.4) if event.op == "get"] == []
+
+
+def test_a_creation_that_got_lost_may_be_found_to_have_come_to_nothing() -> None:
+    events, findings = change_for(5.0, Cluster(answers_creations=False)), Findings()
+    check_registers(events, findings)
+    assert {event.value for event in events if event.op == "get"} == {"none"}
+    assert findings.result() == ()
+
+
+class Forgetful(Cluster):
+    """It answers, and creates nothing."""
+
+    async def partition_count(self, topic: str) -> int | None:
+        return None
+
+
+def test_a_topic_that_was_created_and_is_not_there_is_a_lost_change() -> None:
+    findings = Findings()
+    check_registers(change_for(5.0, Forgetful()), findings)
+    assert {finding.kind for finding in findings.result()} == {Anomaly.LOST_CHANGE}
 
 
 def test_what_was_set_is_found_in_the_end() -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.sim.cluster.options import is_promised
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r
 
@@ -107,7 +107,9 @@ class DataWatch:
     def may_lose_copy(self, broker_id: int, topic_id: Uuid, index: int) -> bool:
         """The same of one replica. Of topics that clients make and delete at will nothing is promised."""
         partition = self._find((topic_id, index))
-        if partition is None or len(partition.replicas) < 2 or self._model.topics[topic_id].name in TOPICS:
+        if partition is None or len(partition.replicas) < 2:
+            return True
+        if not is_promised(self._model.topics[topic_id].name):
             return True
         counted = {*partition.isr, *partition.elr}
         if broker_id not in counted:

@@ -1,5 +1,5 @@
-"""A workload of the fault runs, in virtual time, and what its history shows: records, moves beside them, or
-groups that read them.
+"""A workload of the fault runs, in virtual time, and what its history shows: records, moves or changes beside
+them, or groups that read them.
 
 The seed decides which workload it is, and how much of it. It runs in a process on a machine of its own, as
 clients of the brokers' listeners. What the disks lost beyond what is promised (:mod:`.data_watch`) is told in
@@ -20,10 +20,11 @@ from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.sim.cluster.options import is_promised
 from pykraft.jepsen_like.sim.cluster.settings import GROUPS
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.workloads.changes import ChangesConfig, ChangesWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
 from pykraft.jepsen_like.workloads.group_seat import TOPICS as TOPICS_OF_GROUPS
 from pykraft.jepsen_like.workloads.groups import GroupsWorkload
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
-KINDS: Final = ("append", "append", "moves", "groups")
+KINDS: Final = ("append", "append", "moves", "changes", "groups", "groups")
 
 _RETRY_S: Final = 0.5
 
@@ -105,6 +106,9 @@ class Load:
             abandon_every_s=rng.choice((5.0, 25.0)),
             pipelined_producers=rng.choice((0, 1, 3)),
         )
+        if self.kind == "changes":
+            changes = ChangesConfig(append, admins=2, change_every_s=rng.choice((1.0, 3.0)))
+            return ChangesWorkload(clients, changes, seed, self.history)
         if self.kind == "moves":
             return MovesWorkload(clients, MovesConfig(append), seed, self.history)
         if self.kind == "groups":
@@ -167,7 +171,7 @@ class Load:
 
     def _forgive(self, topic: str, index: int) -> None:
         """What becomes of it a client may find out later: so it counts until everything is healed."""
-        if topic in TOPICS:
+        if not is_promised(topic):
             return  # none of the workload's
         if topic == OFFSETS_TOPIC:
             self._world.checker.forgive_groups(index)

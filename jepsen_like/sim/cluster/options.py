@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from pykraft.jepsen_like.workloads.changes import ADMIN
 from pykraft.metadata_log.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
@@ -14,6 +15,11 @@ from pykraft.metadata_log.features import (
 
 TOPICS = tuple(f"t{number}" for number in range(8))
 """What clients create, change and delete at will."""
+
+
+def is_promised(topic: str) -> bool:
+    """Whether a workload counts on the records of a topic; not where topics come and go."""
+    return topic not in TOPICS and not topic.startswith(ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
