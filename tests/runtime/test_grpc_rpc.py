@@ -247,7 +247,7 @@ def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answered_l
         hold.release.set()
         server.register("/test.Echo/Hold", hold)
         port = await server.bind("127.0.0.1", 0)
-        transport = GrpcTransport()
+        transport = GrpcTransport(unexpected)
         try:
             async with asyncio.timeout(20):
                 refused = await _call(transport, port, "/test.Echo/Hold", b"", 60_000)
