@@ -61,8 +61,8 @@ _REFUSALS = (
 class Node:
     """A controller, a broker, or both, on one event loop.
 
-    Its parts are there once :meth:`start` has made them; ``controller`` and ``broker`` are None where the
-    node does not have that role.
+    Its parts exist once :meth:`start` has made them; ``controller`` and ``broker`` are None if the node does
+    not have that role.
     """
 
     log: Log
@@ -163,7 +163,7 @@ class Node:
         return found
 
     async def hand_over(self) -> None:
-        """Give leaderships away, while there is a quorum to tell. :meth:`stop` does it too, if need be."""
+        """Hand over leaderships while there is a quorum. :meth:`stop` also does it, if necessary."""
         await self._leading.aclose()
 
     async def stop(self) -> None:

@@ -1,13 +1,14 @@
-"""A voter that may have lost what it acknowledged: what it must not do, and until when.
+"""The restrictions of a voter that may have lost acknowledged records, and their end.
 
-Its log was cut below what it had flushed, and so perhaps acknowledged: a damaged disk, not a power loss in
-the middle of a write (``quorum/flushed_mark`` tells the two apart). Raft's promise that whoever is elected
-holds everything committed depends on voters that remember: any majority that elects shares a voter with any
-majority that acknowledged, and that voter refuses a candidate whose log lacks what it acknowledged itself.
-One that has forgotten must not be the shared voter (Alagappan et al., "Protocol-Aware Recovery for
-Consensus-Based Storage", FAST 2018). So a recovering voter
+Its log was truncated below the offset that it had flushed, and so perhaps acknowledged: a damaged disk, not a
+power loss in the middle of a write (``quorum/flushed_mark`` tells the two apart). Raft's promise that every
+elected leader holds everything committed depends on voters that remember: any majority that elects shares a
+voter with any majority that acknowledged, and that voter refuses a candidate whose log lacks what it
+acknowledged itself. A voter that has lost records must not be the shared one (Alagappan et al.,
+"Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018). So a recovering voter
 
-* grants neither votes nor pre-votes, and does not stand: leaders are elected by majorities of intact voters;
+* grants neither votes nor pre-votes, and starts no election: leaders are elected by majorities of intact
+  voters;
 * says in every fetch that it is recovering, and its leader counts nothing for it, not even what it
   acknowledged before: committed records are on the disks of a majority;
 * is in any other respect an observer: it looks for the leader and fetches from it.

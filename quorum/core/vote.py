@@ -190,7 +190,7 @@ def _maybe_give_up(state: CoreState, role: Poll, now_ms: int) -> None:
     """Back off as soon as those that refused or cannot be reached leave no majority.
 
     Two candidates that split the votes while a third voter is down would otherwise wait a whole election
-    timeout. The requests go on meanwhile, and a vote that still arrives can win.
+    timeout. The requests continue meanwhile, and a vote that still arrives can win.
     """
     if not role.lost and len(role.refused - role.granted) > len(state.voters) - state.voters.majority:
         _begin_backoff(state, role, now_ms)
