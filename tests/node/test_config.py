@@ -180,7 +180,7 @@ def test_protocol_of_a_listener_comes_from_the_map_or_from_a_name_known_to_kafka
         "listener.name.internal.scram-sha-256.sasl.jaas.config",
     ],
 )
-def test_key_that_would_protect_nothing_is_refused_by_name(key: str) -> None:
+def test_security_key_without_effect_is_refused_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: security is not implemented yet"):
         load_server_config(COMBINED, {key: "x"})
 
