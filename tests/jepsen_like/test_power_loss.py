@@ -28,7 +28,7 @@ def loop_disks(tmp_path: Path) -> None:
 
 
 def test_unflushed_data_is_lost_after_a_power_loss(tmp_path: Path) -> None:
-    """The simulated disk really loses unflushed data: otherwise the tests below prove nothing."""
+    """The disk under test really loses unflushed data: otherwise the tests below prove nothing."""
     disk = LoopDisk(tmp_path / "disk.img", tmp_path / "mount")
     disk.make()
     try:
