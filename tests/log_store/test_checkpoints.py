@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,12 @@ from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tests.log_store.places import MemoryPlace, Place
 
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
-def test_offset_checkpoint_has_kafkas_bytes(place: Any) -> None:
+def test_offset_checkpoint_has_kafkas_bytes(place: Place) -> None:
     path = f"{place.root}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
     assert checkpoint.read_offset_checkpoint(place.disk, path) == {}
     offsets = {("orders", 10): 7, ("orders", 2): 1 << 40, ("a-b.c_d", 0): 0}
@@ -32,14 +32,16 @@ def test_offset_checkpoint_has_kafkas_bytes(place: Any) -> None:
     "content",
     [b"", b"1\n0\n", b"0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0\n", b"0\n1\nt x 1\n", b"0\n1\nt 0 1 2\n", b"\xff"],
 )
-def test_malformed_offset_checkpoint_is_an_error_that_names_the_file(memory: Any, content: bytes) -> None:
+def test_malformed_offset_checkpoint_is_an_error_that_names_the_file(
+    memory: MemoryPlace, content: bytes
+) -> None:
     path = f"{memory.root}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
     memory.disk.write_atomic(path, content)
     with pytest.raises(CorruptCheckpointError, match="recovery-point-offset-checkpoint"):
         checkpoint.read_offset_checkpoint(memory.disk, path)
 
 
-def test_partition_metadata_has_kafkas_bytes(place: Any) -> None:
+def test_partition_metadata_has_kafkas_bytes(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         checkpoint.read_partition_metadata(place.disk, place.root)
     checkpoint.write_partition_metadata(place.disk, place.root, TOPIC_ID)
@@ -52,13 +54,13 @@ def test_partition_metadata_has_kafkas_bytes(place: Any) -> None:
     "content",
     [b"", b"version: 0\n", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n", b"version: 0\ntopic_id: x\n"],
 )
-def test_malformed_partition_metadata_is_an_error(memory: Any, content: bytes) -> None:
+def test_malformed_partition_metadata_is_an_error(memory: MemoryPlace, content: bytes) -> None:
     memory.disk.write_atomic(f"{memory.root}/partition.metadata", content)
     with pytest.raises(CorruptCheckpointError, match=r"partition\.metadata"):
         checkpoint.read_partition_metadata(memory.disk, memory.root)
 
 
-def test_clean_shutdown_marker_exists_until_removed(place: Any) -> None:
+def test_clean_shutdown_marker_exists_until_removed(place: Place) -> None:
     assert checkpoint.read_clean_shutdown(place.disk, place.root) is None
     checkpoint.write_clean_shutdown(place.disk, place.root, 42)
     path = f"{place.root}/.kafka_cleanshutdown"
@@ -70,7 +72,7 @@ def test_clean_shutdown_marker_exists_until_removed(place: Any) -> None:
     assert checkpoint.read_clean_shutdown(place.disk, place.root) == -1
 
 
-def test_meta_properties_survive_a_round_trip_and_java_comments(place: Any) -> None:
+def test_meta_properties_survive_a_round_trip_and_java_comments(place: Place) -> None:
     root = f"{place.root}/new/logs"
     assert read_meta_properties(place.disk, root) is None
     meta = MetaProperties(1, "q1Sh-9_ISia_zwGINzRvyQ", 3, TOPIC_ID)
@@ -93,7 +95,7 @@ def test_meta_properties_survive_a_round_trip_and_java_comments(place: Any) -> N
         b"nonsense",
     ],
 )
-def test_malformed_meta_properties_are_an_error(memory: Any, content: bytes) -> None:
+def test_malformed_meta_properties_are_an_error(memory: MemoryPlace, content: bytes) -> None:
     memory.disk.write_atomic(f"{memory.root}/meta.properties", content)
     with pytest.raises(CorruptCheckpointError, match=r"meta\.properties"):
         read_meta_properties(memory.disk, memory.root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from pykraft.log_store.epoch_cache import EpochEntry, LeaderEpochCache, decode_entries, encode_entries
 from pykraft.log_store.interface import CorruptCheckpointError, EpochEnd
+from tests.log_store.places import MemoryPlace
 
 
 def _cache(*entries: tuple[int, int]) -> LeaderEpochCache:
@@ -101,7 +101,7 @@ def test_checkpoint_has_kafkas_bytes() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"0\n1\n", b"0\n1\nx 1\n", b"0\n1\n1\n", b"0\n2\n1 5\n1 6\n", b"0\n2\n1 5\n2 5\n"]
 )
-def test_malformed_checkpoint_is_ignored(memory: Any, content: bytes) -> None:
+def test_malformed_checkpoint_is_ignored(memory: MemoryPlace, content: bytes) -> None:
     with pytest.raises(CorruptCheckpointError, match="leader-epoch-checkpoint"):
         decode_entries(content, "leader-epoch-checkpoint")
     memory.disk.write_atomic(f"{memory.root}/leader-epoch-checkpoint", content)

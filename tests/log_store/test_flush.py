@@ -12,6 +12,7 @@ import pytest
 
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.runtime.os_disk import OsDisk
+from tests.log_store.places import Fill, MemoryPlace, Place, Stored
 from tests.log_store.spy import SpyDisk
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -22,18 +23,18 @@ def _names(spy: SpyDisk) -> list[str]:
 
 
 @pytest.fixture
-def spy(place: Any) -> SpyDisk:
+def spy(place: Place) -> SpyDisk:
     return SpyDisk(place.disk)
 
 
 @pytest.fixture
-def spied(place: Any, spy: SpyDisk) -> Iterator[Log]:
+def spied(place: Place, spy: SpyDisk) -> Iterator[Log]:
     log = Log.open(spy, f"{place.root}/orders-3", SMALL, now_ms=0)
     yield log
     log.abandon()
 
 
-def test_flush_covers_epochs_data_and_the_directory_entry(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_flush_covers_epochs_data_and_the_directory_entry(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 3)
     assert spied.recovery_point == 0
     spy.calls.clear()
@@ -46,7 +47,7 @@ def test_flush_covers_epochs_data_and_the_directory_entry(spy: SpyDisk, spied: L
     assert spied.recovery_point == 3
 
 
-def test_second_flush_costs_one_file_flush(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_second_flush_costs_one_file_flush(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 1)
     spied.flush()
     fill(spied, 1)
@@ -55,7 +56,7 @@ def test_second_flush_costs_one_file_flush(spy: SpyDisk, spied: Log, fill: Any) 
     assert _names(spy) == ["flush 00000000000000000000.log"]
 
 
-def test_sealed_segment_is_flushed_once_with_its_indexes(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_sealed_segment_is_flushed_once_with_its_indexes(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 7)
     spy.calls.clear()
     spied.flush()
@@ -73,7 +74,7 @@ def test_sealed_segment_is_flushed_once_with_its_indexes(spy: SpyDisk, spied: Lo
     assert _names(spy) == ["flush 00000000000000000005.log"]
 
 
-def test_flush_up_to_a_durable_offset_does_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_flush_up_to_a_durable_offset_does_nothing(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 3)
     spied.flush()
     fill(spied, 1)
@@ -84,13 +85,13 @@ def test_flush_up_to_a_durable_offset_does_nothing(spy: SpyDisk, spied: Log, fil
     assert spied.recovery_point == 4
 
 
-def test_append_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_append_flushes_nothing(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     spy.calls.clear()
     fill(spied, 4)
     assert _names(spy) == ["append 00000000000000000000.log"] * 4
 
 
-def test_new_epoch_does_not_flush_on_append(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_new_epoch_does_not_flush_on_append(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 1, epoch=1)
     spied.flush()
     spy.calls.clear()
@@ -100,7 +101,7 @@ def test_new_epoch_does_not_flush_on_append(spy: SpyDisk, spied: Log, fill: Any)
     assert _names(spy)[1:] == ["write_atomic leader-epoch-checkpoint", "flush 00000000000000000000.log"]
 
 
-def test_job_covers_the_log_as_of_its_preparation(memory: Any, fill: Any) -> None:
+def test_job_covers_the_log_as_of_its_preparation(memory: MemoryPlace, fill: Fill) -> None:
     log = memory.open(SMALL)
     fill(log, 3)
     job = log.prepare_flush()
@@ -113,7 +114,7 @@ def test_job_covers_the_log_as_of_its_preparation(memory: Any, fill: Any) -> Non
 
 
 def test_indexes_of_a_segment_sealed_during_a_flush_are_flushed_by_the_next(
-    spy: SpyDisk, spied: Log, fill: Any
+    spy: SpyDisk, spied: Log, fill: Fill
 ) -> None:
     fill(spied, 5)
     job = spied.prepare_flush()
@@ -131,7 +132,7 @@ def test_indexes_of_a_segment_sealed_during_a_flush_are_flushed_by_the_next(
     ]
 
 
-def test_flush_during_a_truncation_moves_no_recovery_point(memory: Any, fill: Any) -> None:
+def test_flush_during_a_truncation_moves_no_recovery_point(memory: MemoryPlace, fill: Fill) -> None:
     log = memory.open(SMALL)
     fill(log, 9)
     job = log.prepare_flush()
@@ -143,7 +144,7 @@ def test_flush_during_a_truncation_moves_no_recovery_point(memory: Any, fill: An
     assert log.recovery_point == 11
 
 
-def test_flush_of_a_log_that_is_deleted_meanwhile_is_no_fault(place: Any, fill: Any) -> None:
+def test_flush_of_a_log_that_is_deleted_meanwhile_is_no_fault(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 9)
     job = log.prepare_flush()
@@ -151,7 +152,7 @@ def test_flush_of_a_log_that_is_deleted_meanwhile_is_no_fault(place: Any, fill: 
     job.run()
 
 
-def test_failed_flush_moves_no_recovery_point_and_stays_failed(memory: Any, fill: Any) -> None:
+def test_failed_flush_moves_no_recovery_point_and_stays_failed(memory: MemoryPlace, fill: Fill) -> None:
     log = memory.open()
     fill(log, 3)
     memory.disk.inject("flush", errno.EIO, path_part=".log")
@@ -162,7 +163,7 @@ def test_failed_flush_moves_no_recovery_point_and_stays_failed(memory: Any, fill
 
 
 def test_full_disk_fails_the_append_and_the_torn_batch_is_truncated_at_restart(
-    memory: Any, fill: Any
+    memory: MemoryPlace, fill: Fill
 ) -> None:
     log = memory.open()
     batches = fill(log, 3)
@@ -176,7 +177,7 @@ def test_full_disk_fails_the_append_and_the_torn_batch_is_truncated_at_restart(
     assert log.recovery_report.truncations[0].lost_bytes == len(batches[0].data) // 2
 
 
-def test_close_makes_everything_durable(memory: Any, fill: Any, stored: Any) -> None:
+def test_close_makes_everything_durable(memory: MemoryPlace, fill: Fill, stored: Stored) -> None:
     log = memory.open(SMALL)
     batches = fill(log, 20)
     log.close()
@@ -186,7 +187,7 @@ def test_close_makes_everything_durable(memory: Any, fill: Any, stored: Any) -> 
     assert log.latest_epoch == 1
 
 
-def test_close_also_flushes_the_indexes(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_close_also_flushes_the_indexes(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 3)
     spied.flush()
     spy.calls.clear()
@@ -199,7 +200,7 @@ def test_close_also_flushes_the_indexes(spy: SpyDisk, spied: Log, fill: Any) -> 
     ]
 
 
-def test_close_of_a_durable_log_flushes_nothing(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_close_of_a_durable_log_flushes_nothing(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 1)
     spied.flush()
     spy.calls.clear()
@@ -207,7 +208,7 @@ def test_close_of_a_durable_log_flushes_nothing(spy: SpyDisk, spied: Log, fill: 
     assert not [name for name in _names(spy) if name.startswith(("flush", "write_atomic"))]
 
 
-def test_truncation_that_removes_segments_flushes_the_directory(spy: SpyDisk, spied: Log, fill: Any) -> None:
+def test_truncation_that_removes_segments_flushes_the_directory(spy: SpyDisk, spied: Log, fill: Fill) -> None:
     fill(spied, 20)
     spied.flush()
     spy.calls.clear()
@@ -219,7 +220,7 @@ def test_truncation_that_removes_segments_flushes_the_directory(spy: SpyDisk, sp
     assert names.index("flush_dir orders-3") < names.index("truncate 00000000000000000005.log")
 
 
-def test_threads_may_flush_while_the_log_grows(tmp_path: Any, fill: Any) -> None:
+def test_threads_may_flush_while_the_log_grows(tmp_path: Any, fill: Fill) -> None:
     log = Log.open(OsDisk(), f"{tmp_path}/orders-3", SMALL, now_ms=0)
     points = []
     with ThreadPoolExecutor(1) as pool:

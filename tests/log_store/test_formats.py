@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykraft.log_store.log import LogConfig
 from pykraft.log_store.offset_index import OffsetIndex
 from pykraft.log_store.time_index import TimeIndex
+from tests.log_store.places import Fill, Place, Stored
 
 # every batch below is 88 bytes: 61 of header, 27 of record
 SMALL = LogConfig(segment_bytes=5 * 88, index_interval_bytes=100)
 
 
-def test_offset_index_entry_is_relative_offset_and_position_big_endian(place: Any) -> None:
+def test_offset_index_entry_is_relative_offset_and_position_big_endian(place: Place) -> None:
     index = OffsetIndex(place.disk, f"{place.root}/i", 1000)
     index.start_empty()
     index.append(1002, 0x01020304)
@@ -21,7 +20,7 @@ def test_offset_index_entry_is_relative_offset_and_position_big_endian(place: An
     assert place.disk.read(f"{place.root}/i").hex(" ", 4) == "00000002 01020304 7fffffff 7fffffff"
 
 
-def test_time_index_entry_is_timestamp_and_relative_offset_big_endian(place: Any) -> None:
+def test_time_index_entry_is_timestamp_and_relative_offset_big_endian(place: Place) -> None:
     index = TimeIndex(place.disk, f"{place.root}/t", 1000)
     index.start_empty()
     index.maybe_append(-1, 1000)
@@ -31,7 +30,7 @@ def test_time_index_entry_is_timestamp_and_relative_offset_big_endian(place: Any
     assert place.disk.read(f"{place.root}/t").hex(" ", 4) == "01020304 05060708 00000005"
 
 
-def test_segments_are_named_by_base_offset_and_indexed_sparsely(place: Any, fill: Any) -> None:
+def test_segments_are_named_by_base_offset_and_indexed_sparsely(place: Place, fill: Fill) -> None:
     log = place.open(SMALL, log_start_offset=70)
     batches = fill(log, 7)
     assert {len(batch.data) for batch in batches} == {88}
@@ -54,7 +53,7 @@ def test_segments_are_named_by_base_offset_and_indexed_sparsely(place: Any, fill
 
 
 def test_indexes_that_kafka_preallocated_with_zeros_are_understood(
-    place: Any, fill: Any, stored: Any
+    place: Place, fill: Fill, stored: Stored
 ) -> None:
     log = place.open(LogConfig(index_interval_bytes=100))
     batches = fill(log, 9)

@@ -13,6 +13,7 @@ import pytest
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.interface import EpochEnd
 from pykraft.log_store.log import Log, LogConfig
+from tests.log_store.places import MakeBatch
 
 DIRECTORY = "/data/orders-0"
 
@@ -20,7 +21,7 @@ DIRECTORY = "/data/orders-0"
 class Model:
     """The log under test, the batches that it must hold, and the checkpoint that its owner keeps."""
 
-    def __init__(self, seed: int, make_batch: Any, *, zero_tails: bool = False) -> None:
+    def __init__(self, seed: int, make_batch: MakeBatch, *, zero_tails: bool = False) -> None:
         self.rng = random.Random(seed)
         self.make_batch = make_batch
         self.zero_tails = zero_tails
@@ -201,7 +202,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_flushed_batches_survive_and_the_rest_is_a_prefix(seed: int, make_batch: Any) -> None:
+def test_flushed_batches_survive_and_the_rest_is_a_prefix(seed: int, make_batch: MakeBatch) -> None:
     model = Model(seed, make_batch)
     for _ in range(60):
         model.step()
@@ -209,7 +210,7 @@ def test_flushed_batches_survive_and_the_rest_is_a_prefix(seed: int, make_batch:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: Any) -> None:
+def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: MakeBatch) -> None:
     model = Model(1000 + seed, make_batch, zero_tails=True)
     for _ in range(60):
         model.step()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -22,6 +21,7 @@ from pykraft.log_store.producer_snapshot import (
     remove_unneeded_snapshots,
     snapshot_path,
 )
+from tests.log_store.places import MemoryPlace, Place
 
 ENTRIES = [
     SnapshotEntry(7, 1, 41, 1000, 9, 1_700_000_000_000),
@@ -60,7 +60,7 @@ def entry(offset: int) -> list[SnapshotEntry]:
     return [SnapshotEntry(1, 0, 0, offset - 1, 0, 0)]
 
 
-def store(place: Any, *offsets: int) -> str:
+def store(place: Place, *offsets: int) -> str:
     directory = f"{place.root}/orders-3"
     place.disk.make_dirs(directory)
     for offset in offsets:
@@ -69,7 +69,7 @@ def store(place: Any, *offsets: int) -> str:
     return directory
 
 
-def test_newest_snapshot_within_the_log_is_used_and_newer_ones_are_removed(place: Any) -> None:
+def test_newest_snapshot_within_the_log_is_used_and_newer_ones_are_removed(place: Place) -> None:
     directory = store(place, 0, 10, 20, 30, 40)
     assert read_newest_snapshot(place.disk, directory, 0, 30) == FoundSnapshot(30, entry(30), True)
     assert list_snapshots(place.disk, directory) == [0, 10, 20, 30]
@@ -77,7 +77,7 @@ def test_newest_snapshot_within_the_log_is_used_and_newer_ones_are_removed(place
     assert read_newest_snapshot(place.disk, directory, 21, 25) is None
 
 
-def test_damaged_snapshot_is_replaced_by_an_older_one(place: Any) -> None:
+def test_damaged_snapshot_is_replaced_by_an_older_one(place: Place) -> None:
     directory = store(place, 10, 20, 30)
     path = snapshot_path(directory, 30)
     place.disk.write_atomic(path, place.disk.read(path)[:-1])
@@ -85,18 +85,18 @@ def test_damaged_snapshot_is_replaced_by_an_older_one(place: Any) -> None:
     assert list_snapshots(place.disk, directory) == [10, 20]
 
 
-def test_unreadable_snapshot_is_replaced_by_an_older_one(memory: Any) -> None:
+def test_unreadable_snapshot_is_replaced_by_an_older_one(memory: MemoryPlace) -> None:
     directory = store(memory, 10, 20, 30)
     memory.disk.make_unreadable(snapshot_path(directory, 30))
     assert read_newest_snapshot(memory.disk, directory, 0, 30) == FoundSnapshot(20, entry(20), False)
     assert list_snapshots(memory.disk, directory) == [10, 20]
 
 
-def test_empty_snapshot_at_offset_0_is_a_mark_without_state(place: Any) -> None:
+def test_empty_snapshot_at_offset_0_is_a_mark_without_state(place: Place) -> None:
     assert read_newest_snapshot(place.disk, store(place, 0), 0, 30) is None
 
 
-def test_unfinished_snapshots_are_ignored_and_removed(place: Any) -> None:
+def test_unfinished_snapshots_are_ignored_and_removed(place: Place) -> None:
     directory = store(place, 10)
     prepared = prepare_snapshot(place.disk, directory, 20, encode_snapshot(entry(20)))
     place.disk.write_atomic(f"{prepared}.tmp", b"")
@@ -105,7 +105,7 @@ def test_unfinished_snapshots_are_ignored_and_removed(place: Any) -> None:
     assert place.disk.list(directory) == [f"{10:020d}.snapshot"]
 
 
-def test_only_snapshots_of_segments_and_the_newest_are_kept(place: Any) -> None:
+def test_only_snapshots_of_segments_and_the_newest_are_kept(place: Place) -> None:
     directory = store(place, 0, 10, 15, 20, 30, 33)
     remove_unneeded_snapshots(place.disk, directory, (10, 20))
     assert list_snapshots(place.disk, directory) == [10, 20, 33]

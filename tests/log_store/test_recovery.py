@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import LogConfig
 from pykraft.runtime.disk import UnreadableError
+from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored
 
 FIRST = "00000000000000000000"
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 LARGE = LogConfig(index_interval_bytes=100)
 
 
-def _damage(place: Any, name: str, position: int, data: bytes) -> None:
+def _damage(place: Place, name: str, position: int, data: bytes) -> None:
     """Overwrite part of a file on any disk."""
     path = place.path(name)
     content = place.disk.read(path)
@@ -25,7 +25,7 @@ def _damage(place: Any, name: str, position: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("left_bytes", [1, 11, 12, 60, 61, 70, 87])
 def test_torn_tail_is_truncated_after_the_last_whole_batch(
-    place: Any, fill: Any, stored: Any, left_bytes: int
+    place: Place, fill: Fill, stored: Stored, left_bytes: int
 ) -> None:
     log = place.open(LARGE)
     batches = fill(log, 5)
@@ -54,7 +54,7 @@ def test_torn_tail_is_truncated_after_the_last_whole_batch(
     ],
 )
 def test_tail_of_random_bytes_is_truncated(
-    place: Any, fill: Any, stored: Any, tail: bytes, reason: str
+    place: Place, fill: Fill, stored: Stored, tail: bytes, reason: str
 ) -> None:
     log = place.open(LARGE)
     batches = fill(log, 5)
@@ -68,7 +68,7 @@ def test_tail_of_random_bytes_is_truncated(
 
 
 @pytest.mark.parametrize("damage", ["crc", "magic", "length"])
-def test_corrupt_last_batch_is_truncated(place: Any, fill: Any, stored: Any, damage: str) -> None:
+def test_corrupt_last_batch_is_truncated(place: Place, fill: Fill, stored: Stored, damage: str) -> None:
     log = place.open(LARGE)
     batches = fill(log, 5)
     log.abandon()
@@ -78,7 +78,7 @@ def test_corrupt_last_batch_is_truncated(place: Any, fill: Any, stored: Any, dam
     assert stored(log) == [batch.data for batch in batches[:4]]
 
 
-def test_batch_that_repeats_an_offset_is_truncated(place: Any, fill: Any, make_batch: Any) -> None:
+def test_batch_that_repeats_an_offset_is_truncated(place: Place, fill: Fill, make_batch: MakeBatch) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.abandon()
@@ -88,7 +88,7 @@ def test_batch_that_repeats_an_offset_is_truncated(place: Any, fill: Any, make_b
     assert "offset falls from 5 to 4" in log.recovery_report.truncations[0].reason
 
 
-def test_batch_of_an_older_epoch_is_truncated(place: Any, fill: Any, make_batch: Any) -> None:
+def test_batch_of_an_older_epoch_is_truncated(place: Place, fill: Fill, make_batch: MakeBatch) -> None:
     log = place.open(LARGE)
     fill(log, 5, epoch=7)
     log.abandon()
@@ -100,7 +100,7 @@ def test_batch_of_an_older_epoch_is_truncated(place: Any, fill: Any, make_batch:
 
 @pytest.mark.parametrize("offset_in_batch", [17, 25, 61, 80])
 def test_damage_in_the_middle_of_the_newest_segment_is_refused(
-    place: Any, fill: Any, offset_in_batch: int
+    place: Place, fill: Fill, offset_in_batch: int
 ) -> None:
     log = place.open(LARGE)
     fill(log, 5)
@@ -115,7 +115,7 @@ def test_damage_in_the_middle_of_the_newest_segment_is_refused(
 
 
 def test_page_that_never_reached_the_disk_is_a_lost_tail_not_damage(
-    place: Any, make_batch: Any, stored: Any
+    place: Place, make_batch: MakeBatch, stored: Stored
 ) -> None:
     log = place.open(LARGE)
     batches = [make_batch(offset, value_bytes=20_000) for offset in range(3)]
@@ -132,7 +132,7 @@ def test_page_that_never_reached_the_disk_is_a_lost_tail_not_damage(
 @pytest.mark.parametrize("value_bytes", [59, 80], ids=["aligned", "across"])
 @pytest.mark.parametrize("rest_of_page", [False, True], ids=["whole page", "rest of a page"])
 def test_page_of_small_batches_that_never_reached_the_disk_is_a_lost_tail_also_in_an_older_segment(
-    place: Any, fill: Any, stored: Any, value_bytes: int, rest_of_page: bool
+    place: Place, fill: Fill, stored: Stored, value_bytes: int, rest_of_page: bool
 ) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=100)
     log = place.open(config)
@@ -148,7 +148,7 @@ def test_page_of_small_batches_that_never_reached_the_disk_is_a_lost_tail_also_i
 
 
 @pytest.mark.parametrize("zeros", [11, 100, 600])
-def test_zeros_that_end_within_a_page_are_damage(place: Any, fill: Any, zeros: int) -> None:
+def test_zeros_that_end_within_a_page_are_damage(place: Place, fill: Fill, zeros: int) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=100)
     log = place.open(config)
     size = len(fill(log, 300, value_bytes=59)[0].data)
@@ -159,7 +159,7 @@ def test_zeros_that_end_within_a_page_are_damage(place: Any, fill: Any, zeros: i
     assert raised.value.position == 40 * size
 
 
-def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
+def test_damage_in_an_older_segment_is_refused(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 12)
     log.abandon()
@@ -174,7 +174,9 @@ def test_damage_in_an_older_segment_is_refused(place: Any, fill: Any) -> None:
     "name",
     [f"{FIRST}.log", f"{5:020d}.log", f"{15:020d}.log", f"{5:020d}.index", "leader-epoch-checkpoint"],
 )
-def test_bad_sector_is_named_and_nothing_is_truncated(memory: Any, fill: Any, name: str, clean: bool) -> None:
+def test_bad_sector_is_named_and_nothing_is_truncated(
+    memory: MemoryPlace, fill: Fill, name: str, clean: bool
+) -> None:
     config = LogConfig(segment_bytes=SMALL.segment_bytes, index_interval_bytes=1)
     log = memory.open(config)
     fill(log, 18)
@@ -189,7 +191,7 @@ def test_bad_sector_is_named_and_nothing_is_truncated(memory: Any, fill: Any, na
     assert memory.open(config, clean=clean).log_end_offset == 18
 
 
-def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) -> None:
+def test_torn_data_below_the_recovery_point_is_refused(place: Place, fill: Fill) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.close()
@@ -202,7 +204,7 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Any, fill: Any) ->
 
 @pytest.mark.parametrize("base_offset", [1 << 40, (1 << 31) + 1, -3])
 def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
-    place: Any, fill: Any, base_offset: int
+    place: Place, fill: Fill, base_offset: int
 ) -> None:
     """No CRC covers the base offset, and an index entry holds 31 bits of it."""
     config = LogConfig(index_interval_bytes=1)
@@ -218,7 +220,7 @@ def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_log_that_ends_before_the_recovery_point_is_refused(place: Any, fill: Any, clean: bool) -> None:
+def test_log_that_ends_before_the_recovery_point_is_refused(place: Place, fill: Fill, clean: bool) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.close()
@@ -233,7 +235,7 @@ def test_log_that_ends_before_the_recovery_point_is_refused(place: Any, fill: An
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("kept_bytes", [None, 0, 88, 4 * 88])
 def test_gap_after_a_closed_segment_is_refused(
-    place: Any, fill: Any, clean: bool, kept_bytes: int | None
+    place: Place, fill: Fill, clean: bool, kept_bytes: int | None
 ) -> None:
     log = place.open(SMALL)
     fill(log, 18)
@@ -254,7 +256,7 @@ def test_gap_after_a_closed_segment_is_refused(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_gap_that_compaction_left_is_accepted(place: Any, fill: Any, stored: Any, clean: bool) -> None:
+def test_gap_that_compaction_left_is_accepted(place: Place, fill: Fill, stored: Stored, clean: bool) -> None:
     log = place.open(SMALL)
     batches = fill(log, 18)
     log.close()
@@ -267,7 +269,9 @@ def test_gap_that_compaction_left_is_accepted(place: Any, fill: Any, stored: Any
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_missing_beginning_is_refused_if_the_log_start_is_known(place: Any, fill: Any, clean: bool) -> None:
+def test_missing_beginning_is_refused_if_the_log_start_is_known(
+    place: Place, fill: Fill, clean: bool
+) -> None:
     log = place.open(SMALL)
     fill(log, 18)
     log.close()
@@ -282,7 +286,7 @@ def test_missing_beginning_is_refused_if_the_log_start_is_known(place: Any, fill
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_log_without_any_segment_is_refused_if_something_was_flushed(
-    place: Any, fill: Any, clean: bool
+    place: Place, fill: Fill, clean: bool
 ) -> None:
     log = place.open(LARGE)
     fill(log, 5)
@@ -293,7 +297,7 @@ def test_log_without_any_segment_is_refused_if_something_was_flushed(
 
 
 def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_gap(
-    place: Any, fill: Any
+    place: Place, fill: Fill
 ) -> None:
     log = place.open(SMALL)
     fill(log, 18)
@@ -308,7 +312,7 @@ def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_gap(
 )
 @pytest.mark.parametrize("clean", [True, False])
 def test_epochs_that_do_not_fit_the_batches_are_rebuilt(
-    place: Any, fill: Any, content: bytes | None, clean: bool
+    place: Place, fill: Fill, content: bytes | None, clean: bool
 ) -> None:
     log = place.open(SMALL)
     fill(log, 6, epoch=1)
@@ -325,7 +329,7 @@ def test_epochs_that_do_not_fit_the_batches_are_rebuilt(
     assert log.recovery_report.rebuilt == (path,)
 
 
-def test_clean_start_refuses_a_torn_tail(place: Any, fill: Any) -> None:
+def test_clean_start_refuses_a_torn_tail(place: Place, fill: Fill) -> None:
     log = place.open(LARGE)
     fill(log, 5)
     log.close()
@@ -336,7 +340,7 @@ def test_clean_start_refuses_a_torn_tail(place: Any, fill: Any) -> None:
 
 @pytest.mark.parametrize("cut", [2 * 88, 2 * 88 + 50])
 def test_older_segment_that_lost_its_tail_drops_the_newer_ones(
-    place: Any, fill: Any, stored: Any, cut: int
+    place: Place, fill: Fill, stored: Stored, cut: int
 ) -> None:
     log = place.open(SMALL)
     batches = fill(log, 18)
@@ -365,7 +369,7 @@ class _KeepsBytesForgetsNames:
 
 
 def test_segments_that_a_start_dropped_do_not_return_after_newer_records(
-    memory: Any, fill: Any, stored: Any
+    memory: MemoryPlace, fill: Fill, stored: Stored
 ) -> None:
     log = memory.open(SMALL)
     batches = fill(log, 4) + fill(log, 1, value_bytes=200)
@@ -384,7 +388,7 @@ def test_segments_that_a_start_dropped_do_not_return_after_newer_records(
     assert stored(log) == [batch.data for batch in batches[:2] + more]
 
 
-def test_lost_segment_in_the_middle_drops_the_following_ones(place: Any, fill: Any) -> None:
+def test_lost_segment_in_the_middle_drops_the_following_ones(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 18)
     log.abandon()
@@ -394,7 +398,7 @@ def test_lost_segment_in_the_middle_drops_the_following_ones(place: Any, fill: A
     assert place.disk.list(place.path("")) == [f"{FIRST}.index", f"{FIRST}.log", f"{FIRST}.timeindex"]
 
 
-def test_only_the_log_above_the_recovery_point_is_checked(place: Any, fill: Any) -> None:
+def test_only_the_log_above_the_recovery_point_is_checked(place: Place, fill: Fill) -> None:
     seen: list[int] = []
     log = place.open(SMALL)
     fill(log, 23)
@@ -407,7 +411,7 @@ def test_only_the_log_above_the_recovery_point_is_checked(place: Any, fill: Any)
     assert seen[6:] == list(range(23))
 
 
-def test_recovery_point_inside_a_batch_checks_that_batch(place: Any, make_batch: Any) -> None:
+def test_recovery_point_inside_a_batch_checks_that_batch(place: Place, make_batch: MakeBatch) -> None:
     seen: list[int] = []
     log = place.open(LARGE)
     for offset in range(0, 30, 3):
@@ -418,7 +422,7 @@ def test_recovery_point_inside_a_batch_checks_that_batch(place: Any, make_batch:
     assert seen == [15, 18, 21, 24, 27]
 
 
-def test_epochs_above_the_recovery_point_are_rebuilt_from_the_batches(place: Any, fill: Any) -> None:
+def test_epochs_above_the_recovery_point_are_rebuilt_from_the_batches(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 6, epoch=1)
     log.flush()
@@ -434,7 +438,9 @@ def test_epochs_above_the_recovery_point_are_rebuilt_from_the_batches(place: Any
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "ragged", "shuffled", "beyond", "zeros", "empty"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_damaged_index_is_rebuilt(place: Any, make_batch: Any, suffix: str, damage: str, clean: bool) -> None:
+def test_damaged_index_is_rebuilt(
+    place: Place, make_batch: MakeBatch, suffix: str, damage: str, clean: bool
+) -> None:
     config = LogConfig(segment_bytes=2000, index_interval_bytes=100)
     log = place.open(config)
     for offset in range(60):
@@ -465,7 +471,7 @@ def test_damaged_index_is_rebuilt(place: Any, make_batch: Any, suffix: str, dama
         assert found is not None and found.base_offset == offset
 
 
-def test_rebuilt_index_is_the_one_that_was_lost(place: Any, fill: Any) -> None:
+def test_rebuilt_index_is_the_one_that_was_lost(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 12)
     log.close()
@@ -478,7 +484,7 @@ def test_rebuilt_index_is_the_one_that_was_lost(place: Any, fill: Any) -> None:
     assert [place.disk.read(place.path(name)) for name in names] == before
 
 
-def test_index_files_without_a_segment_are_removed(place: Any, fill: Any) -> None:
+def test_index_files_without_a_segment_are_removed(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 3)
     log.close()
@@ -488,7 +494,7 @@ def test_index_files_without_a_segment_are_removed(place: Any, fill: Any) -> Non
     assert place.disk.list(place.path(""))[-2:] == [f"{77:020d}.snapshot", "leader-epoch-checkpoint"]
 
 
-def test_log_that_ends_below_its_start_starts_over_there(place: Any, fill: Any) -> None:
+def test_log_that_ends_below_its_start_starts_over_there(place: Place, fill: Fill) -> None:
     log = place.open(SMALL)
     fill(log, 12)
     log.close()
@@ -497,7 +503,7 @@ def test_log_that_ends_below_its_start_starts_over_there(place: Any, fill: Any) 
     assert fill(log, 1)[0].header.base_offset == 40
 
 
-def test_start_leaves_only_the_newest_segment_open(memory: Any, fill: Any) -> None:
+def test_start_leaves_only_the_newest_segment_open(memory: MemoryPlace, fill: Fill) -> None:
     log = memory.open(SMALL)
     fill(log, 40)
     log.close()

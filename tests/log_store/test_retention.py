@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.log import LogConfig
 from pykraft.log_store.retention import deletable_segments
+from tests.log_store.places import Fill, MakeBatch, Place
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def test_empty_newest_segment_stays() -> None:
     assert _count(LogConfig(retention_ms=0, retention_bytes=0), Stub(1, 1), Stub(0, -1), now_ms=9) == 1
 
 
-def test_deleted_segments_move_the_log_start_and_readers_can_continue(place: Any, make_batch: Any) -> None:
+def test_deleted_segments_move_the_log_start_and_readers_can_continue(
+    place: Place, make_batch: MakeBatch
+) -> None:
     config = LogConfig(segment_bytes=500, retention_ms=50, index_interval_bytes=100)
     log = place.open(config)
     for offset in range(20):
@@ -107,7 +109,7 @@ def test_deleted_segments_move_the_log_start_and_readers_can_continue(place: Any
     assert log.epoch_cache.epoch_for_offset(10) == 2
 
 
-def test_expired_log_is_emptied_and_keeps_its_end(place: Any, fill: Any) -> None:
+def test_expired_log_is_emptied_and_keeps_its_end(place: Place, fill: Fill) -> None:
     config = LogConfig(segment_bytes=500, retention_ms=50)
     log = place.open(config)
     fill(log, 12)
@@ -121,7 +123,7 @@ def test_expired_log_is_emptied_and_keeps_its_end(place: Any, fill: Any) -> None
     assert place.open(config).log_end_offset == 13
 
 
-def test_log_start_advances_at_once_and_segments_follow(place: Any, fill: Any) -> None:
+def test_log_start_advances_at_once_and_segments_follow(place: Place, fill: Fill) -> None:
     log = place.open(LogConfig(segment_bytes=500, retention_ms=-1))
     fill(log, 12)
     log.advance_log_start(7)

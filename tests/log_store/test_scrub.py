@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import LogConfig
 from pykraft.log_store.scrub import STEP_BYTES, Scrub
+from tests.log_store.places import Fill, Place
 
 PATH = f"{0:020d}.log"
 
 
-def scrub(place: Any, end_offset: int, *, has_gaps: bool = False) -> int:
+def scrub(place: Place, end_offset: int, *, has_gaps: bool = False) -> int:
     """Run all steps; returns their number."""
     size = len(place.disk.read(place.path(PATH)))
     job, steps = Scrub(place.disk, place.path(PATH), 0, size, end_offset, has_gaps=has_gaps), 0
@@ -23,14 +22,14 @@ def scrub(place: Any, end_offset: int, *, has_gaps: bool = False) -> int:
     return steps
 
 
-def test_large_segment_is_read_in_steps(place: Any, fill: Any) -> None:
+def test_large_segment_is_read_in_steps(place: Place, fill: Fill) -> None:
     log = place.open()
     fill(log, 100, value_bytes=STEP_BYTES // 20)
     log.close()
     assert 5 <= scrub(place, 100) <= 7
 
 
-def test_batch_missing_in_the_middle_is_found_unless_compaction_removed_it(place: Any, fill: Any) -> None:
+def test_batch_missing_in_the_middle_is_found_unless_compaction_removed_it(place: Place, fill: Fill) -> None:
     log = place.open(LogConfig())
     batches = [batch.data for batch in fill(log, 5)]
     log.close()
@@ -41,7 +40,7 @@ def test_batch_missing_in_the_middle_is_found_unless_compaction_removed_it(place
     assert scrub(place, 5, has_gaps=True) == 1
 
 
-def test_missing_end_is_found(place: Any, fill: Any) -> None:
+def test_missing_end_is_found(place: Place, fill: Fill) -> None:
     log = place.open(LogConfig())
     fill(log, 5)
     log.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +12,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header, set_log_append_time
 from pykraft.log_store.interface import TimestampOffset
 from pykraft.log_store.log import Log, LogConfig
+from tests.log_store.places import Place
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -28,13 +27,13 @@ def _append(log: Log, *times: int, append_time_ms: int | None = None, epoch: int
     log.append(data, [read_header(data)], now_ms=0)
 
 
-def test_empty_log_has_no_record_at_any_time(place: Any) -> None:
+def test_empty_log_has_no_record_at_any_time(place: Place) -> None:
     log = place.open()
     assert log.lookup_timestamp(0) is None
     assert log.max_timestamp() is None
 
 
-def test_the_record_itself_is_found_inside_a_compressed_batch(place: Any) -> None:
+def test_the_record_itself_is_found_inside_a_compressed_batch(place: Place) -> None:
     log = place.open()
     _append(log, 10, 20, 30)
     _append(log, 40, 50, epoch=3)
@@ -46,7 +45,7 @@ def test_the_record_itself_is_found_inside_a_compressed_batch(place: Any) -> Non
     assert log.max_timestamp() == TimestampOffset(50, 4, 3)
 
 
-def test_records_beyond_the_end_offset_are_not_found(place: Any) -> None:
+def test_records_beyond_the_end_offset_are_not_found(place: Place) -> None:
     log = place.open()
     _append(log, 10)
     _append(log, 20)
@@ -54,7 +53,7 @@ def test_records_beyond_the_end_offset_are_not_found(place: Any) -> None:
     assert log.lookup_timestamp(15, end_offset=1) is None
 
 
-def test_records_below_the_log_start_are_not_found(place: Any) -> None:
+def test_records_below_the_log_start_are_not_found(place: Place) -> None:
     log = place.open()
     _append(log, 50, 20, 30)
     _append(log, 40)
@@ -63,7 +62,7 @@ def test_records_below_the_log_start_are_not_found(place: Any) -> None:
     assert log.lookup_timestamp(35) == TimestampOffset(40, 3, 1)
 
 
-def test_append_time_counts_for_the_whole_batch(place: Any) -> None:
+def test_append_time_counts_for_the_whole_batch(place: Place) -> None:
     log = place.open()
     _append(log, 10, 20, append_time_ms=1000)
     _append(log, 5, 6, append_time_ms=2000)
@@ -72,7 +71,7 @@ def test_append_time_counts_for_the_whole_batch(place: Any) -> None:
     assert log.max_timestamp() == TimestampOffset(2000, 2, 1)
 
 
-def test_latest_time_may_be_in_an_old_segment(place: Any) -> None:
+def test_latest_time_may_be_in_an_old_segment(place: Place) -> None:
     log = place.open(SMALL)
     for time_ms in [1, 2, 9, 3, 4, 5, 6, 7, 9, 8, 7, 6, 5, 4, 3, 2, 1]:
         _append(log, time_ms)
@@ -80,7 +79,7 @@ def test_latest_time_may_be_in_an_old_segment(place: Any) -> None:
     assert log.max_timestamp() == TimestampOffset(9, 2, 1)
 
 
-def test_records_without_a_time_are_never_found(place: Any) -> None:
+def test_records_without_a_time_are_never_found(place: Place) -> None:
     log = place.open()
     _append(log, -1, -1)
     assert log.lookup_timestamp(0) is None
@@ -116,7 +115,7 @@ def test_first_record_not_earlier_is_found(
     assert records[newest.offset][1] == latest
 
 
-def test_lost_time_index_does_not_lose_the_latest_time(place: Any) -> None:
+def test_lost_time_index_does_not_lose_the_latest_time(place: Place) -> None:
     log = place.open(LogConfig(index_interval_bytes=100))
     for time_ms in [1, 9, *range(2, 8), *range(2, 8)]:
         _append(log, time_ms)

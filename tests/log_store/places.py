@@ -1,0 +1,66 @@
+"""Batches to store, and the disks to store them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import BatchHeader, read_header
+from pykraft.log_store.log import Log, LogConfig
+from pykraft.runtime.disk import Disk
+
+
+@dataclass(frozen=True)
+class Batch:
+    data: bytes
+    header: BatchHeader
+
+
+@dataclass(frozen=True)
+class Place:
+    """A disk with an existing directory."""
+
+    disk: Disk
+    root: str
+
+    def open(self, config: LogConfig | None = None, **options: object) -> Log:
+        options.setdefault("now_ms", 0)
+        return Log.open(self.disk, f"{self.root}/orders-3", config or LogConfig(), **options)  # type: ignore[arg-type]
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/orders-3/{name}"
+
+
+@dataclass(frozen=True)
+class MemoryPlace(Place):
+    """A place whose disk does what a test tells it to."""
+
+    disk: MemoryDisk
+
+
+def make_batch(
+    offset: int, *, records: int = 1, value_bytes: int = 20, epoch: int = 1, times: Sequence[int] = (1000,)
+) -> Batch:
+    inputs = [
+        RecordInput(None, bytes([offset % 251 + 1]) * value_bytes, (), times[min(index, len(times) - 1)])
+        for index in range(records)
+    ]
+    data = encode_batch(inputs, base_offset=offset, leader_epoch=epoch)
+    return Batch(data, read_header(data))
+
+
+def fill(log: Log, count: int, *, now_ms: int = 0, **options: int) -> list[Batch]:
+    """Append ``count`` one-record batches at the log end."""
+    batches = []
+    for _ in range(count):
+        batch = make_batch(log.log_end_offset, **options)  # type: ignore[arg-type]
+        log.append(batch.data, [batch.header], now_ms=now_ms)
+        batches.append(batch)
+    return batches
+
+
+MakeBatch = Callable[..., Batch]
+Fill = Callable[..., list[Batch]]
+Stored = Callable[[Log], list[bytes]]
