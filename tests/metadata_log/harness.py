@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
-
-import pytest
 
 from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_image, check_settled
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -289,24 +286,3 @@ class ControllerHarness:
 
     def partition(self, name: str, index: int = 0) -> PartitionRegistration:
         return self.topic(name).partitions[index]
-
-
-@pytest.fixture
-def make_controller() -> Callable[..., ControllerHarness]:
-    """Builds harnesses: ``make_controller(seed, config)``."""
-    return ControllerHarness
-
-
-@pytest.fixture
-def controller() -> ControllerHarness:
-    """An active controller of a new cluster, without brokers."""
-    return ControllerHarness()
-
-
-@pytest.fixture
-def cluster() -> ControllerHarness:
-    """Brokers 1, 2 and 3, unfenced, everything committed."""
-    harness = ControllerHarness()
-    harness.start_brokers(1, 2, 3)
-    harness.commit()
-    return harness

@@ -12,12 +12,13 @@ from pykraft.metadata_log.controller.requests import (
     PartitionIsrChange,
     PartitionIsrResult,
 )
+from tests.metadata_log.harness import ControllerHarness
 
 
 class Leader:
     """Broker 1, which leads t-0 on [1, 2, 3], and its proposals."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: ControllerHarness) -> None:
         self.cluster = cluster
         cluster.create_assigned("t", [1, 2, 3])
 
@@ -39,7 +40,7 @@ class Leader:
 
 
 @pytest.fixture
-def leader(cluster: Any) -> Leader:
+def leader(cluster: ControllerHarness) -> Leader:
     return Leader(cluster)
 
 

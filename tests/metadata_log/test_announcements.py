@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -17,10 +17,11 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 )
 from pykraft.metadata_log.controller.announcements import MOST_LINES, announce
 from pykraft.metadata_log.records import Record
+from tests.metadata_log.harness import ControllerHarness
 
 
 @pytest.fixture
-def told(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def told(cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The log lines about everything that the cluster of three brokers appends from now on."""
     lines: list[str] = []
     append = cluster.append
@@ -35,7 +36,9 @@ def told(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_requested_changes_are_logged_in_the_words_of_the_request(cluster: Any, told: list[str]) -> None:
+def test_requested_changes_are_logged_in_the_words_of_the_request(
+    cluster: ControllerHarness, told: list[str]
+) -> None:
     cluster.create_topics(CreatableTopic(name="t", num_partitions=3, replication_factor=1))
     for value, operation in (("60000", 0), (None, 1)):
         change = AlterableConfig(name="retention.ms", config_operation=operation, value=value)
@@ -51,7 +54,9 @@ def test_requested_changes_are_logged_in_the_words_of_the_request(cluster: Any, 
     ]
 
 
-def test_reassignment_is_logged_when_it_begins_and_when_it_ends(cluster: Any, told: list[str]) -> None:
+def test_reassignment_is_logged_when_it_begins_and_when_it_ends(
+    cluster: ControllerHarness, told: list[str]
+) -> None:
     cluster.create_assigned("t", [1, 2])
     told.clear()
     assert cluster.reassign("t", [1, 3]) == ErrorCode.NONE
@@ -65,7 +70,7 @@ def test_reassignment_is_logged_when_it_begins_and_when_it_ends(cluster: Any, to
 
 
 def test_partition_without_a_leader_is_a_warning_that_names_the_replicas_it_waits_for(
-    cluster: Any, told: list[str]
+    cluster: ControllerHarness, told: list[str]
 ) -> None:
     cluster.create_assigned("lonely", [2], [1])
     told.clear()
@@ -77,7 +82,7 @@ def test_partition_without_a_leader_is_a_warning_that_names_the_replicas_it_wait
 
 
 def test_last_known_leader_that_returns_after_a_crash_is_no_unclean_election(
-    make_controller: Any, monkeypatch: pytest.MonkeyPatch
+    make_controller: Callable[..., ControllerHarness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = make_controller(features={"group.version": 1, "eligible.leader.replicas.version": 1})
     controller.start_brokers(1, 2)
@@ -96,7 +101,7 @@ def test_last_known_leader_that_returns_after_a_crash_is_no_unclean_election(
     assert told == ["broker 2 is unfenced", "lonely-0 is led again by 2, its last eligible leader"]
 
 
-def test_unclean_election_is_a_warning(cluster: Any, told: list[str]) -> None:
+def test_unclean_election_is_a_warning(cluster: ControllerHarness, told: list[str]) -> None:
     cluster.create_assigned("t", [1, 2])
     assert cluster.set_isr("t", 1).error == ErrorCode.NONE
     cluster.silence(1)
@@ -108,7 +113,9 @@ def test_unclean_election_is_a_warning(cluster: Any, told: list[str]) -> None:
     assert told == ["WARNING t-0: unclean election of 2, records may be lost"]
 
 
-def test_many_changes_of_one_batch_are_counted_warnings_first(cluster: Any, told: list[str]) -> None:
+def test_many_changes_of_one_batch_are_counted_warnings_first(
+    cluster: ControllerHarness, told: list[str]
+) -> None:
     cluster.create_assigned("t", *([2] for _ in range(30)))
     told.clear()
     cluster.silence(2)

@@ -12,6 +12,7 @@ from pykraft.metadata_log.controller.requests import RegisterControllerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
 from pykraft.metadata_log.records import Endpoint, FeatureRange
+from tests.metadata_log.harness import ControllerHarness
 
 CLUSTER_ID = "test-cluster"
 
@@ -20,19 +21,23 @@ def refused(code: ErrorCode) -> Any:
     return pytest.raises(KafkaError, check=lambda error: error.code is code)
 
 
-def test_new_broker_is_fenced_and_its_epoch_is_the_offset_of_its_record(controller: Any) -> None:
+def test_new_broker_is_fenced_and_its_epoch_is_the_offset_of_its_record(
+    controller: ControllerHarness,
+) -> None:
     offset = controller.image.offset + 1
     assert controller.register(1) == offset
     broker = controller.image.brokers[1]
     assert (broker.epoch, broker.fenced, broker.last_change_offset) == (offset, True, offset)
 
 
-def test_broker_of_another_cluster_is_refused(controller: Any) -> None:
+def test_broker_of_another_cluster_is_refused(controller: ControllerHarness) -> None:
     with refused(ErrorCode.INCONSISTENT_CLUSTER_ID):
         controller.register(1, cluster_id="elsewhere")
 
 
-def test_second_process_under_a_live_id_is_refused_until_the_session_lapses(cluster: Any) -> None:
+def test_second_process_under_a_live_id_is_refused_until_the_session_lapses(
+    cluster: ControllerHarness,
+) -> None:
     with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
         cluster.register(1, incarnation=2)
     cluster.silence(1)
@@ -40,13 +45,15 @@ def test_second_process_under_a_live_id_is_refused_until_the_session_lapses(clus
     assert cluster.register(1, incarnation=2) > old_epoch
 
 
-def test_process_that_just_registered_holds_the_id_before_its_first_heartbeat(controller: Any) -> None:
+def test_process_that_just_registered_holds_the_id_before_its_first_heartbeat(
+    controller: ControllerHarness,
+) -> None:
     controller.register(1)
     with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
         controller.register(1, incarnation=2)
 
 
-def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: Any) -> None:
+def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     old_epoch = cluster.image.brokers[1].epoch
     new_epoch = cluster.register(1, incarnation=3, dead=(1, 2))
@@ -57,7 +64,7 @@ def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: An
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_death_of_other_processes_does_not_replace_a_live_broker(cluster: Any) -> None:
+def test_death_of_other_processes_does_not_replace_a_live_broker(cluster: ControllerHarness) -> None:
     """A copy of the live broker's directory, made at any time, proves nothing."""
     cluster.silence(2)
     cluster.register(2, incarnation=5)
@@ -70,7 +77,7 @@ def test_death_of_other_processes_does_not_replace_a_live_broker(cluster: Any) -
     assert not cluster.heartbeat(2).is_fenced
 
 
-def test_claim_that_a_broker_is_dead_needs_the_secret_in_its_directories(cluster: Any) -> None:
+def test_claim_that_a_broker_is_dead_needs_the_secret_in_its_directories(cluster: ControllerHarness) -> None:
     """Its incarnation id is in the metadata log, where every node can read it."""
     known = cluster.image.brokers[1].incarnation_id
     for claimed in (known, known[:15], b"", known + b"\0", incarnation_id_of(known)):
@@ -79,7 +86,7 @@ def test_claim_that_a_broker_is_dead_needs_the_secret_in_its_directories(cluster
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_registration_that_claims_too_many_deaths_is_refused(cluster: Any) -> None:
+def test_registration_that_claims_too_many_deaths_is_refused(cluster: ControllerHarness) -> None:
     with refused(ErrorCode.INVALID_REGISTRATION):
         cluster.register(1, incarnation=7, dead_incarnation_secrets=(b"x",) * (MOST_SECRETS + 1))
 
@@ -99,7 +106,7 @@ def test_registration_that_claims_too_many_deaths_is_refused(cluster: Any) -> No
     ],
 )
 def test_registration_with_oversized_or_invalid_fields_is_refused(
-    controller: Any, fields: dict[str, Any]
+    controller: ControllerHarness, fields: dict[str, Any]
 ) -> None:
     before = controller.image
     with refused(ErrorCode.INVALID_REGISTRATION):
@@ -107,7 +114,9 @@ def test_registration_with_oversized_or_invalid_fields_is_refused(
     assert controller.image is before
 
 
-def test_unbounded_registrations_are_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbounded_registrations_are_refused(
+    controller: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster_control, "MOST_BROKERS", 3)
     monkeypatch.setattr(cluster_control, "MOST_CONTROLLERS", 3)
     for node_id in range(3):
@@ -124,13 +133,15 @@ def test_unbounded_registrations_are_refused(controller: Any, monkeypatch: pytes
     controller.register(2, incarnation=2)
 
 
-def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(cluster: Any) -> None:
+def test_same_process_registering_again_keeps_its_epoch_and_writes_nothing(
+    cluster: ControllerHarness,
+) -> None:
     before = cluster.image
     assert cluster.register(1) == before.brokers[1].epoch
     assert cluster.image is before
 
 
-def test_same_process_may_change_its_endpoints_without_being_fenced(cluster: Any) -> None:
+def test_same_process_may_change_its_endpoints_without_being_fenced(cluster: ControllerHarness) -> None:
     epoch = cluster.image.brokers[1].epoch
     assert cluster.register(1, port=9999) == epoch
     broker = cluster.image.brokers[1]
@@ -148,7 +159,7 @@ def test_same_process_may_change_its_endpoints_without_being_fenced(cluster: Any
     ],
     ids=["none", "unassigned", "reserved", "twice", "another broker's"],
 )
-def test_unusable_log_directories_are_refused(cluster: Any, log_dirs: tuple[Uuid, ...]) -> None:
+def test_unusable_log_directories_are_refused(cluster: ControllerHarness, log_dirs: tuple[Uuid, ...]) -> None:
     with refused(ErrorCode.INVALID_REGISTRATION):
         cluster.register(9, log_dirs=log_dirs)
 
@@ -164,14 +175,14 @@ def test_unusable_log_directories_are_refused(cluster: Any, log_dirs: tuple[Uuid
     ],
 )
 def test_broker_that_cannot_run_a_finalized_feature_is_refused(
-    controller: Any, features: tuple[FeatureRange, ...]
+    controller: ControllerHarness, features: tuple[FeatureRange, ...]
 ) -> None:
     with refused(ErrorCode.UNSUPPORTED_VERSION):
         controller.register(1, features=features)
     assert 1 not in controller.image.brokers
 
 
-def test_new_incarnation_leaves_every_isr_it_shares(cluster: Any) -> None:
+def test_new_incarnation_leaves_every_isr_it_shares(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.now_ms += cluster.config.session_timeout_ms
     cluster.register(1, incarnation=2)
@@ -180,7 +191,7 @@ def test_new_incarnation_leaves_every_isr_it_shares(cluster: Any) -> None:
 
 
 def test_new_incarnation_of_the_only_isr_member_stays_but_leads_only_once_unfenced(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1])
     cluster.now_ms += cluster.config.session_timeout_ms
@@ -190,7 +201,9 @@ def test_new_incarnation_of_the_only_isr_member_stays_but_leads_only_once_unfenc
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), 1)
 
 
-def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(cluster: Any) -> None:
+def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1, 2)
     assert cluster.partition("t").isr == (1, 2)
@@ -203,12 +216,12 @@ def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(cl
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
 
 
-def unregister(cluster: Any, broker_id: int) -> Any:
+def unregister(cluster: ControllerHarness, broker_id: int) -> Any:
     request = UnregisterBrokerRequest(broker_id=broker_id)
     return cluster.run(cluster.core.handle_forwarded(cluster.context, request))
 
 
-def test_fenced_broker_can_be_unregistered_and_register_again(cluster: Any) -> None:
+def test_fenced_broker_can_be_unregistered_and_register_again(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("only", [3])
     cluster.silence(3)
@@ -223,7 +236,7 @@ def test_fenced_broker_can_be_unregistered_and_register_again(cluster: Any) -> N
 
 
 def test_live_broker_that_is_unregistered_loses_its_leaderships_and_returns_as_a_new_one(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("only", [1])
@@ -242,7 +255,7 @@ def test_live_broker_that_is_unregistered_loses_its_leaderships_and_returns_as_a
     assert cluster.partition("only").leader == 1
 
 
-def test_broker_that_is_not_registered_cannot_be_unregistered(cluster: Any) -> None:
+def test_broker_that_is_not_registered_cannot_be_unregistered(cluster: ControllerHarness) -> None:
     before = cluster.image
     answer = unregister(cluster, 9)
     assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED and "9" in answer.error_message

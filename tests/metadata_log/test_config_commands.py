@@ -19,13 +19,18 @@ from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.configs_control import MAX_VALUE_CHARS
 from pykraft.metadata_log.records import FeatureLevelRecord
+from tests.metadata_log.harness import ControllerHarness
+from tests.narrowing import present
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 
 
 def alter(
-    cluster: Any, *entries: tuple[str, int, str | None], resource: tuple[int, str] = (2, "t"), **fields: Any
+    cluster: ControllerHarness,
+    *entries: tuple[str, int, str | None],
+    resource: tuple[int, str] = (2, "t"),
+    **fields: Any,
 ) -> Any:
     configs = [AlterableConfig(name=name, config_operation=op, value=value) for name, op, value in entries]
     request = IncrementalAlterConfigsRequest(
@@ -38,7 +43,7 @@ def alter(
     return response.responses[0]
 
 
-def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> None:
+def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     assert alter(cluster, ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")).error_code == 0
     assert dict(cluster.image.topic_config("t")) == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
@@ -46,7 +51,7 @@ def test_keys_are_set_deleted_appended_to_and_subtracted_from(cluster: Any) -> N
     assert dict(cluster.image.topic_config("t")) == {"cleanup.policy": "compact"}
 
 
-def test_setting_the_present_value_writes_nothing(cluster: Any) -> None:
+def test_setting_the_present_value_writes_nothing(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     alter(cluster, ("retention.ms", SET, "5"))
     before = cluster.image
@@ -67,14 +72,16 @@ def test_setting_the_present_value_writes_nothing(cluster: Any) -> None:
         ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_refused_alteration_changes_nothing(cluster: Any, entries: Any, expected: ErrorCode) -> None:
+def test_refused_alteration_changes_nothing(
+    cluster: ControllerHarness, entries: Any, expected: ErrorCode
+) -> None:
     cluster.create_topic("t")
     before = cluster.image
     assert alter(cluster, *entries).error_code == expected
     assert cluster.image is before
 
 
-def test_validating_an_alteration_changes_nothing(cluster: Any) -> None:
+def test_validating_an_alteration_changes_nothing(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     before = cluster.image
     assert alter(cluster, ("retention.ms", SET, "5"), validate_only=True).error_code == 0
@@ -82,7 +89,7 @@ def test_validating_an_alteration_changes_nothing(cluster: Any) -> None:
 
 
 def replace_all(
-    cluster: Any, resource: tuple[int, str], configs: dict[str, str | None], **fields: Any
+    cluster: ControllerHarness, resource: tuple[int, str], configs: dict[str, str | None], **fields: Any
 ) -> Any:
     request = legacy.AlterConfigsRequest(
         resources=[
@@ -97,7 +104,7 @@ def replace_all(
     return cluster.run(cluster.core.handle_forwarded(cluster.context, request)).responses[0]
 
 
-def test_the_older_api_replaces_all_that_was_set(cluster: Any) -> None:
+def test_the_older_api_replaces_all_that_was_set(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     alter(cluster, ("retention.ms", SET, "5"), ("segment.ms", SET, "7"))
     assert (
@@ -113,7 +120,9 @@ def test_the_older_api_replaces_all_that_was_set(cluster: Any) -> None:
     assert dict(cluster.image.topic_config("t")) == {}
 
 
-def test_deleted_topic_loses_its_configs_and_brokers_and_groups_keep_theirs(cluster: Any) -> None:
+def test_deleted_topic_loses_its_configs_and_brokers_and_groups_keep_theirs(
+    cluster: ControllerHarness,
+) -> None:
     from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
 
     cluster.create_topic("t")
@@ -129,7 +138,9 @@ def test_deleted_topic_loses_its_configs_and_brokers_and_groups_keep_theirs(clus
     assert dict(cluster.image.topic_config("t")) == {}
 
 
-def test_value_of_one_broker_precedes_that_of_all_and_that_precedes_the_file(cluster: Any) -> None:
+def test_value_of_one_broker_precedes_that_of_all_and_that_precedes_the_file(
+    cluster: ControllerHarness,
+) -> None:
     alter(
         cluster, ("log.retention.ms", SET, "6"), ("log.segment.bytes", SET, "2000000"), resource=(BROKER, "")
     )
@@ -143,7 +154,9 @@ def test_value_of_one_broker_precedes_that_of_all_and_that_precedes_the_file(clu
     assert broker_wide_topic_configs(cluster.image, file, 1)["retention.ms"] == "6"
 
 
-def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(make_controller: Any) -> None:
+def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     cluster = make_controller(0, ControllerConfig(topic_defaults={"cleanup.policy": "compact"}))
     cluster.start_brokers(1)
     alter(cluster, ("log.cleanup.policy", APPEND, "delete"), resource=(BROKER, ""))
@@ -202,7 +215,7 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(make_contr
     ],
 )
 def test_what_cannot_be_configured_is_refused_with_the_reason(
-    make_controller: Callable[..., Any],
+    make_controller: Callable[..., ControllerHarness],
     resource: tuple[int, str],
     entry: tuple[str, int, str | None],
     expected: ErrorCode,
@@ -227,7 +240,7 @@ THROTTLES = (
 
 @pytest.mark.parametrize("resource", [(BROKER, ""), (BROKER, "1")])
 def test_throttles_are_stored_and_can_be_deleted_whether_set_or_not(
-    cluster: Any, resource: tuple[int, str]
+    cluster: ControllerHarness, resource: tuple[int, str]
 ) -> None:
     before = cluster.image
     deletion = [(name, DELETE, None) for name in THROTTLES]
@@ -239,7 +252,7 @@ def test_throttles_are_stored_and_can_be_deleted_whether_set_or_not(
     assert resource not in cluster.image.configs
 
 
-def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: Any) -> None:
+def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: ControllerHarness) -> None:
     names = sorted(DYNAMIC_KEYS.keys() - {"min.insync.replicas"})
     defaults = {name: DYNAMIC_KEYS[name].default for name in names}
     entries = [(name, SET, "1" if default is None else default) for name, default in defaults.items()]
@@ -249,7 +262,9 @@ def test_every_dynamic_property_can_be_set_to_its_default_and_deleted(cluster: A
     assert (BROKER, "1") not in cluster.image.configs
 
 
-def test_subscription_to_client_metrics_is_kept_until_its_last_key_is_deleted(cluster: Any) -> None:
+def test_subscription_to_client_metrics_is_kept_until_its_last_key_is_deleted(
+    cluster: ControllerHarness,
+) -> None:
     entries = (
         ("metrics", SET, "org.apache.kafka"),
         ("interval.ms", SET, "100"),
@@ -262,7 +277,7 @@ def test_subscription_to_client_metrics_is_kept_until_its_last_key_is_deleted(cl
     assert (METRICS, "m") not in cluster.image.configs
 
 
-def test_resource_named_twice_is_refused_and_others_are_changed(cluster: Any) -> None:
+def test_resource_named_twice_is_refused_and_others_are_changed(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     cluster.create_topic("bystander")
     entry = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
@@ -277,7 +292,7 @@ def test_resource_named_twice_is_refused_and_others_are_changed(cluster: Any) ->
     assert dict(cluster.image.topic_config("bystander")) == {"retention.ms": "5"}
 
 
-def test_value_at_the_limit_is_kept(cluster: Any) -> None:
+def test_value_at_the_limit_is_kept(cluster: ControllerHarness) -> None:
     cluster.create_topic("t")
     value = ",".join(["0:1"] * 8192)
     assert len(value) == MAX_VALUE_CHARS
@@ -286,7 +301,7 @@ def test_value_at_the_limit_is_kept(cluster: Any) -> None:
     assert longer.error_code == ErrorCode.INVALID_CONFIG
 
 
-def test_key_that_is_no_longer_known_can_still_be_deleted(cluster: Any) -> None:
+def test_key_that_is_no_longer_known_can_still_be_deleted(cluster: ControllerHarness) -> None:
     from pykraft.metadata_log.records import ConfigRecord
 
     cluster.append((ConfigRecord(BROKER, "", "log.gone", "1"),))
@@ -297,7 +312,9 @@ def test_key_that_is_no_longer_known_can_still_be_deleted(cluster: Any) -> None:
     assert (BROKER, "") not in cluster.image.configs
 
 
-def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(make_controller: Any) -> None:
+def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     cluster = make_controller(0, ControllerConfig(max_records_per_request=3))
     cluster.start_brokers(1)
     cluster.create_topic("a")
@@ -315,7 +332,9 @@ def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(make_c
     assert dict(cluster.image.topic_config("b")) == {}
 
 
-def test_with_eligible_leader_replicas_no_single_broker_has_its_own_min_isr(cluster: Any) -> None:
+def test_with_eligible_leader_replicas_no_single_broker_has_its_own_min_isr(
+    cluster: ControllerHarness,
+) -> None:
     entry = ("min.insync.replicas", SET, "2")
     assert alter(cluster, entry, resource=(BROKER, "1")).error_code == 0
     cluster.append((FeatureLevelRecord("eligible.leader.replicas.version", 1),))
@@ -324,7 +343,7 @@ def test_with_eligible_leader_replicas_no_single_broker_has_its_own_min_isr(clus
     assert alter(cluster, ("min.insync.replicas", DELETE, None), resource=(BROKER, "1")).error_code == 0
 
 
-def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Any) -> None:
+def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: ControllerHarness) -> None:
     from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
     alter(cluster, ("log.retention.ms", SET, "6"), resource=(BROKER, ""))
@@ -336,7 +355,7 @@ def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Any)
             configs=[CreatableTopicConfig(name="segment.ms", value="9")],
         )
     )
-    told = {config.name: (config.value, int(config.config_source)) for config in result.configs}
+    told = {config.name: (config.value, int(config.config_source)) for config in present(result.configs)}
     assert told["segment.ms"] == ("9", 1)
     assert told["retention.ms"] == ("6", 3)
     assert told["segment.bytes"] == ("1073741824", 5)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.records import NO_LEADER
+from tests.metadata_log.harness import ControllerHarness
 
 
-def test_controlled_shutdown_moves_leaderships_and_then_ends(cluster: Any) -> None:
+def test_controlled_shutdown_moves_leaderships_and_then_ends(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [1, 3])
     first = cluster.heartbeat(1, want_shut_down=True)
     assert (first.is_fenced, first.should_shut_down) == (False, False)
@@ -22,7 +21,7 @@ def test_controlled_shutdown_moves_leaderships_and_then_ends(cluster: Any) -> No
     assert cluster.image.brokers[1].fenced
 
 
-def test_broker_that_shuts_down_hands_over_and_may_then_stop(cluster: Any) -> None:
+def test_broker_that_shuts_down_hands_over_and_may_then_stop(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     first = cluster.heartbeat(1, want_shut_down=True)
     assert not first.should_shut_down and cluster.partition("t").leader == 2
@@ -31,13 +30,13 @@ def test_broker_that_shuts_down_hands_over_and_may_then_stop(cluster: Any) -> No
     cluster.register(1, incarnation=2)
 
 
-def test_broker_that_shuts_down_with_the_only_copy_may_stop_anyway(cluster: Any) -> None:
+def test_broker_that_shuts_down_with_the_only_copy_may_stop_anyway(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1])
     assert cluster.shut_down(1).should_shut_down
     assert cluster.partition("t").isr == (1,) and cluster.partition("t").leader == NO_LEADER
 
 
-def test_broker_that_shuts_down_is_not_added_to_an_isr_again(cluster: Any) -> None:
+def test_broker_that_shuts_down_is_not_added_to_an_isr_again(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.create_assigned("only", [2])
     cluster.heartbeat(2, want_shut_down=True)
@@ -45,7 +44,7 @@ def test_broker_that_shuts_down_is_not_added_to_an_isr_again(cluster: Any) -> No
     assert cluster.propose_isr("t", members).error is ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_broker_that_another_process_reported_as_shutting_down_stays(cluster: Any) -> None:
+def test_broker_that_another_process_reported_as_shutting_down_stays(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [1, 3])
     before = cluster.image.offset
     cluster.heartbeat(1, want_shut_down=True)
@@ -62,7 +61,9 @@ def test_broker_that_another_process_reported_as_shutting_down_stays(cluster: An
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(cluster: Any) -> None:
+def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("u", [3, 2])
     cluster.heartbeat(1, want_shut_down=True)
@@ -77,7 +78,7 @@ def test_leaving_broker_waits_for_every_active_broker_to_have_applied_its_leave(
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_leaving_broker_waits_for_no_fenced_or_leaving_one(cluster: Any) -> None:
+def test_leaving_broker_waits_for_no_fenced_or_leaving_one(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3], [2, 3, 1])
     for broker_id in (1, 2):
         cluster.heartbeat(broker_id, want_shut_down=True)
@@ -88,7 +89,7 @@ def test_leaving_broker_waits_for_no_fenced_or_leaving_one(cluster: Any) -> None
     assert cluster.heartbeat(2, want_shut_down=True).should_shut_down
 
 
-def test_new_controller_learns_again_which_brokers_know_of_a_leave(cluster: Any) -> None:
+def test_new_controller_learns_again_which_brokers_know_of_a_leave(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.heartbeat(1, want_shut_down=True)
     cluster.heartbeat(1, want_shut_down=True)
@@ -100,7 +101,7 @@ def test_new_controller_learns_again_which_brokers_know_of_a_leave(cluster: Any)
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_broker_that_leads_nothing_leaves_the_same_way(cluster: Any) -> None:
+def test_broker_that_leads_nothing_leaves_the_same_way(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [2, 1])
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
@@ -110,7 +111,7 @@ def test_broker_that_leads_nothing_leaves_the_same_way(cluster: Any) -> None:
 
 
 def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_but_with_its_isr(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1])
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
@@ -118,7 +119,7 @@ def test_shutting_down_the_only_replica_leaves_the_partition_without_a_leader_bu
     assert cluster.shut_down(1).should_shut_down
 
 
-def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster: Any) -> None:
+def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1])
     cluster.shut_down(1)
     cluster.register(1, incarnation=2)
@@ -127,6 +128,6 @@ def test_broker_that_shut_down_may_restart_without_waiting_for_a_session(cluster
     assert cluster.partition("t").leader == 1
 
 
-def test_fenced_broker_that_wants_to_shut_down_may_stop_at_once(controller: Any) -> None:
+def test_fenced_broker_that_wants_to_shut_down_may_stop_at_once(controller: ControllerHarness) -> None:
     controller.register(1)
     assert controller.heartbeat(1, want_shut_down=True).should_shut_down

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -13,9 +11,12 @@ from pykraft.metadata_log.controller.requests import (
     IsrMember,
     PartitionIsrChange,
 )
+from tests.metadata_log.harness import ControllerHarness
 
 
-def test_producer_ids_reverted_with_a_lost_leadership_were_never_returned_to_a_broker(cluster: Any) -> None:
+def test_producer_ids_reverted_with_a_lost_leadership_were_never_returned_to_a_broker(
+    cluster: ControllerHarness,
+) -> None:
     def allocate() -> int:
         request = AllocateProducerIdsRequest(1, cluster.epoch_of(1))
         return int(cluster.run(cluster.core.handle_allocate_producer_ids(request)).start)
@@ -31,7 +32,7 @@ def test_producer_ids_reverted_with_a_lost_leadership_were_never_returned_to_a_b
     assert cluster.standby.image.next_producer_id == again + 1000
 
 
-def test_uncommitted_controlled_shutdown_is_reverted_with_the_leadership(cluster: Any) -> None:
+def test_uncommitted_controlled_shutdown_is_reverted_with_the_leadership(cluster: ControllerHarness) -> None:
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
     cluster.commit()
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
@@ -44,7 +45,7 @@ def test_uncommitted_controlled_shutdown_is_reverted_with_the_leadership(cluster
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_new_controller_gives_a_full_session_from_its_election(cluster: Any) -> None:
+def test_new_controller_gives_a_full_session_from_its_election(cluster: ControllerHarness) -> None:
     cluster.now_ms += cluster.config.session_timeout_ms - 1
     cluster.lose_leadership()
     cluster.now_ms += cluster.config.session_timeout_ms - 1
@@ -55,7 +56,7 @@ def test_new_controller_gives_a_full_session_from_its_election(cluster: Any) -> 
     assert all(broker.fenced for broker in cluster.image.brokers.values())
 
 
-def test_fenced_broker_is_not_unfenced_before_it_knows_that_it_was_fenced(cluster: Any) -> None:
+def test_fenced_broker_is_not_unfenced_before_it_knows_that_it_was_fenced(cluster: ControllerHarness) -> None:
     known = cluster.image.offset
     cluster.silence(2)
     answer = cluster.heartbeat(2, offset=known)
@@ -63,7 +64,7 @@ def test_fenced_broker_is_not_unfenced_before_it_knows_that_it_was_fenced(cluste
     assert not cluster.heartbeat(2).is_fenced
 
 
-def test_proposal_of_a_former_leader_is_refused_by_its_epoch(cluster: Any) -> None:
+def test_proposal_of_a_former_leader_is_refused_by_its_epoch(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     topic, old = cluster.topic("t"), cluster.partition("t")
     epoch = cluster.epoch_of(1)

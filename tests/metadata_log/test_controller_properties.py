@@ -33,6 +33,8 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.persistent import Map
+from tests.metadata_log.harness import ControllerHarness
+from tests.narrowing import present
 
 BROKERS = range(1, 6)
 NAMES = ("a", "b.c", "b_c", "d", "bad name")
@@ -41,7 +43,7 @@ NAMES = ("a", "b.c", "b_c", "d", "bad name")
 class Commands:
     """One random command at a time, valid and invalid ones mixed."""
 
-    def __init__(self, harness: Any, seed: int) -> None:
+    def __init__(self, harness: ControllerHarness, seed: int) -> None:
         self.harness = harness
         self.rng = Random(seed)
         self.incarnations = dict.fromkeys(BROKERS, 1)
@@ -191,7 +193,7 @@ class Commands:
             lost = LostReplica(topic.id, index, partition.leader_epoch - behind)
             request = ReportLostReplicasRequest(broker.id, broker.epoch, (lost,))
             self.harness.run(self.harness.core.handle_report_lost_replicas(request))
-            after = self.harness.image.partition(topic.id, index)
+            after = present(self.harness.image.partition(topic.id, index))
             if behind:
                 assert after == partition
             else:
@@ -242,7 +244,7 @@ def apply_delta(old: dict[str, Any], delta: MetadataDelta) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_standby_and_active_agree_at_every_commit_and_no_invariant_breaks(
-    make_controller: Callable[..., Any], seed: int
+    make_controller: Callable[..., ControllerHarness], seed: int
 ) -> None:
     harness = make_controller(seed, features={"eligible.leader.replicas.version": seed % 2})
     commands, rng = Commands(harness, seed), Random(-seed - 1)
@@ -258,7 +260,7 @@ def test_standby_and_active_agree_at_every_commit_and_no_invariant_breaks(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_lost_leadership_leaves_no_trace_of_uncommitted_changes(
-    make_controller: Callable[..., Any], seed: int
+    make_controller: Callable[..., ControllerHarness], seed: int
 ) -> None:
     harness = make_controller(seed)
     commands, rng = Commands(harness, seed), Random(-seed - 1)
@@ -276,7 +278,7 @@ def test_lost_leadership_leaves_no_trace_of_uncommitted_changes(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_old_image_plus_delta_is_the_new_image_however_batches_are_sliced(
-    make_controller: Callable[..., Any], seed: int
+    make_controller: Callable[..., ControllerHarness], seed: int
 ) -> None:
     harness = make_controller(seed)
     commands, rng = Commands(harness, seed), Random(seed)
@@ -301,7 +303,7 @@ def test_old_image_plus_delta_is_the_new_image_however_batches_are_sliced(
     assert follower.state == plain(harness.image)
 
 
-def test_same_seed_writes_the_same_log(make_controller: Callable[..., Any]) -> None:
+def test_same_seed_writes_the_same_log(make_controller: Callable[..., ControllerHarness]) -> None:
     logs = []
     for _ in range(2):
         harness = make_controller(5)

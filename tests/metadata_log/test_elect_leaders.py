@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykraft.metadata_log.controller.config import ControllerConfig
+from tests.metadata_log.harness import ControllerHarness
 
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(harness: Any, election_type: int, *partitions: tuple[str, int], everything: bool = False) -> Any:
+def elect(
+    harness: ControllerHarness, election_type: int, *partitions: tuple[str, int], everything: bool = False
+) -> Any:
     """The answers by partition."""
     asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)
@@ -25,12 +29,12 @@ def elect(harness: Any, election_type: int, *partitions: tuple[str, int], everyt
     }
 
 
-def back_after_silence(harness: Any, broker_id: int) -> None:
+def back_after_silence(harness: ControllerHarness, broker_id: int) -> None:
     harness.silence(broker_id)
     harness.heartbeat(broker_id)
 
 
-def test_preferred_election_brings_the_first_replica_back(cluster: Any) -> None:
+def test_preferred_election_brings_the_first_replica_back(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
     back_after_silence(cluster, 1)
@@ -42,7 +46,9 @@ def test_preferred_election_brings_the_first_replica_back(cluster: Any) -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(cluster: Any) -> None:
+def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -53,14 +59,14 @@ def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(clust
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
 
-def test_no_live_replica_no_election(cluster: Any) -> None:
+def test_no_live_replica_no_election(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1, 2)
     assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
     assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
 
-def test_unknown_partitions_and_election_types(cluster: Any) -> None:
+def test_unknown_partitions_and_election_types(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for asked in (("t", 5), ("t", -1), ("nope", 0)):
@@ -70,7 +76,7 @@ def test_unknown_partitions_and_election_types(cluster: Any) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_election_for_all_answers_only_partitions_that_need_one(cluster: Any) -> None:
+def test_election_for_all_answers_only_partitions_that_need_one(cluster: ControllerHarness) -> None:
     cluster.create_assigned("a", [1, 2], [2, 1])
     cluster.create_assigned("b", [3, 1])
     cluster.silence(1)
@@ -78,7 +84,7 @@ def test_election_for_all_answers_only_partitions_that_need_one(cluster: Any) ->
     assert elect(cluster, UNCLEAN, everything=True) == {}
 
 
-def test_a_partition_named_twice_is_elected_once(cluster: Any) -> None:
+def test_a_partition_named_twice_is_elected_once(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -91,7 +97,9 @@ def test_a_partition_named_twice_is_elected_once(cluster: Any) -> None:
     assert codes == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
 
 
-def test_one_request_moves_a_bounded_number_of_leaders(make_controller: Any) -> None:
+def test_one_request_moves_a_bounded_number_of_leaders(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     harness = make_controller(config=ControllerConfig(max_records_per_request=5))
     harness.start_brokers(1, 2)
     for name in ("a", "b"):

@@ -19,6 +19,7 @@ from pykraft.metadata_log.features import (
     parse_metadata_version,
 )
 from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, FeatureRange
+from tests.metadata_log.harness import ControllerHarness
 
 ELR = "eligible.leader.replicas.version"
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -34,14 +35,18 @@ def ranges(**highest: int) -> tuple[FeatureRange, ...]:
     )
 
 
-def register_controllers(cluster: Any, *ids: int, features: Any = SUPPORTED_RANGES) -> None:
+def register_controllers(cluster: ControllerHarness, *ids: int, features: Any = SUPPORTED_RANGES) -> None:
     for controller_id in ids:
         request = RegisterControllerRequest("test-cluster", controller_id, features)
         cluster.run(cluster.core.handle_register_controller(request))
 
 
 def update(
-    cluster: Any, *updates: tuple[str, int, int], voters: Any = VOTERS, kraft_version: int = 0, **fields: Any
+    cluster: ControllerHarness,
+    *updates: tuple[str, int, int],
+    voters: Any = VOTERS,
+    kraft_version: int = 0,
+    **fields: Any,
 ) -> Any:
     request = UpdateFeaturesRequest(
         feature_updates=[
@@ -54,7 +59,7 @@ def update(
 
 
 @pytest.fixture
-def old(cluster: Any) -> Any:
+def old(cluster: ControllerHarness) -> ControllerHarness:
     """A cluster at 4.0-IV0 whose nodes support every level."""
     cluster.append((FeatureLevelRecord("metadata.version", 22), FeatureLevelRecord("group.version", 0)))
     register_controllers(cluster, *VOTERS)
@@ -88,7 +93,7 @@ def test_defaults_of_every_version_are_compatible() -> None:
     assert "4.0-IV0" in str(missing_requirement({"metadata.version": 21, "group.version": 1}))
 
 
-def test_levels_are_raised_and_lowered(old: Any) -> None:
+def test_levels_are_raised_and_lowered(old: ControllerHarness) -> None:
     assert update(old, ("metadata.version", 30, UP), ("group.version", 1, UP)).error_code == 0
     assert dict(old.image.features) == {"metadata.version": 30, "group.version": 1}
     assert update(old, ("metadata.version", 24, SAFE), ("group.version", 0, SAFE)).error_code == 0
@@ -99,7 +104,7 @@ def test_levels_are_raised_and_lowered(old: Any) -> None:
 @pytest.mark.parametrize("kraft_version", [0, 1])
 @pytest.mark.parametrize("upgrade_type", [UP, SAFE, UNSAFE])
 def test_present_level_of_any_feature_is_a_success_and_writes_nothing(
-    old: Any, kraft_version: int, upgrade_type: int
+    old: ControllerHarness, kraft_version: int, upgrade_type: int
 ) -> None:
     before = old.image
     present = {
@@ -118,31 +123,31 @@ def test_present_level_of_any_feature_is_a_success_and_writes_nothing(
     assert old.image is before, "a present level is not written again"
 
 
-def test_levels_of_a_release_are_set_even_if_some_are_present(old: Any) -> None:
+def test_levels_of_a_release_are_set_even_if_some_are_present(old: ControllerHarness) -> None:
     release = {**default_features(21), "kraft.version": 1}
     answer = update(old, *((name, level, SAFE) for name, level in release.items()), kraft_version=1)
     assert answer.error_code == 0
     assert dict(old.image.features) == {"metadata.version": 21}
 
 
-def test_present_level_is_not_refused_because_of_an_unregistered_controller(old: Any) -> None:
+def test_present_level_is_not_refused_because_of_an_unregistered_controller(old: ControllerHarness) -> None:
     assert update(old, ("metadata.version", 22, UP), voters=(*VOTERS, 102)).error_code == 0
 
 
-def test_kraft_version_is_not_lowered(old: Any) -> None:
+def test_kraft_version_is_not_lowered(old: ControllerHarness) -> None:
     for upgrade_type in (UP, SAFE, UNSAFE):
         answer = update(old, ("kraft.version", 0, upgrade_type), kraft_version=1)
         assert answer.error_code == REFUSED, upgrade_type
 
 
-def test_validating_only_changes_nothing(old: Any) -> None:
+def test_validating_only_changes_nothing(old: ControllerHarness) -> None:
     before = old.image
     assert update(old, ("metadata.version", 30, UP), validate_only=True).error_code == 0
     assert update(old, ("metadata.version", 31, UP), validate_only=True).error_code == REFUSED
     assert old.image is before
 
 
-def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
+def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: ControllerHarness) -> None:
     for allowed, code in ((False, REFUSED), (True, ErrorCode.NONE)):
         key = FeatureUpdateKey(feature="metadata.version", max_version_level=20, allow_downgrade=allowed)
         request = UpdateFeaturesRequest.decode(UpdateFeaturesRequest(feature_updates=[key]).encode(0), 0)
@@ -180,7 +185,7 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: Any) -> None:
     ],
 )
 def test_impossible_level_is_refused_with_the_reason(
-    old: Any, wanted: tuple[str, int, int], said: str
+    old: ControllerHarness, wanted: tuple[str, int, int], said: str
 ) -> None:
     before = old.image
     answer = update(old, wanted)
@@ -190,7 +195,7 @@ def test_impossible_level_is_refused_with_the_reason(
     assert old.image is before
 
 
-def test_updates_are_made_all_or_none(old: Any) -> None:
+def test_updates_are_made_all_or_none(old: ControllerHarness) -> None:
     before = old.image
     answer = update(old, ("group.version", 1, UP), ("metadata.version", 31, UP))
     assert answer.error_code == REFUSED
@@ -199,7 +204,7 @@ def test_updates_are_made_all_or_none(old: Any) -> None:
     assert old.image is before
 
 
-def test_no_feature_and_a_feature_named_twice_are_refused(old: Any) -> None:
+def test_no_feature_and_a_feature_named_twice_are_refused(old: ControllerHarness) -> None:
     before = old.image
     assert update(old).error_code == ErrorCode.INVALID_REQUEST
     twice = update(old, ("group.version", 1, UP), ("group.version", 0, UP))
@@ -208,7 +213,7 @@ def test_no_feature_and_a_feature_named_twice_are_refused(old: Any) -> None:
     assert old.image is before
 
 
-def test_level_that_another_feature_depends_on_is_not_lowered_alone(old: Any) -> None:
+def test_level_that_another_feature_depends_on_is_not_lowered_alone(old: ControllerHarness) -> None:
     update(old, ("metadata.version", 30, UP), ("group.version", 1, UP), (ELR, 1, UP))
     assert update(old, ("metadata.version", 22, SAFE)).error_code == REFUSED
     assert update(old, ("metadata.version", 22, UNSAFE)).error_code == REFUSED
@@ -216,7 +221,7 @@ def test_level_that_another_feature_depends_on_is_not_lowered_alone(old: Any) ->
 
 
 @pytest.mark.parametrize("fenced", [False, True])
-def test_level_that_a_registered_broker_cannot_run_is_refused(old: Any, fenced: bool) -> None:
+def test_level_that_a_registered_broker_cannot_run_is_refused(old: ControllerHarness, fenced: bool) -> None:
     old.register(9, features=ranges(metadata_version=25))
     if not fenced:
         old.heartbeat(9)
@@ -225,7 +230,7 @@ def test_level_that_a_registered_broker_cannot_run_is_refused(old: Any, fenced: 
     assert update(old, ("metadata.version", 25, UP)).error_code == 0
 
 
-def test_level_that_another_controller_cannot_run_or_may_not_run_is_refused(old: Any) -> None:
+def test_level_that_another_controller_cannot_run_or_may_not_run_is_refused(old: ControllerHarness) -> None:
     register_controllers(old, 101, features=ranges(metadata_version=29))
     answer = update(old, ("metadata.version", 30, UP))
     assert answer.error_code == REFUSED and "controller 101" in answer.error_message
@@ -236,7 +241,7 @@ def test_level_that_another_controller_cannot_run_or_may_not_run_is_refused(old:
     )
 
 
-def test_controller_registers_once_and_again_with_new_software(old: Any) -> None:
+def test_controller_registers_once_and_again_with_new_software(old: ControllerHarness) -> None:
     before = old.image
     register_controllers(old, 100)
     assert old.image is before
@@ -256,7 +261,9 @@ def test_controller_registers_once_and_again_with_new_software(old: Any) -> None
     ],
     ids=["none", "negative", "too high", "long host", "long name", "many"],
 )
-def test_controller_with_invalid_listeners_is_refused(old: Any, endpoints: tuple[Endpoint, ...]) -> None:
+def test_controller_with_invalid_listeners_is_refused(
+    old: ControllerHarness, endpoints: tuple[Endpoint, ...]
+) -> None:
     before = old.image
     request = RegisterControllerRequest("test-cluster", 101, SUPPORTED_RANGES, endpoints=endpoints)
     with pytest.raises(KafkaError, match="INVALID_REGISTRATION"):
@@ -264,7 +271,7 @@ def test_controller_with_invalid_listeners_is_refused(old: Any, endpoints: tuple
     assert old.image is before
 
 
-def test_controller_of_another_cluster_or_too_old_for_this_one_is_refused(cluster: Any) -> None:
+def test_controller_of_another_cluster_or_too_old_for_this_one_is_refused(cluster: ControllerHarness) -> None:
     with pytest.raises(KafkaError, match="INCONSISTENT_CLUSTER_ID"):
         request = RegisterControllerRequest("elsewhere", 100, SUPPORTED_RANGES)
         cluster.core.handle_register_controller(request)
@@ -274,7 +281,7 @@ def test_controller_of_another_cluster_or_too_old_for_this_one_is_refused(cluste
 
 
 def test_switching_eligible_leader_replicas_off_clears_them_safely_only_if_no_partition_needs_them(
-    old: Any,
+    old: ControllerHarness,
 ) -> None:
     from tests.metadata_log.test_config_commands import alter
 
@@ -298,7 +305,7 @@ def test_switching_eligible_leader_replicas_off_clears_them_safely_only_if_no_pa
     )
 
 
-def test_every_level_that_is_supported_can_be_finalized_on_its_own(old: Any) -> None:
+def test_every_level_that_is_supported_can_be_finalized_on_its_own(old: ControllerHarness) -> None:
     update(old, ("metadata.version", 30, UP))
     for name, (low, high) in SUPPORTED_FEATURES.items():
         for level in range(max(low, 23 if name == "metadata.version" else 0), high + 1):

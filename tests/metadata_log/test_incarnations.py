@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.elections import iter_partitions
 from pykraft.metadata_log.records import NO_LEADER
+from tests.metadata_log.harness import ControllerHarness
 
 
-def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: Any) -> None:
+def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -25,7 +25,7 @@ def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: Any) 
 
 
 def test_process_that_died_before_it_was_fenced_leaves_the_isr_when_its_successor_registers(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.now_ms += cluster.config.session_timeout_ms  # its session has ended, but was not checked yet
@@ -36,7 +36,7 @@ def test_process_that_died_before_it_was_fenced_leaves_the_isr_when_its_successo
     assert cluster.image.brokers[1].fenced
 
 
-def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: Any) -> None:
+def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     old_epoch = cluster.epoch_of(2)
     cluster.silence(2)
@@ -47,7 +47,7 @@ def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: Any) -> None:
     assert cluster.partition("t").isr == (1,)
 
 
-def test_no_replica_joins_an_isr_without_its_incarnation(cluster: Any) -> None:
+def test_no_replica_joins_an_isr_without_its_incarnation(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(2)
     cluster.heartbeat(2)
@@ -56,7 +56,9 @@ def test_no_replica_joins_an_isr_without_its_incarnation(cluster: Any) -> None:
     assert cluster.propose_isr("t", [(1, -1), (3, -1)]).error is ErrorCode.NONE
 
 
-def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(cluster: Any) -> None:
+def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(
+    cluster: ControllerHarness,
+) -> None:
     old_epoch = cluster.epoch_of(2)
     cluster.silence(2)
     cluster.register(2, incarnation=2)
@@ -65,7 +67,7 @@ def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(clust
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: Any) -> None:
+def test_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: ControllerHarness) -> None:
     cluster.silence(2)
     cluster.register(2, incarnation=2)
     with pytest.raises(KafkaError) as refusal:
@@ -73,7 +75,9 @@ def test_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: Any
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_isr_that_was_fenced_as_a_whole_is_kept_and_led_by_the_first_to_return(cluster: Any) -> None:
+def test_isr_that_was_fenced_as_a_whole_is_kept_and_led_by_the_first_to_return(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.silence(1, 2, 3)
     assert cluster.partition("t").isr == (1, 2, 3) and cluster.partition("t").leader == NO_LEADER
@@ -81,7 +85,9 @@ def test_isr_that_was_fenced_as_a_whole_is_kept_and_led_by_the_first_to_return(c
     assert cluster.partition("t").isr == (3,) and cluster.partition("t").leader == 3
 
 
-def test_restarted_member_of_a_leaderless_isr_does_not_lead_while_another_may_return(cluster: Any) -> None:
+def test_restarted_member_of_a_leaderless_isr_does_not_lead_while_another_may_return(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1, 2)
     cluster.register(1, incarnation=2)
@@ -91,7 +97,7 @@ def test_restarted_member_of_a_leaderless_isr_does_not_lead_while_another_may_re
     assert cluster.partition("t").leader == 2
 
 
-def test_last_member_of_an_isr_leads_again_after_a_restart(cluster: Any) -> None:
+def test_last_member_of_an_isr_leads_again_after_a_restart(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(2)
     cluster.silence(1)
@@ -102,7 +108,9 @@ def test_last_member_of_an_isr_leads_again_after_a_restart(cluster: Any) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_isr_holds_a_process_that_did_not_join_it(make_controller: Callable[..., Any], seed: int) -> None:
+def test_no_isr_holds_a_process_that_did_not_join_it(
+    make_controller: Callable[..., ControllerHarness], seed: int
+) -> None:
     """Every member of an ISR of two or more is the process that was created or added there."""
     harness, rng = make_controller(seed), Random(seed)
     brokers = (1, 2, 3, 4)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from pykraft.metadata_log.controller import leader_balance, topic_walk
 from pykraft.metadata_log.controller.config import ControllerConfig
+from tests.metadata_log.harness import ControllerHarness
 
 
-def balance(harness: Any) -> int:
+def balance(harness: ControllerHarness) -> int:
     """Run one round; returns how many leaderships it moved."""
     harness.core.begin_balance()
     before = harness.image.offset
@@ -19,7 +20,7 @@ def balance(harness: Any) -> int:
     return int(harness.image.offset - before)
 
 
-def return_in_sync(harness: Any, broker_id: int, *topics: str) -> None:
+def return_in_sync(harness: ControllerHarness, broker_id: int, *topics: str) -> None:
     """The broker was away; now it is in sync again and leads nothing."""
     harness.silence(broker_id)
     harness.heartbeat(broker_id)
@@ -29,7 +30,7 @@ def return_in_sync(harness: Any, broker_id: int, *topics: str) -> None:
                 harness.set_isr(name, *partition.isr, broker_id, index=index)
 
 
-def test_a_returning_broker_gets_its_leaderships_back(cluster: Any) -> None:
+def test_a_returning_broker_gets_its_leaderships_back(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [2, 1], [1, 3])
     return_in_sync(cluster, 1, "t")
     assert [partition.leader for partition in cluster.topic("t").partitions] == [2, 2, 3]
@@ -38,7 +39,7 @@ def test_a_returning_broker_gets_its_leaderships_back(cluster: Any) -> None:
     assert balance(cluster) == 0
 
 
-def test_a_small_imbalance_is_not_corrected(make_controller: Any) -> None:
+def test_a_small_imbalance_is_not_corrected(make_controller: Callable[..., ControllerHarness]) -> None:
     harness = make_controller(config=ControllerConfig(leader_imbalance_per_broker_percentage=50))
     harness.start_brokers(1, 2)
     harness.create_assigned("away", [1, 2])
@@ -49,7 +50,7 @@ def test_a_small_imbalance_is_not_corrected(make_controller: Any) -> None:
     assert balance(harness) == 0, "partitions that prefer others do not count"
 
 
-def test_only_in_sync_replicas_of_settled_partitions_are_elected(cluster: Any) -> None:
+def test_only_in_sync_replicas_of_settled_partitions_are_elected(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [1, 2])
     return_in_sync(cluster, 1)
     assert balance(cluster) == 0, "nothing is in sync yet"
@@ -60,7 +61,9 @@ def test_only_in_sync_replicas_of_settled_partitions_are_elected(cluster: Any) -
     assert balance(cluster) == 0, "it is away"
 
 
-def test_many_partitions_are_balanced_in_slices(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_partitions_are_balanced_in_slices(
+    cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leader_balance, "SLICE_CHANGES", 3)
     monkeypatch.setattr(topic_walk, "SLICE_COST", 7)
     names = [f"t{n}" for n in range(9)]
@@ -77,7 +80,9 @@ def test_many_partitions_are_balanced_in_slices(cluster: Any, monkeypatch: pytes
     assert all(p.leader == 1 for name in names for p in cluster.topic(name).partitions)
 
 
-def test_topics_may_be_deleted_during_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_may_be_deleted_during_a_round(
+    cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     monkeypatch.setattr(topic_walk, "SLICE_COST", 3)
@@ -93,7 +98,7 @@ def test_topics_may_be_deleted_during_a_round(cluster: Any, monkeypatch: pytest.
     assert [cluster.partition(name).leader for name in ("a", "c")] == [1, 1]
 
 
-def test_a_controller_that_resigns_drops_its_round(cluster: Any) -> None:
+def test_a_controller_that_resigns_drops_its_round(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.commit()
     cluster.core.begin_balance()

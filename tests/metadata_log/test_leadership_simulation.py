@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -40,6 +39,7 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.metadata_log.records import LogsLost
+from tests.metadata_log.harness import ControllerHarness
 
 BROKERS = (1, 2, 3, 4, 5)
 LAG_MS = 300
@@ -78,7 +78,7 @@ class Node:
 
 
 class World:
-    def __init__(self, seed: int, make_controller: Callable[..., Any]) -> None:
+    def __init__(self, seed: int, make_controller: Callable[..., ControllerHarness]) -> None:
         self.rng = random.Random(seed)
         self.now_ms = 1000
         self.controller = make_controller(seed, features=FEATURES)
@@ -413,7 +413,7 @@ def log_values(log: Log) -> dict[int, bytes]:
     }
 
 
-def run(seed: int, make_controller: Callable[..., Any], steps: int = 1500) -> World:
+def run(seed: int, make_controller: Callable[..., ControllerHarness], steps: int = 1500) -> World:
     world = World(seed, make_controller)
     for number in range(steps):
         world.step()
@@ -427,7 +427,7 @@ def run(seed: int, make_controller: Callable[..., Any], steps: int = 1500) -> Wo
 
 @pytest.mark.parametrize("block", range(4))
 def test_nothing_committed_is_lost_while_few_replicas_restart_uncleanly(
-    make_controller: Callable[..., Any], block: int
+    make_controller: Callable[..., ControllerHarness], block: int
 ) -> None:
     totals: dict[str, int] = {}
     for seed in range(block * 10, block * 10 + 10):
@@ -480,7 +480,7 @@ def ends_moves_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_simulation_notices(
-    make_controller: Callable[..., Any],
+    make_controller: Callable[..., ControllerHarness],
     monkeypatch: pytest.MonkeyPatch,
     plant: Callable[[pytest.MonkeyPatch], None],
 ) -> None:

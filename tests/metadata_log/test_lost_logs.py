@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasRequest,
 )
 from pykraft.metadata_log.records import LogsLost
+from tests.metadata_log.harness import ControllerHarness
 
 UNCLEAN = ElectLeadersRequest(election_type=1, topic_partitions=None)
 OTHER_DIRECTORY = (Uuid(bytes([77]) * 16),)
 
 
 @pytest.fixture
-def kept(make_controller: Any) -> Any:
+def kept(make_controller: Callable[..., ControllerHarness]) -> ControllerHarness:
     """Three brokers; t-0 on 1 and 2, with 1 alone in sync. No eligible leader replicas."""
     harness = make_controller()
     harness.start_brokers(1, 2, 3)
@@ -33,13 +35,13 @@ def kept(make_controller: Any) -> Any:
     return harness
 
 
-def come_back(harness: Any, broker_id: int, **how: Any) -> None:
+def come_back(harness: ControllerHarness, broker_id: int, **how: Any) -> None:
     harness.silence(broker_id)
     harness.register(broker_id, incarnation=9, **how)
     harness.heartbeat(broker_id)
 
 
-def test_the_registration_tells_what_may_be_lost(cluster: Any) -> None:
+def test_the_registration_tells_what_may_be_lost(cluster: ControllerHarness) -> None:
     epoch = cluster.image.brokers[1].epoch
     cluster.silence(1)
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
@@ -57,7 +59,7 @@ def test_the_registration_tells_what_may_be_lost(cluster: Any) -> None:
     )
 
 
-def test_a_loss_is_not_undone_by_registering_again(cluster: Any) -> None:
+def test_a_loss_is_not_undone_by_registering_again(cluster: ControllerHarness) -> None:
     cluster.silence(1)
     cluster.register(1, incarnation=2)
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
@@ -66,25 +68,27 @@ def test_a_loss_is_not_undone_by_registering_again(cluster: Any) -> None:
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
 
 
-def test_the_last_member_returns_as_leader_even_if_it_was_killed(kept: Any) -> None:
+def test_the_last_member_returns_as_leader_even_if_it_was_killed(kept: ControllerHarness) -> None:
     come_back(kept, 1)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (1, (1,))
 
 
-def test_the_last_member_without_its_directory_leads_only_after_an_unclean_election(kept: Any) -> None:
+def test_the_last_member_without_its_directory_leads_only_after_an_unclean_election(
+    kept: ControllerHarness,
+) -> None:
     come_back(kept, 1, log_dirs=OTHER_DIRECTORY)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (-1, ())
     kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
     assert kept.partition("t").leader in (1, 2)
 
 
-def test_an_additional_directory_is_no_loss(kept: Any) -> None:
+def test_an_additional_directory_is_no_loss(kept: ControllerHarness) -> None:
     directories = (*kept.image.brokers[1].log_dirs, *OTHER_DIRECTORY)
     come_back(kept, 1, log_dirs=directories)
     assert kept.partition("t").leader == 1
 
 
-def report(harness: Any, broker_id: int, leader_epoch: int | None = None) -> LostReplicaResult:
+def report(harness: ControllerHarness, broker_id: int, leader_epoch: int | None = None) -> LostReplicaResult:
     """``leader_epoch`` as the broker sees it, by default the current one."""
     epoch, topic_id = harness.image.brokers[broker_id].epoch, harness.topic("t").id
     if leader_epoch is None:
@@ -96,7 +100,7 @@ def report(harness: Any, broker_id: int, leader_epoch: int | None = None) -> Los
 
 
 @pytest.fixture
-def three(make_controller: Any) -> Any:
+def three(make_controller: Callable[..., ControllerHarness]) -> ControllerHarness:
     """t-0 on brokers 1, 2 and 3, all in sync, led by 1."""
     harness = make_controller()
     harness.start_brokers(1, 2, 3)
@@ -106,7 +110,7 @@ def three(make_controller: Any) -> Any:
 
 @pytest.mark.parametrize(("broker_id", "leader"), [(1, 2), (2, 1), (3, 1)])
 def test_lost_replica_leaves_the_isr_and_its_old_fetches_no_longer_count(
-    three: Any, broker_id: int, leader: int
+    three: ControllerHarness, broker_id: int, leader: int
 ) -> None:
     before = three.partition("t")
     result = report(three, broker_id)
@@ -120,7 +124,7 @@ def test_lost_replica_leaves_the_isr_and_its_old_fetches_no_longer_count(
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_again(
-    three: Any, leads: bool
+    three: ControllerHarness, leads: bool
 ) -> None:
     seen = three.partition("t").leader_epoch
     report(three, 2, seen)
@@ -133,7 +137,9 @@ def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_again
     assert three.image == before
 
 
-def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(make_controller: Any) -> None:
+def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     harness = make_controller()
     harness.start_brokers(1)
     harness.create_assigned("t", [1])
@@ -150,20 +156,20 @@ def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(make
     assert harness.partition("t").leader == -1
 
 
-def test_report_after_a_change_of_the_isr_is_not_taken_for_a_late_one(three: Any) -> None:
+def test_report_after_a_change_of_the_isr_is_not_taken_for_a_late_one(three: ControllerHarness) -> None:
     seen = three.partition("t").leader_epoch
     three.set_isr("t", 1, 2)
     assert report(three, 2, seen).error is ErrorCode.NONE
     assert three.partition("t").lost == (2,)
 
 
-def test_report_from_a_later_epoch_is_for_another_controller(three: Any) -> None:
+def test_report_from_a_later_epoch_is_for_another_controller(three: ControllerHarness) -> None:
     before = three.image
     assert report(three, 2, three.partition("t").leader_epoch + 1).error is ErrorCode.NOT_CONTROLLER
     assert three.image == before
 
 
-def test_lost_replica_reported_twice_raises_the_epochs_twice(three: Any) -> None:
+def test_lost_replica_reported_twice_raises_the_epochs_twice(three: ControllerHarness) -> None:
     report(three, 2)
     between = three.partition("t")
     report(three, 2)
@@ -171,7 +177,7 @@ def test_lost_replica_reported_twice_raises_the_epochs_twice(three: Any) -> None
     assert (after.isr, after.lost, after.leader_epoch) == ((1, 3), (2,), between.leader_epoch + 1)
 
 
-def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Any) -> None:
+def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: ControllerHarness) -> None:
     report(kept, 1)
     assert (kept.partition("t").leader, kept.partition("t").isr, kept.partition("t").lost) == (-1, (), (1,))
     kept.sweep()
@@ -184,7 +190,9 @@ def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Any
     )
 
 
-def test_only_an_operator_lets_the_only_replica_start_empty(make_controller: Any) -> None:
+def test_only_an_operator_lets_the_only_replica_start_empty(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     harness = make_controller(
         config=ControllerConfig(topic_defaults={"unclean.leader.election.enable": "true"})
     )
@@ -198,7 +206,9 @@ def test_only_an_operator_lets_the_only_replica_start_empty(make_controller: Any
     assert (after.leader, after.isr, after.lost) == (1, (1,), ())
 
 
-def test_report_about_unassigned_unknown_or_repeated_replicas_changes_nothing(three: Any) -> None:
+def test_report_about_unassigned_unknown_or_repeated_replicas_changes_nothing(
+    three: ControllerHarness,
+) -> None:
     three.create_assigned("u", [1])
     before = three.image
     epoch, topic_id = three.image.brokers[2].epoch, three.topic("u").id

@@ -17,17 +17,25 @@ from pykraft.kafka_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from tests.metadata_log.harness import ControllerHarness
 
 
 def reassign(
-    harness: Any, replicas: list[int] | None, *, topic: str = "t", index: int = 0, allow: bool = True
+    harness: ControllerHarness,
+    replicas: list[int] | None,
+    *,
+    topic: str = "t",
+    index: int = 0,
+    allow: bool = True,
 ) -> ErrorCode:
     code = harness.reassign(topic, replicas, index=index, allow_factor_change=allow)
     assert isinstance(code, ErrorCode)
     return code
 
 
-def ongoing(harness: Any, topics: list[ListPartitionReassignmentsTopics] | None = None) -> dict[Any, Any]:
+def ongoing(
+    harness: ControllerHarness, topics: list[ListPartitionReassignmentsTopics] | None = None
+) -> dict[Any, Any]:
     request = ListPartitionReassignmentsRequest(topics=topics)
     response = harness.run(harness.core.handle_forwarded(harness.context, request))
     return {
@@ -38,14 +46,14 @@ def ongoing(harness: Any, topics: list[ListPartitionReassignmentsTopics] | None 
 
 
 @pytest.fixture
-def moving(cluster: Any) -> Any:
+def moving(cluster: ControllerHarness) -> ControllerHarness:
     """Five brokers; t-0 on 1, 2, 3."""
     cluster.start_brokers(4, 5)
     cluster.create_assigned("t", [1, 2, 3])
     return cluster
 
 
-def test_a_move_ends_when_all_new_replicas_are_in_sync(moving: Any) -> None:
+def test_a_move_ends_when_all_new_replicas_are_in_sync(moving: ControllerHarness) -> None:
     assert reassign(moving, [4, 5, 1]) == ErrorCode.NONE
     assert ongoing(moving) == {("t", 0): ([4, 5, 1, 2, 3], [4, 5], [2, 3])}
     assert moving.partition("t").leader == 1
@@ -59,14 +67,14 @@ def test_a_move_ends_when_all_new_replicas_are_in_sync(moving: Any) -> None:
     assert ongoing(moving) == {}
 
 
-def test_a_leader_that_moves_itself_away_learns_that_another_was_elected(moving: Any) -> None:
+def test_a_leader_that_moves_itself_away_learns_that_another_was_elected(moving: ControllerHarness) -> None:
     reassign(moving, [4, 5])
     assert moving.set_isr("t", 1, 2, 3, 4, 5).error == ErrorCode.NEW_LEADER_ELECTED
     done = moving.partition("t")
     assert (done.replicas, done.isr, done.leader) == ((4, 5), (4, 5), 4)
 
 
-def test_cancel_brings_the_old_replicas_back(moving: Any) -> None:
+def test_cancel_brings_the_old_replicas_back(moving: ControllerHarness) -> None:
     reassign(moving, [4, 5, 1])
     moving.set_isr("t", 1, 2, 3, 4)
     assert reassign(moving, None) == ErrorCode.NONE
@@ -76,7 +84,7 @@ def test_cancel_brings_the_old_replicas_back(moving: Any) -> None:
     assert reassign(moving, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_cancel_is_refused_while_only_new_replicas_hold_the_data(moving: Any) -> None:
+def test_cancel_is_refused_while_only_new_replicas_hold_the_data(moving: ControllerHarness) -> None:
     reassign(moving, [4, 5])
     moving.set_isr("t", 1, 2, 3, 4)
     moving.silence(1, 2, 3)
@@ -87,7 +95,7 @@ def test_cancel_is_refused_while_only_new_replicas_hold_the_data(moving: Any) ->
 
 @pytest.mark.parametrize("log_dirs", [None, (Uuid(bytes([77]) * 16),)])
 def test_cancel_is_refused_if_the_old_replica_lost_records_and_no_sweep_has_recorded_it_yet(
-    moving: Any, log_dirs: tuple[Uuid, ...] | None
+    moving: ControllerHarness, log_dirs: tuple[Uuid, ...] | None
 ) -> None:
     """The new replica would delete the only complete copy."""
     moving.create_assigned("lonely", [1])
@@ -102,7 +110,7 @@ def test_cancel_is_refused_if_the_old_replica_lost_records_and_no_sweep_has_reco
     assert reassign(moving, None, topic="lonely") == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_new_target_replaces_the_old_one(moving: Any) -> None:
+def test_a_new_target_replaces_the_old_one(moving: ControllerHarness) -> None:
     reassign(moving, [4, 5])
     moving.set_isr("t", 1, 2, 3, 4)
     assert reassign(moving, [5, 1]) == ErrorCode.NONE
@@ -110,7 +118,7 @@ def test_a_new_target_replaces_the_old_one(moving: Any) -> None:
     assert moving.partition("t").isr == (1, 2, 3)
 
 
-def test_removal_and_new_order_take_effect_at_once(moving: Any) -> None:
+def test_removal_and_new_order_take_effect_at_once(moving: ControllerHarness) -> None:
     assert reassign(moving, [3, 2, 1]) == ErrorCode.NONE
     assert moving.partition("t").replicas == (3, 2, 1)
     assert reassign(moving, [3, 2]) == ErrorCode.NONE
@@ -130,33 +138,35 @@ def test_removal_and_new_order_take_effect_at_once(moving: Any) -> None:
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_invalid_targets_are_refused(moving: Any, replicas: list[int] | None, error: ErrorCode) -> None:
+def test_invalid_targets_are_refused(
+    moving: ControllerHarness, replicas: list[int] | None, error: ErrorCode
+) -> None:
     before = moving.image
     assert reassign(moving, replicas) == error
     assert moving.image is before
 
 
-def test_unknown_partitions_are_refused(moving: Any) -> None:
+def test_unknown_partitions_are_refused(moving: ControllerHarness) -> None:
     assert reassign(moving, [1], topic="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(moving, [1], index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(moving, [1], index=-1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_replication_factor_changes_only_if_allowed(moving: Any) -> None:
+def test_the_replication_factor_changes_only_if_allowed(moving: ControllerHarness) -> None:
     assert reassign(moving, [4, 5], allow=False) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(moving, [4, 5, 1], allow=False) == ErrorCode.NONE
     # Compared with the replicas before the move, not with those of before and after.
     assert reassign(moving, [4, 5, 2], allow=False) == ErrorCode.NONE
 
 
-def test_a_partition_named_twice_is_refused(moving: Any) -> None:
+def test_a_partition_named_twice_is_refused(moving: ControllerHarness) -> None:
     twice = [ReassignablePartition(partition_index=0, replicas=[4]) for _ in range(2)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=twice)])
     response = moving.run(moving.core.handle_forwarded(moving.context, request))
     assert [p.error_code for p in response.responses[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_listing_asks_for_some_or_all(moving: Any) -> None:
+def test_listing_asks_for_some_or_all(moving: ControllerHarness) -> None:
     moving.create_assigned("u", [1, 2], [2, 3])
     reassign(moving, [4])
     reassign(moving, [5], topic="u", index=1)
@@ -168,7 +178,7 @@ def test_listing_asks_for_some_or_all(moving: Any) -> None:
     assert set(ongoing(moving, asked)) == {("u", 1)}
 
 
-def test_a_new_replica_that_dies_delays_the_move_but_not_forever(moving: Any) -> None:
+def test_a_new_replica_that_dies_delays_the_move_but_not_forever(moving: ControllerHarness) -> None:
     reassign(moving, [1, 2, 4])
     moving.set_isr("t", 1, 2, 3, 4)
     assert not moving.partition("t").is_reassigning

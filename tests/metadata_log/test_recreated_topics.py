@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
@@ -12,6 +10,7 @@ from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, D
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader
+from tests.metadata_log.harness import ControllerHarness
 
 
 class Recorder:
@@ -24,7 +23,7 @@ class Recorder:
 
 @pytest.mark.parametrize("same_config", [True, False])
 def test_topic_recreated_within_one_slice_is_one_deleted_and_one_created(
-    cluster: Any, same_config: bool
+    cluster: ControllerHarness, same_config: bool
 ) -> None:
     def create(retention_ms: str) -> Uuid:
         config = CreatableTopicConfig(name="retention.ms", value=retention_ms)
@@ -49,7 +48,7 @@ def test_topic_recreated_within_one_slice_is_one_deleted_and_one_created(
     assert loader.image.topic_config("t")["retention.ms"] == ("5" if same_config else "6")
 
 
-def test_topic_created_and_deleted_within_one_slice_is_not_published(cluster: Any) -> None:
+def test_topic_created_and_deleted_within_one_slice_is_not_published(cluster: ControllerHarness) -> None:
     recorder = Recorder()
     loader = MetadataLoader([recorder])
     loader.handle_commit(cluster.log)

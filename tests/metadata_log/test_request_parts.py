@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 from pykraft.metadata_log.controller.request_parts import PART_RECORDS, cut_request, join_answers
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import PartitionChangeRecord
+from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import as_type
 
 
@@ -109,7 +110,7 @@ def test_other_requests_about_many_topics_are_also_split(request_: Any) -> None:
             assert joined == getattr(request_, attribute)
 
 
-def test_parts_have_the_same_result_as_the_whole(cluster: Any) -> None:
+def test_parts_have_the_same_result_as_the_whole(cluster: ControllerHarness) -> None:
     """On a controller: the same topics, the same answers, the same refusals."""
     wanted = [(f"t{number}", 20) for number in range(60)]
     request = create(*wanted, ("t7", 20), ("bad name", 1), ("t_0.x", 1), ("t.0_x", 1))
@@ -129,7 +130,7 @@ def test_parts_have_the_same_result_as_the_whole(cluster: Any) -> None:
 
 @pytest.mark.parametrize("asked", ["all", "by name"])
 def test_election_of_many_preferred_leaders_is_split_and_answers_only_what_was_needed(
-    cluster: Any, asked: str
+    cluster: ControllerHarness, asked: str
 ) -> None:
     for number in range(3):
         cluster.create_assigned(f"t{number}", *[[1, 2, 3]] * 300)

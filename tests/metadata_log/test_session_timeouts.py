@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.records import NoOpRecord
+from tests.metadata_log.harness import ControllerHarness
 
 LONG, SHORT = ControllerConfig(session_timeout_ms=60_000), ControllerConfig(session_timeout_ms=9000)
 STEP_MS = 500
 
 
-def fenced_after_ms(cluster: Any, most_ms: int = 200_000) -> int:
+def fenced_after_ms(cluster: ControllerHarness, most_ms: int = 200_000) -> int:
     """The time from now until broker 1, which is silent, is fenced; the others send heartbeats."""
     began_ms = cluster.now_ms
     while not cluster.image.brokers[1].fenced:
@@ -28,7 +29,7 @@ def fenced_after_ms(cluster: Any, most_ms: int = 200_000) -> int:
 
 
 @pytest.fixture
-def led_by_the_longer(make_controller: Any) -> Any:
+def led_by_the_longer(make_controller: Callable[..., ControllerHarness]) -> ControllerHarness:
     """Brokers 1 and 2 are active under a controller with a session of 60 s."""
     harness = make_controller(0, LONG)
     harness.start_brokers(1, 2)
@@ -36,18 +37,20 @@ def led_by_the_longer(make_controller: Any) -> Any:
     return harness
 
 
-def test_log_has_the_longest_lease_before_any_is_granted(make_controller: Any) -> None:
+def test_log_has_the_longest_lease_before_any_is_granted(
+    make_controller: Callable[..., ControllerHarness],
+) -> None:
     assert make_controller(0, LONG).image.longest_session_ms == 60_000
 
 
 def test_successor_with_a_shorter_session_first_waits_out_the_longer_one(
-    led_by_the_longer: Any,
+    led_by_the_longer: ControllerHarness,
 ) -> None:
     led_by_the_longer.succeed(SHORT)
     assert fenced_after_ms(led_by_the_longer) == 60_000
 
 
-def test_heartbeat_does_not_shorten_an_earlier_lease(led_by_the_longer: Any) -> None:
+def test_heartbeat_does_not_shorten_an_earlier_lease(led_by_the_longer: ControllerHarness) -> None:
     """The answer may be lost: the broker then only knows its older, longer lease."""
     led_by_the_longer.succeed(SHORT)
     led_by_the_longer.now_ms += 1000
@@ -60,7 +63,7 @@ def test_heartbeat_does_not_shorten_an_earlier_lease(led_by_the_longer: Any) -> 
     assert fenced_after_ms(led_by_the_longer) == 9000
 
 
-def test_stalled_broker_keeps_its_earlier_lease(led_by_the_longer: Any) -> None:
+def test_stalled_broker_keeps_its_earlier_lease(led_by_the_longer: ControllerHarness) -> None:
     stuck_at = led_by_the_longer.image.offset
     led_by_the_longer.succeed(SHORT)
     began_ms = led_by_the_longer.now_ms
@@ -75,7 +78,7 @@ def test_stalled_broker_keeps_its_earlier_lease(led_by_the_longer: Any) -> None:
 
 
 def test_successors_that_fail_one_after_the_other_all_wait_out_the_longer_session(
-    led_by_the_longer: Any,
+    led_by_the_longer: ControllerHarness,
 ) -> None:
     led_by_the_longer.succeed(SHORT)
     led_by_the_longer.commit()
@@ -86,7 +89,9 @@ def test_successors_that_fail_one_after_the_other_all_wait_out_the_longer_sessio
     assert fenced_after_ms(led_by_the_longer) == 60_000
 
 
-def test_shorter_session_applies_once_no_longer_lease_can_remain(led_by_the_longer: Any) -> None:
+def test_shorter_session_applies_once_no_longer_lease_can_remain(
+    led_by_the_longer: ControllerHarness,
+) -> None:
     led_by_the_longer.succeed(SHORT)
     for passed_ms in range(0, 60_000, STEP_MS):
         assert led_by_the_longer.image.longest_session_ms == 60_000, passed_ms
@@ -99,7 +104,7 @@ def test_shorter_session_applies_once_no_longer_lease_can_remain(led_by_the_long
     assert fenced_after_ms(led_by_the_longer) == 9000
 
 
-def test_same_session_everywhere_adds_nothing_to_the_log(led_by_the_longer: Any) -> None:
+def test_same_session_everywhere_adds_nothing_to_the_log(led_by_the_longer: ControllerHarness) -> None:
     before = led_by_the_longer.image.offset
     led_by_the_longer.succeed(LONG)
     led_by_the_longer.now_ms += 61_000
@@ -109,12 +114,12 @@ def test_same_session_everywhere_adds_nothing_to_the_log(led_by_the_longer: Any)
 
 
 def test_no_lease_outlasts_a_fence_whatever_the_controllers_are_configured_with(
-    make_controller: Any,
+    make_controller: Callable[..., ControllerHarness],
 ) -> None:
     assert sum(fences_of_random_reigns(make_controller, seed) for seed in range(12)) > 20
 
 
-def fences_of_random_reigns(make_controller: Any, seed: int) -> int:
+def fences_of_random_reigns(make_controller: Callable[..., ControllerHarness], seed: int) -> int:
     """Leaders with random sessions for random times; brokers that fall silent, and answers without delay."""
     rng = Random(seed)
     configs = [ControllerConfig(session_timeout_ms=rng.choice((4000, 9000, 30_000))) for _ in range(3)]

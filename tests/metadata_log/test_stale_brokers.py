@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
-from pykraft.metadata_log.records import NoOpRecord
+from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, NoOpRecord
+from tests.metadata_log.harness import ControllerHarness
+from tests.narrowing import as_type
 
 HEARTBEAT_MS = 2000
 SESSION_MS = 9000
 
 
-def grow(cluster: Any) -> None:
+def grow(cluster: ControllerHarness) -> None:
     """Commit one more record."""
     cluster.append((NoOpRecord(),))
     cluster.commit()
 
 
-def pass_time(cluster: Any, duration_ms: int, offsets: dict[int, int | None]) -> int | None:
+def pass_time(cluster: ControllerHarness, duration_ms: int, offsets: dict[int, int | None]) -> int | None:
     """Heartbeats of brokers that have applied up to these offsets, or everything (None), and fence checks.
 
     Returns when broker 1 was fenced, in milliseconds from now; None if it was not.
@@ -40,7 +40,7 @@ def pass_time(cluster: Any, duration_ms: int, offsets: dict[int, int | None]) ->
     return None
 
 
-def test_broker_that_heartbeats_but_is_stalled_is_fenced_after_a_session(cluster: Any) -> None:
+def test_broker_that_heartbeats_but_is_stalled_is_fenced_after_a_session(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.commit()
     stuck_at = cluster.image.offset
@@ -51,7 +51,7 @@ def test_broker_that_heartbeats_but_is_stalled_is_fenced_after_a_session(cluster
     assert not cluster.image.brokers[2].fenced and not cluster.image.brokers[3].fenced
 
 
-def test_fence_check_distinguishes_stale_from_silent_brokers(cluster: Any) -> None:
+def test_fence_check_distinguishes_stale_from_silent_brokers(cluster: ControllerHarness) -> None:
     cluster.commit()
     stuck_at = cluster.image.offset
     grow(cluster)
@@ -64,11 +64,11 @@ def test_fence_check_distinguishes_stale_from_silent_brokers(cluster: Any) -> No
     cluster.heartbeat(3)
     cluster.now_ms += 1
     result = cluster.core.handle_fence_check(cluster.now_ms)
-    assert [record.broker_id for record in result.records] == [1, 2]
+    assert [as_type(record, BrokerRegistrationChangeRecord).broker_id for record in result.records] == [1, 2]
     assert result.response == {1}
 
 
-def test_broker_that_makes_any_progress_is_not_fenced(cluster: Any) -> None:
+def test_broker_that_makes_any_progress_is_not_fenced(cluster: ControllerHarness) -> None:
     cluster.commit()
     offset = cluster.image.offset
     for _ in range(10):
@@ -78,7 +78,9 @@ def test_broker_that_makes_any_progress_is_not_fenced(cluster: Any) -> None:
         offset += 1
 
 
-def test_broker_with_nothing_to_apply_for_hours_has_a_session_from_the_next_record(cluster: Any) -> None:
+def test_broker_with_nothing_to_apply_for_hours_has_a_session_from_the_next_record(
+    cluster: ControllerHarness,
+) -> None:
     cluster.commit()
     seen = cluster.image.offset
     assert pass_time(cluster, 60_000, dict.fromkeys((1, 2, 3))) is None
@@ -90,7 +92,7 @@ def test_broker_with_nothing_to_apply_for_hours_has_a_session_from_the_next_reco
     assert pass_time(cluster, 100, {1: seen, 2: None, 3: None}) == 0
 
 
-def test_fenced_stale_broker_stays_fenced_until_it_has_caught_up(cluster: Any) -> None:
+def test_fenced_stale_broker_stays_fenced_until_it_has_caught_up(cluster: ControllerHarness) -> None:
     stuck_at = cluster.image.offset
     grow(cluster)
     assert pass_time(cluster, 20_000, {1: stuck_at, 2: None, 3: None}) is not None
@@ -109,7 +111,9 @@ def test_fenced_stale_broker_stays_fenced_until_it_has_caught_up(cluster: Any) -
     assert pass_time(cluster, 30_000, dict.fromkeys((1, 2, 3))) is None
 
 
-def test_broker_that_is_stalled_while_it_recovers_its_logs_is_not_unfenced(controller: Any) -> None:
+def test_broker_that_is_stalled_while_it_recovers_its_logs_is_not_unfenced(
+    controller: ControllerHarness,
+) -> None:
     """It would be fenced again at once, and get no lease."""
     epoch = controller.register(1)
     seen = controller.image.offset
@@ -126,7 +130,7 @@ def test_broker_that_is_stalled_while_it_recovers_its_logs_is_not_unfenced(contr
     assert controller.core.current_ms(1, epoch) == controller.now_ms
 
 
-def test_new_active_controller_gives_a_full_session_before_it_judges(cluster: Any) -> None:
+def test_new_active_controller_gives_a_full_session_before_it_judges(cluster: ControllerHarness) -> None:
     stuck_at = cluster.image.offset
     grow(cluster)
     pass_time(cluster, SESSION_MS - 1000, {1: stuck_at, 2: None, 3: None})
@@ -134,7 +138,9 @@ def test_new_active_controller_gives_a_full_session_before_it_judges(cluster: An
     assert pass_time(cluster, 20_000, {1: stuck_at, 2: None, 3: None}) == SESSION_MS
 
 
-def test_time_in_which_the_controller_was_stalled_makes_no_broker_stale_or_silent(cluster: Any) -> None:
+def test_time_in_which_the_controller_was_stalled_makes_no_broker_stale_or_silent(
+    cluster: ControllerHarness,
+) -> None:
     """Heartbeats in its sockets name what was applied before the stall; the next are two seconds away."""
     cluster.commit()
     seen = cluster.image.offset
@@ -149,7 +155,7 @@ def test_time_in_which_the_controller_was_stalled_makes_no_broker_stale_or_silen
     assert cluster.image.brokers[1].fenced
 
 
-def test_stall_of_the_controller_does_not_extend_a_lease(cluster: Any) -> None:
+def test_stall_of_the_controller_does_not_extend_a_lease(cluster: ControllerHarness) -> None:
     cluster.heartbeat(1)
     epoch, current_ms = cluster.image.brokers[1].epoch, cluster.now_ms
     cluster.now_ms += SESSION_MS
@@ -164,7 +170,7 @@ def test_stall_of_the_controller_does_not_extend_a_lease(cluster: Any) -> None:
 
 
 def test_stalled_broker_is_fenced_although_the_controller_stalls_repeatedly(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     """Its heartbeats are read after each stall; they report the same offset for two sessions and a stall."""
     cluster.commit()
@@ -186,7 +192,7 @@ def test_stalled_broker_is_fenced_although_the_controller_stalls_repeatedly(
 # --- how far back a lease reaches ------------------------------------------------------------------------
 
 
-def lease_ms(cluster: Any, broker_id: int) -> int:
+def lease_ms(cluster: ControllerHarness, broker_id: int) -> int:
     """The lease in an answer that is sent now, by a controller that has just proven its leadership."""
     proof = LeadershipProof()
     proof.handle_append(1, cluster.now_ms)
@@ -195,7 +201,9 @@ def lease_ms(cluster: Any, broker_id: int) -> int:
     return proof.lease_ms(SESSION_MS, cluster.now_ms, cluster.core.current_ms(broker_id, epoch))
 
 
-def test_leases_of_a_stalled_broker_end_within_a_session_of_what_it_misses(cluster: Any) -> None:
+def test_leases_of_a_stalled_broker_end_within_a_session_of_what_it_misses(
+    cluster: ControllerHarness,
+) -> None:
     cluster.heartbeat(1)
     stuck_at = cluster.image.offset
     cluster.now_ms += 1
@@ -211,7 +219,7 @@ def test_leases_of_a_stalled_broker_end_within_a_session_of_what_it_misses(clust
     assert ends_ms[-1] == 0
 
 
-def test_broker_that_is_behind_is_current_as_of_the_previous_answer(cluster: Any) -> None:
+def test_broker_that_is_behind_is_current_as_of_the_previous_answer(cluster: ControllerHarness) -> None:
     """And not as of the heartbeat that reports it: more has been committed since."""
     epoch, seen = cluster.image.brokers[1].epoch, cluster.image.offset
     grow(cluster)
@@ -228,7 +236,7 @@ def test_broker_that_is_behind_is_current_as_of_the_previous_answer(cluster: Any
 
 @pytest.mark.parametrize("delay_ms", [0, 100, 1000])
 def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_always_grows(
-    cluster: Any, delay_ms: int
+    cluster: ControllerHarness, delay_ms: int
 ) -> None:
     """A record is committed every 50 ms, and broker 1 applies it with this delay: it is always behind."""
     committed: list[tuple[int, int]] = []
@@ -249,7 +257,7 @@ def test_leases_last_from_heartbeat_to_heartbeat_although_the_log_always_grows(
         assert not cluster.image.brokers[1].fenced
 
 
-def test_broker_that_is_unfenced_under_load_has_a_lease_at_once(controller: Any) -> None:
+def test_broker_that_is_unfenced_under_load_has_a_lease_at_once(controller: ControllerHarness) -> None:
     """Whatever offset it reports, more is committed by then."""
     controller.register(1)
     controller.commit()
@@ -264,7 +272,7 @@ def test_broker_that_is_unfenced_under_load_has_a_lease_at_once(controller: Any)
 
 
 def test_new_controller_grants_leases_with_the_first_heartbeat_although_the_log_always_grows(
-    cluster: Any,
+    cluster: ControllerHarness,
 ) -> None:
     cluster.commit()
     cluster.lose_leadership()
@@ -279,7 +287,7 @@ def test_new_controller_grants_leases_with_the_first_heartbeat_although_the_log_
     assert lease_ms(cluster, 1) > SESSION_MS // 2
 
 
-def test_progress_of_one_process_does_not_count_for_the_next(cluster: Any) -> None:
+def test_progress_of_one_process_does_not_count_for_the_next(cluster: ControllerHarness) -> None:
     replaced = cluster.image.brokers[1].epoch
     cluster.heartbeat(1)
     assert cluster.core.current_ms(1, replaced) == cluster.now_ms
@@ -288,7 +296,7 @@ def test_progress_of_one_process_does_not_count_for_the_next(cluster: Any) -> No
     assert cluster.core.current_ms(1, replaced) is None
 
 
-def test_late_old_heartbeat_reverts_nothing(cluster: Any) -> None:
+def test_late_old_heartbeat_reverts_nothing(cluster: ControllerHarness) -> None:
     grow(cluster)
     cluster.heartbeat(1)
     request = BrokerHeartbeatRequest(1, cluster.image.brokers[1].epoch, 0)

@@ -24,6 +24,7 @@ from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import LogsLost, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from pykraft.metadata_log.replay import replay
+from tests.metadata_log.harness import ControllerHarness
 from tests.metadata_log.test_controller_properties import Commands
 
 SMALL = 4
@@ -36,7 +37,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stepped(cluster: Any, small_slices: None) -> Any:
+def stepped(cluster: ControllerHarness, small_slices: None) -> ControllerHarness:
     """Three brokers, each with twelve leaderships; sweeps are run by hand."""
     for number in range(6):
         cluster.create_assigned(f"t{number}", *[[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2)
@@ -45,12 +46,12 @@ def stepped(cluster: Any, small_slices: None) -> Any:
     return cluster
 
 
-def led_by(harness: Any, broker_id: int) -> int:
+def led_by(harness: ControllerHarness, broker_id: int) -> int:
     topics = harness.image.topics_by_id.values()
     return sum(partition.leader == broker_id for topic in topics for partition in topic.partitions)
 
 
-def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped: Any) -> None:
+def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped: ControllerHarness) -> None:
     before = len(stepped.log)
     stepped.silence(1)
     assert [len(batch.values) for batch in stepped.log[before:]] == [1], "the fence waits for nothing"
@@ -64,7 +65,7 @@ def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped
     assert all(1 not in p.isr for t in stepped.image.topics_by_id.values() for p in t.partitions)
 
 
-def test_fenced_broker_returns_only_after_the_sweep_of_its_partitions(stepped: Any) -> None:
+def test_fenced_broker_returns_only_after_the_sweep_of_its_partitions(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     while stepped.core.is_sweeping:
         assert stepped.heartbeat(1).is_fenced
@@ -72,7 +73,9 @@ def test_fenced_broker_returns_only_after_the_sweep_of_its_partitions(stepped: A
     assert not stepped.heartbeat(1).is_fenced
 
 
-def test_broker_that_shuts_down_stops_only_when_its_leaderships_have_moved(stepped: Any) -> None:
+def test_broker_that_shuts_down_stops_only_when_its_leaderships_have_moved(
+    stepped: ControllerHarness,
+) -> None:
     stepped.heartbeat(1, want_shut_down=True)
     while stepped.core.is_sweeping:
         answer = stepped.heartbeat(1, want_shut_down=True)
@@ -84,7 +87,9 @@ def test_broker_that_shuts_down_stops_only_when_its_leaderships_have_moved(stepp
     assert stepped.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced(stepped: Any) -> None:
+def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced(
+    stepped: ControllerHarness,
+) -> None:
     stepped.silence(1, 2, 3)  # no partition has a leader, and all replicas are still in the ISRs
     stepped.sweep()
     stepped.register(1, incarnation=2)
@@ -98,7 +103,7 @@ def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced
     assert led_by(stepped, 1) == 0
 
 
-def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: Any) -> None:
+def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     stepped.register(1, incarnation=2)
     assert stepped.image.brokers[1].logs_lost == LogsLost.TAIL
@@ -113,7 +118,7 @@ def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: Any) 
     assert stepped.image.brokers[1].logs_lost == LogsLost.NOTHING
 
 
-def test_successor_completes_what_its_predecessor_began(stepped: Any) -> None:
+def test_successor_completes_what_its_predecessor_began(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     stepped.sweep(4)
     stepped.commit()
@@ -127,7 +132,7 @@ def test_successor_completes_what_its_predecessor_began(stepped: Any) -> None:
     assert not stepped.heartbeat(1).is_fenced
 
 
-def test_broker_that_fails_in_the_middle_of_a_sweep_gets_its_own_pass(stepped: Any) -> None:
+def test_broker_that_fails_in_the_middle_of_a_sweep_gets_its_own_pass(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     stepped.sweep(6)
     stepped.silence(2)
@@ -141,14 +146,14 @@ def test_broker_that_fails_in_the_middle_of_a_sweep_gets_its_own_pass(stepped: A
     assert not stepped.heartbeat(2).is_fenced
 
 
-def test_deposed_controller_stops_sweeping(stepped: Any) -> None:
+def test_deposed_controller_stops_sweeping(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     stepped.sweep(1)
     stepped.core.resign()
     assert not stepped.core.is_sweeping
 
 
-def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: Any) -> None:
+def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: ControllerHarness) -> None:
     stepped.silence(1)
     stepped.sweep(3)
     for name in ("t0", "t5"):
@@ -160,7 +165,7 @@ def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: Any) -> None:
     assert led_by(stepped, 1) == 0
 
 
-def test_changed_rules_are_followed_by_a_sweep(stepped: Any) -> None:
+def test_changed_rules_are_followed_by_a_sweep(stepped: ControllerHarness) -> None:
     stepped.sweeps_at_once = True
     stepped.create_assigned("lonely", [1, 2])
     stepped.silence(2)
@@ -182,7 +187,7 @@ def test_changed_rules_are_followed_by_a_sweep(stepped: Any) -> None:
 
 @pytest.mark.parametrize(("resource_type", "name"), [(2, "t"), (4, "")], ids=["topic", "cluster"])
 def test_smaller_minimum_frees_partitions_from_replicas_they_wait_for(
-    make_controller: Any, resource_type: int, name: str
+    make_controller: Callable[..., ControllerHarness], resource_type: int, name: str
 ) -> None:
     """While a replica outside the ISR is eligible, nothing is committed. Lowering the minimum ends that."""
     harness = make_controller(features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1})
@@ -202,7 +207,7 @@ def test_smaller_minimum_frees_partitions_from_replicas_they_wait_for(
     assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), ())
 
 
-def test_long_topic_is_split_into_slices(cluster: Any, small_slices: None) -> None:
+def test_long_topic_is_split_into_slices(cluster: ControllerHarness, small_slices: None) -> None:
     cluster.create_assigned("long", *[[1, 2]] * 30)
     before = len(cluster.log)
     cluster.silence(1)
@@ -260,7 +265,7 @@ print([id.hex() for id in order._ids])
 
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_happens_between_slices_the_cluster_settles(
-    make_controller: Callable[..., Any], small_slices: None, seed: int
+    make_controller: Callable[..., ControllerHarness], small_slices: None, seed: int
 ) -> None:
     """Random commands with slices, commits and lost leaderships in between, each checked as it is applied."""
     harness = make_controller(seed)
@@ -278,7 +283,9 @@ def test_whatever_happens_between_slices_the_cluster_settles(
     assert harness.standby.image == harness.image
 
 
-def test_a_broker_returns_only_after_it_has_applied_the_sweep_of_its_absence(cluster: Any) -> None:
+def test_a_broker_returns_only_after_it_has_applied_the_sweep_of_its_absence(
+    cluster: ControllerHarness,
+) -> None:
     cluster.create_assigned("t", [1, 2])
     cluster.silence(1)
     fenced_at = cluster.image.brokers[1].last_change_offset
@@ -287,7 +294,7 @@ def test_a_broker_returns_only_after_it_has_applied_the_sweep_of_its_absence(clu
     assert not cluster.heartbeat(1, offset=cluster.image.offset).is_fenced
 
 
-def test_broker_returns_although_the_rules_change_all_the_time(cluster: Any) -> None:
+def test_broker_returns_although_the_rules_change_all_the_time(cluster: ControllerHarness) -> None:
     """A client that changes the rules waits only for the commit, so that the next pass ends before the broker
     has applied the last one. The broker only needs to know the consequences of its own absence.
     """

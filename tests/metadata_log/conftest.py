@@ -1,0 +1,30 @@
+"""Controllers in the states that many tests begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.metadata_log.harness import ControllerHarness
+
+
+@pytest.fixture
+def make_controller() -> Callable[..., ControllerHarness]:
+    """Builds harnesses: ``make_controller(seed, config)``."""
+    return ControllerHarness
+
+
+@pytest.fixture
+def controller() -> ControllerHarness:
+    """An active controller of a new cluster, without brokers."""
+    return ControllerHarness()
+
+
+@pytest.fixture
+def cluster() -> ControllerHarness:
+    """Brokers 1, 2 and 3, unfenced, everything committed."""
+    harness = ControllerHarness()
+    harness.start_brokers(1, 2, 3)
+    harness.commit()
+    return harness
