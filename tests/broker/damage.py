@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.disk import UnreadableError
+from tests.broker.data_cluster import DataCluster, DataPlaneTools
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}
 CLOSED, NEWEST = f"{3:020d}", f"{9:020d}"
@@ -17,7 +18,15 @@ def values(count: int, start: int = 0) -> list[bytes]:
     return [b"%03d" % number + b"v" * 50 for number in range(start, start + count)]
 
 
-async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: str = "t") -> None:
+def _are_at(cluster: DataCluster, topic: str, end_offset: int) -> bool:
+    """Whether every replica's log ends there."""
+    replicas = (broker.table.find(topic, 0) for broker in cluster.brokers.values())
+    return all(replica is None or replica.log.log_end_offset == end_offset for replica in replicas)
+
+
+async def fill(
+    cluster: DataCluster, data_plane: DataPlaneTools, leader: int, count: int, topic: str = "t"
+) -> None:
     """One batch for each value, three batches in each segment on every replica."""
     client = await cluster.client(leader)
     for number, value in enumerate(values(count)):
@@ -28,16 +37,12 @@ async def fill(cluster: Any, data_plane: Any, leader: int, count: int, topic: st
                     partition.log.roll(0)
         result = await client.produce(data_plane.batch(value), topic=topic)
         assert result.error_code == ErrorCode.NONE
-        await data_plane.until(
-            lambda number=number: all(
-                broker.table.find(topic, 0) is None
-                or broker.table.find(topic, 0).log.log_end_offset == number + 1
-                for broker in cluster.brokers.values()
-            )
-        )
+        await data_plane.until(partial(_are_at, cluster, topic, number + 1))
 
 
-async def read_all(cluster: Any, data_plane: Any, node_id: int, topic: str = "t") -> list[bytes]:
+async def read_all(
+    cluster: DataCluster, data_plane: DataPlaneTools, node_id: int, topic: str = "t"
+) -> list[bytes]:
     client = await cluster.client(node_id)
     found: list[bytes] = []
     while True:
@@ -85,7 +90,7 @@ def first_batch_only(disk: MemoryDisk, path: str) -> None:
     cut(disk, path, 12 + int.from_bytes(disk.read(path)[8:12], "big"))
 
 
-def in_sync(cluster: Any, node_id: int, end_offset: int, topic: str = "t") -> bool:
+def in_sync(cluster: DataCluster, node_id: int, end_offset: int, topic: str = "t") -> bool:
     partition = cluster.brokers[node_id].table.find(topic, 0)
     isr = cluster.controller.partition(topic).isr
     return partition is not None and partition.log.log_end_offset == end_offset and node_id in isr

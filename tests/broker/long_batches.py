@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pykraft.broker.apis.produce import ProduceHandler
 from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.turns import TURN_US
+from tests.broker.data_cluster import DataCluster, DataPlaneTools
+from tests.narrowing import as_type
 
 WORK_PER_US = 2
 BATCH_US = 20
@@ -17,7 +20,7 @@ LONG = 3 * TURN_US * WORK_PER_US
 """Records of a batch whose validation takes several turns, if no two neighbours are alike."""
 
 
-def long_batch(data_plane: Any, **fields: Any) -> bytes:
+def long_batch(data_plane: DataPlaneTools, **fields: Any) -> bytes:
     batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
     return batch
 
@@ -25,12 +28,12 @@ def long_batch(data_plane: Any, **fields: Any) -> bytes:
 class Gate:
     """Walks long batches only when a test allows it, and counts them."""
 
-    def __init__(self, cluster: Any) -> None:
-        self.turns: ValidationTurns = cluster.brokers[1]._hot[0].validation
+    def __init__(self, cluster: DataCluster) -> None:
+        self.turns: ValidationTurns = as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation
         self.waiting = 0
         self.is_open = asyncio.Event()
         self._walk = self.turns.walk
-        self.turns.walk = self._gated
+        self.turns.walk = self._gated  # type: ignore[method-assign]
 
     async def _gated(self, batch: Any) -> None:
         self.waiting += 1

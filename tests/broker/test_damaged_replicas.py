@@ -31,6 +31,8 @@ from tests.broker.damage import (
     unreadable,
     values,
 )
+from tests.broker.data_cluster import DataPlaneTools
+from tests.narrowing import present
 
 # What is damaged, how, and whether the replica must be copied again (or can be repaired, or needs no repair).
 DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
@@ -80,7 +82,9 @@ DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(data_plane: Any, case: str) -> None:
+def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(
+    data_plane: DataPlaneTools, case: str
+) -> None:
     name, damage, is_lost = DAMAGES[case]
 
     async def body() -> None:
@@ -115,7 +119,7 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(data_p
     ids=["length", "crc", "cut", "missing", "unreadable"],
 )
 def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
-    data_plane: Any, damage: Any
+    data_plane: DataPlaneTools, damage: Any
 ) -> None:
     """Found by a follower that has to copy it."""
 
@@ -141,7 +145,7 @@ def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
     data_plane.run(body)
 
 
-def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane: Any) -> None:
+def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane: DataPlaneTools) -> None:
     """The leader epoch of a batch is not covered by its CRC."""
 
     async def body() -> None:
@@ -168,7 +172,7 @@ def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane
     data_plane.run(body)
 
 
-def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(data_plane: Any) -> None:
+def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -190,7 +194,7 @@ def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(dat
     data_plane.run(body)
 
 
-def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: Any) -> None:
+def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -209,7 +213,7 @@ def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: Any) -> Non
     data_plane.run(body)
 
 
-def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_plane: Any) -> None:
+def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_plane: DataPlaneTools) -> None:
     """On a device that is gone this never succeeds: the node stops, and its logs count as before."""
 
     async def body() -> None:
@@ -221,7 +225,7 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
             cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: controller.reports)
             broker.logs._flushing.add(("u", 0))  # it takes a long time
-            broker.table.find("u", 0).storage_failed(FileNotFoundError("planted"))
+            present(broker.table.find("u", 0)).storage_failed(FileNotFoundError("planted"))
             controller.silent = False
             await data_plane.until(lambda: (2, "t") in controller.lost)
             told, is_settled = list(controller.lost), broker.replicas.is_settled
@@ -239,7 +243,7 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
     ids=["missing", "unreadable", "unreadable topic id"],
 )
-def test_last_replica_stays_offline_until_an_unclean_election(data_plane: Any, case: Any) -> None:
+def test_last_replica_stays_offline_until_an_unclean_election(data_plane: DataPlaneTools, case: Any) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -275,7 +279,7 @@ def test_last_replica_stays_offline_until_an_unclean_election(data_plane: Any, c
     data_plane.run(body)
 
 
-def test_many_damaged_replicas_are_reported_together(data_plane: Any) -> None:
+def test_many_damaged_replicas_are_reported_together(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             topics = [f"t{number}" for number in range(20)]
@@ -301,7 +305,7 @@ def test_long_names_are_shortened_when_a_directory_gets_another_suffix() -> None
 
 
 def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_one(
-    data_plane: Any,
+    data_plane: DataPlaneTools,
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
@@ -314,7 +318,7 @@ def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_on
             damaged = cluster.partition(1)
             broker = cluster.brokers[1]
 
-            async def copied_anew(_duration_ms: int) -> None:
+            async def copied_anew(duration_ms: int) -> None:
                 """What may happen while the retention check waits for its next turn."""
                 if broker.table.find("t", 0) is damaged:
                     damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
@@ -322,7 +326,7 @@ def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_on
                         lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
                     )
 
-            broker.data.tasks.sleep = copied_anew
+            broker.data.tasks.sleep = copied_anew  # type: ignore[method-assign]
             await broker.data.maintenance.delete_old_segments()
             del broker.data.tasks.sleep
             log = cluster.partition(1).log

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import uvloop
@@ -17,6 +16,7 @@ from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, R
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import RESUMED_PER_TURN, TurnBudget
+from tests.broker.data_cluster import DataPlaneTools
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -49,7 +49,9 @@ def test_failed_resumption_leaves_the_others_their_turns() -> None:
 
 
 @LOOPS
-def test_bug_in_a_later_turn_closes_only_its_own_connection(new_loop: Any) -> None:
+def test_bug_in_a_later_turn_closes_only_its_own_connection(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     async def body() -> None:
         seen: list[object] = []
         loop = asyncio.get_running_loop()
@@ -90,7 +92,7 @@ def pending() -> int:
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_request_that_timed_out_or_lost_its_client_is_not_kept_until_the_commit(
-    data_plane: Any, leaves: bool
+    data_plane: DataPlaneTools, leaves: bool
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.broker.apis import list_offsets
@@ -14,6 +12,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from tests.broker.data_cluster import DataPlaneTools
 
 FIRST_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 OFFSET = {-1: 3, -2: 0, -3: 1, -4: 0, -5: -1, -6: -1}
@@ -21,7 +20,7 @@ OFFSET = {-1: 3, -2: 0, -3: 1, -4: 0, -5: -1, -6: -1}
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_negative_times_mean_what_they_mean_in_kafka_from_the_version_on_that_knows_them(
-    data_plane: Any, version: int
+    data_plane: DataPlaneTools, version: int
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

@@ -25,6 +25,7 @@ from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
+from tests.broker.data_cluster import DataPlaneTools
 from tests.faults import unexpected
 
 CONFIG = build_log_config({}, {})
@@ -64,7 +65,7 @@ def stored(disk: MemoryDisk) -> dict[str, int]:
     return {name: offset for name, offset in found.items() if offset is not None}
 
 
-def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane: Any) -> None:
+def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
@@ -83,7 +84,7 @@ def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake(data_plane
     data_plane.run(body)
 
 
-def test_namesake_deleted_before_a_restart_leaves_no_checkpoint(data_plane: Any) -> None:
+def test_namesake_deleted_before_a_restart_leaves_no_checkpoint(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
@@ -103,7 +104,7 @@ def test_namesake_deleted_before_a_restart_leaves_no_checkpoint(data_plane: Any)
     data_plane.run(body)
 
 
-def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_plane: Any) -> None:
+def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = await with_old_topic(disk)
@@ -118,7 +119,7 @@ def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints(data_pla
     data_plane.run(body)
 
 
-def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: Any) -> None:
+def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         with ThreadPoolExecutor(1) as executor:
@@ -138,7 +139,7 @@ def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: A
 
 
 def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_appended(
-    data_plane: Any,
+    data_plane: DataPlaneTools,
 ) -> None:
     async def body() -> None:
         disk = MemoryDisk()
@@ -159,7 +160,7 @@ def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_ap
     data_plane.run(body)
 
 
-def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane: Any) -> None:
+def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         for path in ("/a", "/b"):
@@ -175,7 +176,7 @@ def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane
     data_plane.run(body)
 
 
-def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: Any) -> None:
+def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         abandon(await with_old_topic(disk))
@@ -186,7 +187,7 @@ def test_killed_broker_finds_its_log_start_and_high_watermark_again(data_plane: 
     data_plane.run(body)
 
 
-def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: Any) -> None:
+def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         gate = threading.Event()
@@ -213,7 +214,7 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: Any) -
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(
-    data_plane: Any, is_clean: bool
+    data_plane: DataPlaneTools, is_clean: bool
 ) -> None:
     async def body() -> None:
         disk = MemoryDisk()

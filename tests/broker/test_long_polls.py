@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_protocol.messages import fetch
+from tests.broker.data_cluster import DataPlaneTools
+from tests.narrowing import present
 
 
 def fetch_both(offset: int, **options: Any) -> fetch.FetchRequest:
@@ -18,13 +20,13 @@ def fetch_both(offset: int, **options: Any) -> fetch.FetchRequest:
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])
-def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: Any, topic: str) -> None:
+def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: DataPlaneTools, topic: str) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             for name in ("t", "u"):
                 await cluster.create(1, topic=name)
             producer, consumer = await cluster.client(1), await cluster.client(1)
-            waiters = cluster.brokers[1].table.find(topic, 0).consumer_waiters
+            waiters = present(cluster.brokers[1].table.find(topic, 0)).consumer_waiters
             consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, fetch.FetchResponse)
             async with asyncio.timeout(10):
                 while not cluster.brokers[1].data.wakeups.deadlines:
@@ -38,7 +40,7 @@ def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: Any, topi
     data_plane.run(body)
 
 
-def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: Any) -> None:
+def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -55,7 +57,7 @@ def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: Any) -> No
     data_plane.run(body)
 
 
-def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: Any) -> None:
+def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: DataPlaneTools) -> None:
     """The first partition gets a whole batch however small the limit is; the others share the rest."""
 
     async def body() -> None:

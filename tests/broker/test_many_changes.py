@@ -21,6 +21,8 @@ from pykraft.metadata_log.records import (
     TopicRecord,
 )
 from pykraft.metadata_log.replay import replay
+from tests.broker.data_cluster import DataBroker, DataPlaneTools
+from tests.narrowing import present
 
 TOPICS, PARTITIONS = 4, 6
 
@@ -45,18 +47,18 @@ def creation(number: int, leader: int) -> list[Record]:
     ]
 
 
-def led(broker: Any) -> int:
+def led(broker: DataBroker) -> int:
     return sum(partition.is_leader for partition in broker.table)
 
 
-async def settled(broker: Any) -> None:
+async def settled(broker: DataBroker) -> None:
     async with asyncio.timeout(10):
         while not broker.replicas.is_settled:
             await asyncio.sleep(0.001)
 
 
 def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
 
@@ -87,7 +89,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             apply(controller, RemoveTopicRecord(topic_id(3)))
             await settled(broker)
             assert led(broker) == 1
-            moved_back = broker.table.find("t1", PARTITIONS - 1)
+            moved_back = present(broker.table.find("t1", PARTITIONS - 1))
             assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
             assert broker.table.find("t3", 0) is None
 
@@ -95,7 +97,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
 
 
 def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the controller would conclude that it does not follow the metadata log."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
@@ -129,7 +131,7 @@ def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
 
 
 def test_broker_that_starts_opens_all_that_is_assigned_to_it(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 10)
 
@@ -147,7 +149,7 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
 
 
 def test_logs_that_are_open_at_a_start_are_applied_in_turns(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reconciler, "OPENED_PER_STEP", 3)
     count = TOPICS * PARTITIONS
@@ -174,7 +176,7 @@ def test_logs_that_are_open_at_a_start_are_applied_in_turns(
 
 
 def test_each_log_of_a_large_topic_is_configured_once(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured = []
     set_min_isr = Partition.set_min_isr

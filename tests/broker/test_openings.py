@@ -18,17 +18,19 @@ from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
 from pykraft.runtime.turns import EndlessTurn
+from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.faults import unexpected
+from tests.narrowing import present
 
 
 class SlowLogs:
     """Opens the logs of topics once a test allows it; ``asked`` is the order in which they were requested."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: DataBroker) -> None:
         self._open_or_create = broker.logs.open_or_create
         self.asked: list[str] = []
         self._gate = asyncio.Event()
-        broker.logs.open_or_create = self.open_or_create
+        broker.logs.open_or_create = self.open_or_create  # type: ignore[method-assign]
 
     async def open_or_create(self, wanted: Sequence[Any]) -> Any:
         self.asked += [topic for topic, *_ in wanted]
@@ -39,13 +41,13 @@ class SlowLogs:
         self._gate.set()
 
 
-def name_leader(cluster: Any, data_plane: Any, topic: str, *replicas: int) -> None:
+def name_leader(cluster: DataCluster, data_plane: DataPlaneTools, topic: str, *replicas: int) -> None:
     """The controller appoints the first of ``replicas``; the test does not wait for its log."""
     registration = data_plane.Registration(replicas, replicas, replicas[0], 0, 0)
     cluster.controller.set_partition(registration, topic=topic)
 
 
-def serve_others(broker: Any) -> None:
+def serve_others(broker: DataBroker) -> None:
     """Add ListOffsets and OffsetForLeaderEpoch, served as by the whole broker, to Produce and Fetch."""
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
@@ -57,16 +59,16 @@ def serve_others(broker: Any) -> None:
         is_hot = frame[0] == 0 and frame[1] in (0, 1)
         (hot if is_hot else server.handle_frame)(connection, frame, slot)
 
-    broker.handle_frame = handle_frame
+    broker.handle_frame = handle_frame  # type: ignore[method-assign]
 
 
-async def held(broker: Any, count: int, until: Callable[..., Any]) -> None:
+async def held(broker: DataBroker, count: int, until: Callable[..., Any]) -> None:
     """Wait until so many connections wait for logs of this broker."""
     waiting = broker.data.openings._held
     await until(lambda: sum(len(those) for those in waiting.values()) == count)
 
 
-def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: Any) -> None:
+def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -105,7 +107,7 @@ def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: Any)
     data_plane.run(body)
 
 
-def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: Any) -> None:
+def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, topic="open")
@@ -118,7 +120,7 @@ def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: Any) ->
                 client.send_produce(data_plane.batch(b"%d" % number), acks=1, topic=topic)
             await held(broker, 1, data_plane.until)
             assert (await other.produce(data_plane.batch(b"other"), acks=1, topic="open")).base_offset == 0
-            assert broker.table.find("open", 0).log.log_end_offset == 1
+            assert present(broker.table.find("open", 0)).log.log_end_offset == 1
             slow.let()
             results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(20)]
             assert [result.error_code for result in results] == [0] * 20
@@ -132,7 +134,7 @@ def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: Any) ->
 
 
 def test_log_that_does_not_open_in_time_is_answered_as_missing(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openings, "MAX_HOLD_MS", 50)
 
@@ -155,7 +157,7 @@ def test_log_that_does_not_open_in_time_is_answered_as_missing(
     data_plane.run(body)
 
 
-def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(data_plane: Any) -> None:
+def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -172,7 +174,7 @@ def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(data_plane:
     data_plane.run(body)
 
 
-def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(data_plane: Any) -> None:
+def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -189,7 +191,7 @@ def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(data_plane
     data_plane.run(body)
 
 
-def test_log_with_waiting_requests_is_opened_before_others(data_plane: Any) -> None:
+def test_log_with_waiting_requests_is_opened_before_others(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             broker = cluster.brokers[1]
@@ -212,7 +214,7 @@ def test_log_with_waiting_requests_is_opened_before_others(data_plane: Any) -> N
 
 
 def test_elected_follower_accepts_writes_before_it_has_applied_its_new_role(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
@@ -233,7 +235,7 @@ def test_elected_follower_accepts_writes_before_it_has_applied_its_new_role(
 
 
 def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openings, "MAX_HOLD_MS", 60_000)
 
@@ -259,7 +261,7 @@ def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
     data_plane.run(body)
 
 
-def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(data_plane: Any) -> None:
+def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             client = await cluster.client(1)

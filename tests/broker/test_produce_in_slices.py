@@ -11,13 +11,17 @@ from typing import Any, Self
 
 import pytest
 
+from pykraft.broker.apis.produce import ProduceHandler
 from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
+from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import LONG, Gate, _crc, long_batch
+from tests.narrowing import as_type, present
 
 
-def test_long_batch_is_appended_before_later_requests_of_its_connection(data_plane: Any) -> None:
+def test_long_batch_is_appended_before_later_requests_of_its_connection(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -37,7 +41,9 @@ def test_long_batch_is_appended_before_later_requests_of_its_connection(data_pla
     data_plane.run(body)
 
 
-def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(data_plane: Any) -> None:
+def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -58,7 +64,9 @@ def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhil
     data_plane.run(body)
 
 
-def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(data_plane: Any) -> None:
+def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -73,7 +81,7 @@ def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(data_
     data_plane.run(body)
 
 
-def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: Any) -> None:
+def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -90,7 +98,7 @@ def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: Any) -> 
     data_plane.run(body)
 
 
-def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: Any) -> None:
+def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -107,7 +115,9 @@ def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: Any)
     data_plane.run(body)
 
 
-def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(data_plane: Any) -> None:
+def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -129,7 +139,7 @@ def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind
     data_plane.run(body)
 
 
-def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> None:
+def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -144,7 +154,7 @@ def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: Any) -> None:
+def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -156,7 +166,7 @@ def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: Any) 
     data_plane.run(body)
 
 
-def test_broker_stops_while_long_batches_are_walked(data_plane: Any) -> None:
+def test_broker_stops_while_long_batches_are_walked(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -169,7 +179,9 @@ def test_broker_stops_while_long_batches_are_walked(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(data_plane: Any) -> None:
+def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -182,13 +194,13 @@ def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged
                 *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
             )
             assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
-            assert cluster.brokers[1]._hot[0].validation.memory._value == 2
+            assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
 
     data_plane.run(body)
 
 
 def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -210,13 +222,13 @@ def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
     data_plane.run(body)
 
 
-def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: Any) -> None:
+def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"compression.type": "zstd"})
             client = await cluster.client(1)
             assert (await client.produce(long_batch(data_plane))).base_offset == 0
-            stored = bytes((await client.fetch(0)).records)
+            stored = bytes(present((await client.fetch(0)).records))
             header = read_header(stored)
             assert header.compression is Compression.ZSTD
             assert crc_is_valid(stored, 0, header)
@@ -225,7 +237,7 @@ def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: Any) -> None
     data_plane.run(body)
 
 
-def test_answer_names_the_records_that_were_refused(data_plane: Any) -> None:
+def test_answer_names_the_records_that_were_refused(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"cleanup.policy": "compact"})
@@ -234,13 +246,13 @@ def test_answer_names_the_records_that_were_refused(data_plane: Any) -> None:
                 result = await client.produce(data_plane.batch(b"a", b"b"), version=version)
                 assert result.error_code == ErrorCode.INVALID_RECORD
                 assert [error.batch_index for error in result.record_errors] == [0, 1]
-                assert "key" in result.record_errors[0].batch_index_error_message
+                assert "key" in present(result.record_errors[0].batch_index_error_message)
             assert not (await client.produce(data_plane.batch(b"a"), version=7)).record_errors
 
     data_plane.run(body)
 
 
-def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: Any) -> None:
+def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -249,7 +261,7 @@ def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: Any) -> N
             data[35:43] = (1 << 40).to_bytes(8, "big")
             data[17:21] = _crc(data)
             assert (await client.produce(bytes(data))).error_code == 0
-            stored = bytes((await client.fetch(0)).records)
+            stored = bytes(present((await client.fetch(0)).records))
             header = read_header(stored)
             assert header.max_timestamp == 1_000_000
             assert crc_is_valid(stored, 0, header)
@@ -257,7 +269,7 @@ def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> None:
+def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: DataPlaneTools) -> None:
     size_bytes = 16 << 20
 
     async def body() -> None:
@@ -292,7 +304,7 @@ def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: Any) -> 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_memory_of_a_long_request_is_free_once_it_is_answered(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
     """By reference counting: garbage that only a full collection finds may be a gigabyte by then."""
     buffers: list[weakref.ref[mmap.mmap]] = []
@@ -325,7 +337,7 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         gc.enable()
 
 
-def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: Any) -> None:
+def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: DataPlaneTools) -> None:
     """Its listeners stop last, when its logs are already closed."""
 
     async def body() -> None:
@@ -346,7 +358,9 @@ def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: 
             late.send_produce(data_plane.batch(b"small"), acks=1)
             late.send_produce(long_batch(data_plane), acks=1)
             await late.receive()
-            await data_plane.until(lambda: all(link.session._is_held for link in server._connections))
+            await data_plane.until(
+                lambda: all(as_type(link.session, Connection)._is_held for link in server._connections)
+            )
             await data_plane.until(lambda: not len(data.tasks))
             assert gate.waiting == 1
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import uvloop
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from tests.broker.data_cluster import DataPlaneTools
+from tests.narrowing import present
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 TWO = {"min.insync.replicas": "2"}
 
 
 @LOOPS
-def test_acks_all_waits_for_every_in_sync_replica(data_plane: Any, new_loop: Any) -> None:
+def test_acks_all_waits_for_every_in_sync_replica(
+    data_plane: DataPlaneTools, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3)
@@ -31,7 +36,9 @@ def test_acks_all_waits_for_every_in_sync_replica(data_plane: Any, new_loop: Any
 
 
 @LOOPS
-def test_pipelined_producers_replicate_byte_for_byte(data_plane: Any, new_loop: Any) -> None:
+def test_pipelined_producers_replicate_byte_for_byte(
+    data_plane: DataPlaneTools, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3)
@@ -52,7 +59,7 @@ def test_pipelined_producers_replicate_byte_for_byte(data_plane: Any, new_loop: 
     data_plane.run(body, new_loop)
 
 
-def test_dead_follower_leaves_the_isr_and_returns(data_plane: Any) -> None:
+def test_dead_follower_leaves_the_isr_and_returns(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3, configs=TWO)
@@ -71,7 +78,7 @@ def test_dead_follower_leaves_the_isr_and_returns(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_too_few_in_sync_replicas_refuse_before_the_append(data_plane: Any) -> None:
+def test_too_few_in_sync_replicas_refuse_before_the_append(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=TWO)
@@ -85,7 +92,7 @@ def test_too_few_in_sync_replicas_refuse_before_the_append(data_plane: Any) -> N
     data_plane.run(body)
 
 
-def test_isr_that_shrinks_below_the_minimum_is_reported_after_the_append(data_plane: Any) -> None:
+def test_isr_that_shrinks_below_the_minimum_is_reported_after_the_append(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=TWO)
@@ -100,7 +107,7 @@ def test_isr_that_shrinks_below_the_minimum_is_reported_after_the_append(data_pl
     data_plane.run(body)
 
 
-def test_unanswered_commit_times_out(data_plane: Any) -> None:
+def test_unanswered_commit_times_out(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -114,7 +121,7 @@ def test_unanswered_commit_times_out(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_deposed_leader_refuses_waiters_and_drops_what_was_not_committed(data_plane: Any) -> None:
+def test_deposed_leader_refuses_waiters_and_drops_what_was_not_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3)
@@ -144,7 +151,7 @@ def test_deposed_leader_refuses_waiters_and_drops_what_was_not_committed(data_pl
     data_plane.run(body)
 
 
-def test_idempotence_is_exact_across_a_leader_change(data_plane: Any) -> None:
+def test_idempotence_is_exact_across_a_leader_change(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, 3) as cluster:
             await cluster.create(1, 2, 3)
@@ -175,7 +182,7 @@ def test_idempotence_is_exact_across_a_leader_change(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: Any) -> None:
+def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -191,19 +198,21 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
             result = await client.produce(data_plane.batch(b"w"), timeout_ms=100)
             assert result.error_code == ErrorCode.REQUEST_TIMED_OUT  # 2 may already be in the ISR
             cluster.controller.silent = False
-            result = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
+            producing = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
 
             def settled() -> bool:
                 cluster.brokers[1].check_lag()
-                return bool(result.done())
+                return bool(producing.done())
 
             await data_plane.until(settled)
-            assert (await result).error_code == 0, "2 was added, and removed again because it does not fetch"
+            assert (await producing).error_code == 0, (
+                "2 was added, and removed again because it does not fetch"
+            )
 
     data_plane.run(body)
 
 
-def test_stale_incarnation_of_a_follower_acknowledges_nothing(data_plane: Any) -> None:
+def test_stale_incarnation_of_a_follower_acknowledges_nothing(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -225,14 +234,14 @@ def test_stale_incarnation_of_a_follower_acknowledges_nothing(data_plane: Any) -
     data_plane.run(body)
 
 
-def test_recreated_topic_starts_empty_and_old_id_is_unknown(data_plane: Any) -> None:
+def test_recreated_topic_starts_empty_and_old_id_is_unknown(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             client = await cluster.client(1)
             await client.produce(data_plane.batch(b"old"))
             controller, broker = cluster.controller, cluster.brokers[1]
-            old_topic = controller.image.topic("t")
+            old_topic = present(controller.image.topic("t"))
             from pykraft.metadata_log.delta import MetadataDelta
 
             old = controller._change(
@@ -267,7 +276,7 @@ class Coordinator:
         self.moved.append((partition, high_watermark))
 
 
-def test_coordinator_is_told_when_its_append_is_committed(data_plane: Any) -> None:
+def test_coordinator_is_told_when_its_append_is_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(2, 3) as cluster:
             coordinator = Coordinator()
@@ -280,7 +289,7 @@ def test_coordinator_is_told_when_its_append_is_committed(data_plane: Any) -> No
             await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
             assert log.high_watermark(0) == 2
             records, next_offset = await log.read(0, 0)
-            assert ([bytes(record.key) for record in records], next_offset) == ([b"a", b"b"], 2)
+            assert ([record.key for record in records], next_offset) == ([b"a", b"b"], 2)
             cluster.controller.elect(2)
             assert coordinator.led[-1] == (0, None)
             for epoch in (0, 1):
@@ -290,7 +299,7 @@ def test_coordinator_is_told_when_its_append_is_committed(data_plane: Any) -> No
     data_plane.run(body)
 
 
-def test_wrong_broker_names_the_right_one(data_plane: Any) -> None:
+def test_wrong_broker_names_the_right_one(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)

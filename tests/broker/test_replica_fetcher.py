@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 from pykraft.broker.replicas.replica_fetcher import _Followed
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -13,9 +12,10 @@ from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta
+from tests.broker.data_cluster import DataCluster, DataPlaneTools
 
 
-def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: Any) -> None:
+def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -27,7 +27,7 @@ def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane:
     data_plane.run(body)
 
 
-def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: Any) -> None:
+def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -44,7 +44,7 @@ def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: Any) -> Non
     data_plane.run(body)
 
 
-def test_follower_told_to_truncate_lowers_its_recovery_point_at_once(data_plane: Any) -> None:
+def test_follower_told_to_truncate_lowers_its_recovery_point_at_once(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, replica_fetch_wait_max_ms=3000) as cluster:
             await cluster.create(1, 2)
@@ -66,7 +66,7 @@ def test_follower_told_to_truncate_lowers_its_recovery_point_at_once(data_plane:
     data_plane.run(body)
 
 
-def test_fetch_of_a_diverging_follower_acknowledges_nothing(data_plane: Any) -> None:
+def test_fetch_of_a_diverging_follower_acknowledges_nothing(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -95,7 +95,7 @@ def test_fetch_of_a_diverging_follower_acknowledges_nothing(data_plane: Any) -> 
     data_plane.run(body)
 
 
-def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_plane: Any) -> None:
+def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -116,7 +116,9 @@ def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_p
     data_plane.run(body)
 
 
-def test_follower_leaves_a_leader_that_keeps_the_connection_open_without_answering(data_plane: Any) -> None:
+def test_follower_leaves_a_leader_that_keeps_the_connection_open_without_answering(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, replica_socket_timeout_ms=100) as cluster:
             connections: list[asyncio.StreamWriter] = []
@@ -137,7 +139,7 @@ def test_follower_leaves_a_leader_that_keeps_the_connection_open_without_answeri
     data_plane.run(body)
 
 
-def test_follower_connects_to_its_leaders_current_address(data_plane: Any) -> None:
+def test_follower_connects_to_its_leaders_current_address(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
@@ -156,7 +158,7 @@ def test_follower_connects_to_its_leaders_current_address(data_plane: Any) -> No
     data_plane.run(body)
 
 
-def move_leader(cluster: Any, port: int) -> None:
+def move_leader(cluster: DataCluster, port: int) -> None:
     """Give broker 1 another port in the metadata, and inform every broker."""
     controller = cluster.controller
     known = controller.image.brokers[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
+from tests.broker.data_cluster import DataPlaneTools
 
 CONFIG = build_log_config({}, {})
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -51,7 +53,7 @@ def fill(log: Log, count: int) -> None:
         log.append(data, [read_header(data)], now_ms=0)
 
 
-def test_clean_stop_is_distinguished_from_a_crash(data_plane: Any) -> None:
+def test_clean_stop_is_distinguished_from_a_crash(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -60,7 +62,7 @@ def test_clean_stop_is_distinguished_from_a_crash(data_plane: Any) -> None:
         (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
         fill(opened.log, 5)
         await logs.stop(77, {("t", 0): 4})
-        disk.crash(data_plane.rng(1))
+        disk.crash(random.Random(1))
         again = manager(disk)
         await again.start()
         assert again.previous_broker_epoch == 77
@@ -76,7 +78,9 @@ def test_clean_stop_is_distinguished_from_a_crash(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place(data_plane: Any) -> None:
+def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -109,7 +113,7 @@ def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place
 
 
 def test_failure_to_set_a_damaged_log_aside_is_reported_though_nobody_waits(
-    data_plane: Any, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
         faults: list[str] = []
@@ -128,7 +132,7 @@ def test_failure_to_set_a_damaged_log_aside_is_reported_though_nobody_waits(
     data_plane.run(body)
 
 
-def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane: Any) -> None:
+def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         disk.make_dirs("/d/t-0")
@@ -146,7 +150,7 @@ def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane:
     data_plane.run(body)
 
 
-def test_topic_of_the_same_name_gets_a_new_log(data_plane: Any) -> None:
+def test_topic_of_the_same_name_gets_a_new_log(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -164,7 +168,7 @@ def test_topic_of_the_same_name_gets_a_new_log(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: Any) -> None:
+def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disks: dict[int, Any] = {}
         async with data_plane.cluster(1, disks=disks) as cluster:
@@ -183,7 +187,7 @@ def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: A
                         await asyncio.sleep(0)
                 return job()
 
-            data.workers.run = run
+            data.workers.run = run  # type: ignore[method-assign]
             async with asyncio.TaskGroup() as group:
                 group.create_task(data.reconciler.set_aside_strays())
                 await renaming.wait()
@@ -195,7 +199,7 @@ def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: A
     data_plane.run(body)
 
 
-def test_new_logs_are_created_in_the_emptiest_directory(data_plane: Any) -> None:
+def test_new_logs_are_created_in_the_emptiest_directory(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         logs = manager(MemoryDisk(), dirs=("/a", "/b"))
         await logs.start()
@@ -205,7 +209,7 @@ def test_new_logs_are_created_in_the_emptiest_directory(data_plane: Any) -> None
     data_plane.run(body)
 
 
-def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: Any) -> None:
+def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -222,7 +226,7 @@ def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: Any) ->
     data_plane.run(body)
 
 
-def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
+def test_failed_flush_is_a_fault_of_the_node(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         faults: list[str] = []
@@ -238,7 +242,7 @@ def test_failed_flush_is_a_fault_of_the_node(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: Any) -> None:
+def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -252,7 +256,7 @@ def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: 
     data_plane.run(body)
 
 
-def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None:
+def test_retention_and_flush_follow_the_topics_settings(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
@@ -272,7 +276,7 @@ def test_retention_and_flush_follow_the_topics_settings(data_plane: Any) -> None
     data_plane.run(body)
 
 
-def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: Any) -> None:
+def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         async with data_plane.cluster(1, disks={1: disk}) as cluster:
@@ -293,7 +297,7 @@ def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: Any) ->
     data_plane.run(body)
 
 
-def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: Any) -> None:
+def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -313,7 +317,7 @@ def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: Any) ->
     data_plane.run(body)
 
 
-def test_retention_spares_what_is_not_committed(data_plane: Any) -> None:
+def test_retention_spares_what_is_not_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2, configs={"retention.bytes": "0"})

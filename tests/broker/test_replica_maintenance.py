@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.broker.data_cluster import DataPlaneTools
 
 
-def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: Any) -> None:
+def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -19,7 +19,7 @@ def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: Any) -
     data_plane.run(body)
 
 
-def test_messages_are_flushed_when_there_are_as_many_as_the_topic_says(data_plane: Any) -> None:
+def test_messages_are_flushed_when_there_are_as_many_as_the_topic_says(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, configs={"flush.messages": "3"})

@@ -60,7 +60,7 @@ def frame(api_key: int) -> bytes:
 
 @LOOPS
 def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_another_kind(
-    new_loop: Any,
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def body() -> None:
         turn = Turn()

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
+from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request
 from tests.narrowing import present
 
@@ -161,7 +162,7 @@ def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: 
     asyncio.run(body())
 
 
-def test_turn_validates_no_more_at_once_than_its_budget(data_plane: Any, clock: WorkClock) -> None:
+def test_turn_validates_no_more_at_once_than_its_budget(data_plane: DataPlaneTools, clock: WorkClock) -> None:
     """Whatever the number and length of the batches: beyond the budget they wait for a later turn."""
 
     async def body() -> None:
@@ -184,7 +185,7 @@ def test_turn_validates_no_more_at_once_than_its_budget(data_plane: Any, clock: 
 
 @pytest.mark.parametrize("partitions", [1, 40])
 def test_turn_decompresses_no_more_than_its_budget(
-    data_plane: Any, clock: WorkClock, partitions: int
+    data_plane: DataPlaneTools, clock: WorkClock, partitions: int
 ) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -202,7 +203,7 @@ def test_turn_decompresses_no_more_than_its_budget(
     data_plane.run(body)
 
 
-def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> None:
+def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -220,7 +221,7 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: Any) -> No
 
 
 def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
-    data_plane: Any, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlaneTools, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them is walked, and a walk is what would have asked for room."""
     find = ReplicaManager.by_name

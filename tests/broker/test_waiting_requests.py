@@ -10,9 +10,11 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import produce
 from pykraft.metadata_log.delta import MetadataDelta
+from tests.broker.data_cluster import DataPlaneTools
+from tests.narrowing import present
 
 
-def test_failed_expiry_does_not_keep_others_waiting(data_plane: Any) -> None:
+def test_failed_expiry_does_not_keep_others_waiting(data_plane: DataPlaneTools) -> None:
     class Failing:
         bucket = -1
 
@@ -37,7 +39,7 @@ def test_failed_expiry_does_not_keep_others_waiting(data_plane: Any) -> None:
     data_plane.run(body)
 
 
-def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plane: Any) -> None:
+def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -62,7 +64,7 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
     data_plane.run(body)
 
 
-def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: Any) -> None:
+def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -72,7 +74,7 @@ def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(data_plan
             partition = cluster.partition(1)
             await data_plane.until(lambda: len(partition.committed_waiters) and partition.consumer_waiters)
             old = cluster.controller.image
-            topic = old.topic("t")
+            topic = present(old.topic("t"))
             gone = cluster.controller._change(
                 topics_by_id=old.topics_by_id.delete(topic.id), topic_ids=old.topic_ids.delete("t")
             )
@@ -89,7 +91,7 @@ def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(data_plan
     data_plane.run(body)
 
 
-def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: Any) -> None:
+def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2)
@@ -107,8 +109,10 @@ def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: Any) 
     data_plane.run(body)
 
 
-def test_stop_in_which_a_refusal_fails_leaves_no_task_beside_the_logs(data_plane: Any) -> None:
+def test_stop_in_which_a_refusal_fails_leaves_no_task_beside_the_logs(data_plane: DataPlaneTools) -> None:
     class Failing:
+        def offset_committed(self) -> None: ...
+
         def offset_refused(self, error_code: int) -> None:
             raise RuntimeError("planted")
 

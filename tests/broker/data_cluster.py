@@ -1,0 +1,541 @@
+"""Brokers reduced to their data plane, on real sockets, with a model of the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+from pykraft.broker.apis.fetch import FetchHandler
+from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.config import BrokerConfig
+from pykraft.broker.replicas.data_plane import DataPlane
+from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.serving.api import HotHandler
+from pykraft.broker.serving.listener import KafkaListener
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import iter_headers
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.requests import (
+    LostReplica,
+    LostReplicaResult,
+    PartitionIsrChange,
+    PartitionIsrResult,
+)
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.records import Endpoint
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import Workers
+from pykraft.runtime.tcp import StreamRuntime
+from tests.broker.crash import abandon
+
+TOPIC_ID = Uuid(b"0123456789abcdef")
+
+
+def id_of(topic: str) -> Uuid:
+    return TOPIC_ID if topic == "t" else Uuid(topic.encode()[:16].ljust(16, b"_"))
+
+
+class Lease:
+    """Valid and unfenced unless a test says otherwise."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.is_fenced = False
+        self.valid = True
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return self.valid
+
+
+class Controller:
+    """Holds the image, applies ISR proposals and informs every broker, at once or when a test allows it."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.brokers: dict[int, DataBroker] = {}
+        self.proposals: list[tuple[int, ...]] = []
+        self.requests = 0
+        self.refuse: ErrorCode | None = None
+        self.silent = False
+        self.lost: list[tuple[int, str]] = []
+        self.reports: list[tuple[LostReplica, ...]] = []
+
+    def register(self, broker: DataBroker, epoch: int) -> None:
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
+        registration = BrokerRegistration(
+            broker.node_id,
+            epoch,
+            ZERO_UUID,
+            (endpoint,),
+            fenced=False,
+        )
+        old = self._change(brokers=self.image.brokers.set(broker.node_id, registration))
+        delta = MetadataDelta(old, self.image, changed_brokers=frozenset([broker.node_id]))
+        for other in self.brokers.values():
+            other.data.publisher.publish(delta, self.image)
+        self.brokers[broker.node_id] = broker
+        everything = MetadataDelta(
+            MetadataImage(),
+            self.image,
+            changed_topics=frozenset(self.image.topics_by_id),
+            changed_partitions={id: frozenset([0]) for id in self.image.topics_by_id},
+            changed_brokers=frozenset(self.image.brokers),
+        )
+        broker.data.publisher.publish(everything, self.image)
+
+    def _change(self, **fields: Any) -> MetadataImage:
+        old = self.image
+        values = {name: getattr(old, name) for name in old.__dataclass_fields__}
+        self.image = MetadataImage(**{**values, "offset": old.offset + 1, **fields})
+        return old
+
+    def set_partition(
+        self, registration: PartitionRegistration, *, topic: str = "t", configs: dict[str, str] | None = None
+    ) -> None:
+        """Create topic ``topic`` with one partition, or change it, and inform every broker."""
+        known = self.image.topic(topic)
+        image = TopicImage(topic, known.id if known else id_of(topic), (registration,))
+        fields: dict[str, Any] = {
+            "topics_by_id": self.image.topics_by_id.set(image.id, image),
+            "topic_ids": self.image.topic_ids.set(topic, image.id),
+        }
+        if configs is not None:
+            from pykraft.metadata_log.persistent import Map
+            from pykraft.metadata_log.records import ConfigResourceType
+
+            fields["configs"] = self.image.configs.set((int(ConfigResourceType.TOPIC), topic), Map(configs))
+        old = self._change(**fields)
+        delta = MetadataDelta(
+            old,
+            self.image,
+            changed_topics=frozenset([image.id]),
+            changed_partitions={image.id: frozenset([0])},
+            created_topics=frozenset() if known else frozenset([image.id]),
+        )
+        for broker in list(self.brokers.values()):
+            broker.data.publisher.publish(delta, self.image)
+
+    def delete_topic(self, topic: str) -> None:
+        """Inform every broker of the image."""
+        image = self.image.topic(topic)
+        assert image is not None
+        old = self._change(
+            topics_by_id=self.image.topics_by_id.delete(image.id),
+            topic_ids=self.image.topic_ids.delete(topic),
+        )
+        delta = MetadataDelta(old, self.image, deleted_topics={image.id: image})
+        for broker in list(self.brokers.values()):
+            broker.data.publisher.publish(delta, self.image)
+
+    def set_configs(self, resource_type: int, name: str, configs: dict[str, str]) -> None:
+        """Replace the configuration of a resource, and inform every broker."""
+        from pykraft.metadata_log.persistent import Map
+
+        key = (resource_type, name)
+        old = self._change(configs=self.image.configs.set(key, Map(configs)))
+        delta = MetadataDelta(old, self.image, changed_configs=frozenset([key]))
+        for broker in list(self.brokers.values()):
+            broker.data.publisher.publish(delta, self.image)
+
+    def partition(self, topic: str = "t") -> PartitionRegistration:
+        image = self.image.topic(topic)
+        assert image is not None
+        return image.partitions[0]
+
+    def elect(self, leader: int, isr: Sequence[int] | None = None, topic: str = "t") -> None:
+        old = self.partition(topic)
+        self.set_partition(
+            PartitionRegistration(
+                old.replicas,
+                tuple(isr if isr is not None else old.isr),
+                leader,
+                old.leader_epoch + 1,
+                old.partition_epoch + 1,
+            ),
+            topic=topic,
+        )
+
+    async def alter_partitions(self, changes: Sequence[PartitionIsrChange]) -> list[PartitionIsrResult]:
+        self.requests += 1
+        await asyncio.sleep(0)
+        self.proposals += [_members(change) for change in changes]
+        if self.silent:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return [self._alter_partition(change) for change in changes]
+
+    def _alter_partition(self, change: PartitionIsrChange) -> PartitionIsrResult:
+        topic = self.image.topic_by_id(change.topic_id)
+        assert topic is not None
+        if self.refuse is not None:
+            return PartitionIsrResult(change.topic_id, change.index, self.refuse)
+        old = topic.partitions[change.index]
+        if (change.leader_epoch, change.partition_epoch) != (old.leader_epoch, old.partition_epoch):
+            return PartitionIsrResult(change.topic_id, change.index, ErrorCode.INVALID_UPDATE_VERSION)
+        new = PartitionRegistration(
+            old.replicas, _members(change), old.leader, old.leader_epoch, old.partition_epoch + 1
+        )
+        self.set_partition(new, topic=topic.name)
+        return PartitionIsrResult(
+            change.topic_id,
+            change.index,
+            leader=new.leader,
+            leader_epoch=new.leader_epoch,
+            isr=new.isr,
+            partition_epoch=new.partition_epoch,
+        )
+
+
+def _members(change: PartitionIsrChange) -> tuple[int, ...]:
+    return tuple(member.broker_id for member in change.new_isr)
+
+
+class LostReplicasOf:
+    """Replicas that a broker reports as lost leave the ISR, as with the real controller."""
+
+    def __init__(self, node_id: int, controller: Controller) -> None:
+        self._node_id = node_id
+        self._controller = controller
+
+    async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> list[LostReplicaResult]:
+        controller = self._controller
+        controller.reports.append(tuple(replicas))
+        if controller.silent:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        answers = []
+        for lost in replicas:
+            topic_id, index = lost.topic_id, lost.index
+            topic = controller.image.topic_by_id(topic_id)
+            assert topic is not None and index == 0
+            old = controller.partition(topic.name)
+            if lost.leader_epoch != old.leader_epoch:
+                answers.append(LostReplicaResult(topic_id, index, ErrorCode.FENCED_LEADER_EPOCH))
+                continue
+            controller.lost.append((self._node_id, topic.name))
+            isr = tuple(id for id in old.isr if id != self._node_id)
+            leader = old.leader if old.leader in isr else (isr or (-1,))[0]
+            new = PartitionRegistration(
+                old.replicas,
+                isr,
+                leader,
+                old.leader_epoch + 1,
+                old.partition_epoch + 1,
+                lost=(self._node_id,),
+            )
+            controller.set_partition(new, topic=topic.name)
+            answers.append(LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch))
+        return answers
+
+
+class DataBroker:
+    """One broker's data plane."""
+
+    def __init__(
+        self,
+        node_id: int,
+        controller: Controller,
+        disk: Any,
+        coordinators: Mapping[str, Any] = MappingProxyType({}),
+        **config: Any,
+    ) -> None:
+        values: dict[str, Any] = {
+            "log_dirs": (f"/d{node_id}",),
+            "replica_lag_time_max_ms": 500,
+            "replica_fetch_backoff_ms": 50,
+            "replica_fetch_wait_max_ms": 200,
+            **config,
+        }
+        self.node_id = node_id
+        self.config = BrokerConfig(node_id, "cluster", listeners=(), **values)
+        self.controller = controller
+        self.disk = disk
+        self.lease = Lease(100 + node_id)
+        self.faults: list[str] = []
+        self.heard: Counter[int] = Counter()
+        runtime = self.runtime = StreamRuntime(asyncio.get_running_loop())
+        clock = self.clock = SystemClock()
+        metadata: Any = controller
+        lost: Any = LostReplicasOf(node_id, controller)
+        data = self.data = DataPlane(
+            self.config,
+            ReplicaTable(),
+            coordinators,
+            metadata,
+            self.lease,
+            metadata,
+            lost,
+            disk=disk,
+            clock=clock,
+            chance=random.Random(node_id),
+            streams=runtime,
+            workers=Workers(),
+            on_fatal=lambda error: self.faults.append(repr(error)),
+        )
+        self.table, self.logs, self.replicas = data.table, data.logs, data.replicas
+        self.services = cast(
+            "BrokerServices",
+            SimpleNamespace(
+                config=self.config,
+                clock=clock,
+                metadata=metadata,
+                replicas=data.replicas,
+                logs=data.logs,
+                isr_proposals=data.isr_proposals,
+                wakeups=data.wakeups,
+                tasks=data.tasks,
+                workers=data.workers,
+            ),
+        )
+        self.listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+        self._hot: dict[int, HotHandler] = {
+            0: ProduceHandler(self.services, runtime.budget),
+            1: FetchHandler(self.services),
+        }
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        try:
+            header, at = decode_request_header(frame)
+            self.heard[header.api_key] += 1
+            self._hot[header.api_key].handle(connection, RequestContext(), header, frame[at:], slot)
+        except KafkaError as error:
+            connection.close(str(error))
+
+    def coordinator_log(self, topic: str = "t") -> OffsetsTopicWriter:
+        """The log of a coordinator that keeps its state in ``topic``."""
+        table: Any = SimpleNamespace(find=lambda _, index: self.table.find(topic, index))
+        return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
+
+    def check_lag(self) -> None:
+        self.data.isr_proposals.check_lag(self.table)
+
+    async def start(self) -> None:
+        await self.logs.start()
+        await self.listener.start(self, self.replicas.check_unsent)
+        self.controller.register(self, self.lease.epoch)
+        self.data.tasks.start(self.data.reconciler.run(), "log-reconciler")
+
+    async def stop(self, *, clean: bool = True) -> None:
+        await self.listener.stop()
+        await self.data.stop()
+        if clean:
+            await self.data.stop_logs(self.lease.epoch)
+        else:
+            abandon(self.logs)
+        del self.controller.brokers[self.node_id]
+
+
+class DataClient:
+    """Sends table-driven messages to one broker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation_id = 0
+        self._asked: list[tuple[int, Any, int]] = []
+
+    def send(self, request: Any, version: int, response_class: Any) -> None:
+        self._correlation_id += 1
+        body = encode_request(request, version, self._correlation_id, "test")
+        self.writer.write(struct.pack(">i", len(body)) + body)
+        self._asked.append((self._correlation_id, response_class, version))
+
+    async def receive(self) -> Any:
+        correlation_id, response_class, version = self._asked.pop(0)
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        frame = await self.reader.readexactly(size)
+        got, at = decode_response_header(response_class.API_KEY, version, frame)
+        assert got == correlation_id
+        return response_class.decode(frame[at:], version)
+
+    async def produce(
+        self,
+        batch: bytes | None,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 5000,
+        version: int = 9,
+        topic: str = "t",
+    ) -> produce.PartitionProduceResponse:
+        self.send_produce(batch, acks=acks, timeout_ms=timeout_ms, version=version, topic=topic)
+        response = await self.receive()
+        result: produce.PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return result
+
+    def send_produce(
+        self,
+        batch: bytes | None,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 5000,
+        version: int = 9,
+        topic: str = "t",
+    ) -> None:
+        data = [produce.PartitionProduceData(index=0, records=batch)]
+        key = {"topic_id": id_of(topic)} if version >= 13 else {"name": topic}
+        topics = [produce.TopicProduceData(partition_data=data, **key)]
+        request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+        self.send(request, version, produce.ProduceResponse)
+
+    async def fetch(self, offset: int, **options: Any) -> fetch.PartitionData:
+        self.send_fetch(offset, **options)
+        response = await self.receive()
+        result: fetch.PartitionData = response.responses[0].partitions[0]
+        return result
+
+    def send_fetch(
+        self,
+        offset: int,
+        *,
+        version: int = 12,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        epoch: int = -1,
+        topic: str = "t",
+    ) -> None:
+        partition = fetch.FetchPartition(
+            partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
+        )
+        key = {"topic_id": id_of(topic)} if version >= 13 else {"topic": topic}
+        request = fetch.FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            topics=[fetch.FetchTopic(partitions=[partition], **key)],
+        )
+        self.send(request, version, fetch.FetchResponse)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class DataCluster:
+    """Some brokers and a controller; topic ``t`` has one partition on all of them."""
+
+    def __init__(self, disks: dict[int, Any]) -> None:
+        self.controller = Controller()
+        self.disks = disks
+        self.brokers: dict[int, DataBroker] = {}
+        self._clients: list[DataClient] = []
+
+    async def start(self, node_id: int, **config: Any) -> DataBroker:
+        disk = self.disks.setdefault(node_id, MemoryDisk())
+        broker = DataBroker(node_id, self.controller, disk, **config)
+        await broker.start()
+        self.brokers[node_id] = broker
+        return broker
+
+    async def create(
+        self,
+        *replicas: int,
+        leader: int | None = None,
+        configs: dict[str, str] | None = None,
+        topic: str = "t",
+    ) -> None:
+        leader = replicas[0] if leader is None else leader
+        self.controller.set_partition(
+            PartitionRegistration(replicas, replicas, leader, 0, 0), configs=configs, topic=topic
+        )
+        await until(
+            lambda: all(self.brokers[id].table.find(topic, 0) for id in replicas if id in self.brokers)
+        )
+
+    async def client(self, node_id: int) -> DataClient:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.brokers[node_id].listener.port)
+        client = DataClient(reader, writer)
+        self._clients.append(client)
+        return client
+
+    async def shrink(self, leader: int) -> None:
+        """Have the leader look for followers that lag until one has left the ISR."""
+        before = len(self.controller.partition().isr)
+
+        def has_shrunk() -> bool:
+            self.brokers[leader].check_lag()
+            return len(self.controller.partition().isr) < before
+
+        await until(has_shrunk)
+
+    def partition(self, node_id: int) -> Partition:
+        partition = self.brokers[node_id].table.find("t", 0)
+        assert partition is not None
+        return partition
+
+    async def stop(self) -> None:
+        for client in self._clients:
+            client.close()
+        for broker in list(self.brokers.values()):
+            if broker.node_id in self.controller.brokers:
+                await broker.stop()
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 15) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def make_batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Any) -> bytes:
+    return encode_batch([RecordInput(None, value, (), timestamp_ms) for value in values], **fields)
+
+
+def values_in(data: Any) -> list[bytes]:
+    data = bytes(data or b"")
+    return [
+        record.value
+        for position, header in iter_headers(data)
+        for record in decode_batch(data[position : position + header.size_bytes])
+        if record.value is not None
+    ]
+
+
+class DataPlaneTools:
+    """Everything a data-plane test needs."""
+
+    topic_id = TOPIC_ID
+    Registration = PartitionRegistration
+
+    @asynccontextmanager
+    async def cluster(
+        self, *node_ids: int, disks: dict[int, Any] | None = None, **config: Any
+    ) -> AsyncIterator[DataCluster]:
+        made = DataCluster(disks if disks is not None else {})
+        try:
+            for node_id in node_ids:
+                await made.start(node_id, **config)
+            yield made
+        finally:
+            await made.stop()
+            faults = [fault for broker in made.brokers.values() for fault in broker.faults]
+            assert not faults, faults
+
+    def run(
+        self,
+        test: Callable[[], Coroutine[Any, Any, None]],
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(test())
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = 15) -> None:
+        await until(condition, timeout_s)
+
+    def batch(self, *values: bytes, **fields: Any) -> bytes:
+        return make_batch(*values, **fields)
+
+    def values(self, data: Any) -> list[bytes]:
+        return values_in(data)
