@@ -3,7 +3,8 @@
 Loads shards, sends answers at the high watermark, keeps parked joins and syncs, runs timers and sweeps.
 Decisions are made in pure code; this file decides only *when* an answer is sent. On resignation all requests
 that wait for a shard fail with NOT_COORDINATOR, and the shard is dropped: its next leader knows everything
-that was ever answered.
+that was ever answered. This file is long because leadership, requests, timers and sweeps all act on the same
+hosted shards.
 """
 
 from __future__ import annotations

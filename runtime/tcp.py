@@ -1,4 +1,4 @@
-"""TCP for the event loop: connecting, receive buffers and the two sinks (listening: ``tcp_server``).
+"""TCP for the event loop: connections, their receive buffers and their output (listening: ``tcp_server``).
 
 Decides in which buffer bytes are received and when a connection may read; a :class:`StreamSession` interprets
 the bytes. Receiving: all idle connections share one buffer; a connection owns one only while a frame is
@@ -6,23 +6,22 @@ incomplete, and it grows with the bytes that have arrived, never because of an a
 (:mod:`~pykraft.runtime.receive_buffer`). Received bytes are copied at most once, out of the shared buffer; a
 session that keeps a large frame is given the buffer that holds it.
 Sending: our own queue over a duplicated socket (the transport's own buffer would copy), or over the transport
-if there is no socket to duplicate (TLS, simulation).
+if there is no socket to duplicate (TLS, simulation): :mod:`~pykraft.runtime.sinks`. It is long because
+receiving, sending and closing one connection share the state that says when it may read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from pykraft.runtime.clock import monotonic_us
-from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.receive_buffer import ReceiveBuffer
+from pykraft.runtime.sinks import SocketSink, TransportSink
 from pykraft.runtime.streams import (
     CALLBACK_BYTES,
     SCRATCH_BYTES,
@@ -92,85 +91,6 @@ class StreamRuntime:
         self.files = files
         self.retained_bytes = 0
         self.tick = loop.time()  # the last sweep of a server; a connection notes it when it receives
-
-
-class SocketSink:
-    """Writes to a duplicate of the transport's socket: nothing is ever copied into a transport buffer."""
-
-    def __init__(self, runtime: StreamRuntime, fileno: int, on_ready: Callable[[], None]) -> None:
-        self._loop = runtime.loop
-        self._sendfile = runtime.sendfile and hasattr(os, "sendfile")
-        self._socket = socket.socket(fileno=os.dup(fileno))
-        self._socket.setblocking(False)
-        self._on_ready = on_ready
-        self._waiting = False
-
-    def send(self, view: memoryview, more: bool) -> int:
-        try:
-            count = self._socket.send(view, _MSG_MORE if more else 0)
-        except (BlockingIOError, InterruptedError):
-            count = 0
-        if count < len(view):
-            self._wait()
-        return count
-
-    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
-        fileno = file.fileno()
-        if not self._sendfile or fileno < 0:
-            return None
-        try:
-            count = os.sendfile(self._socket.fileno(), fileno, position, length_bytes)
-        except (BlockingIOError, InterruptedError):
-            count = 0
-        except OSError as error:
-            if error.errno == errno.EIO:
-                return None  # the file could not be read: reading it will raise the error
-            raise
-        else:
-            if count == 0:
-                raise OSError(f"{file.path} ended inside a range that is being sent")
-        if count < length_bytes:
-            self._wait()
-        return count
-
-    def close(self) -> None:
-        if self._waiting:
-            self._waiting = False
-            self._loop.remove_writer(self._socket.fileno())
-        self._socket.close()
-
-    def _wait(self) -> None:
-        if not self._waiting:
-            self._waiting = True
-            self._loop.add_writer(self._socket.fileno(), self._ready)
-
-    def _ready(self) -> None:
-        self._waiting = False
-        self._loop.remove_writer(self._socket.fileno())
-        self._on_ready()
-
-
-class TransportSink:
-    """Writes through the transport, which buffers at most its high-water mark (TLS, simulation)."""
-
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
-        self._transport = transport
-        self.paused = False
-
-    def send(self, view: memoryview, more: bool) -> int:
-        if self.paused:
-            return 0
-        self._transport.write(bytes(view))
-        return len(view)
-
-    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
-        return None
-
-    def close(self) -> None:
-        return
-
-
-_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -529,7 +449,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         sock = self._transport.get_extra_info("socket")
         if sock is None or self._transport.get_extra_info("sslcontext") is not None:
             return TransportSink(self._transport)
-        return SocketSink(self._runtime, sock.fileno(), self._writable)
+        return SocketSink(self._runtime.loop, self._runtime.sendfile, sock.fileno(), self._writable)
 
 
 async def connect(

@@ -36,7 +36,8 @@ ADAPTERS = {
     "runtime/grpc_rpc.py": {"asyncio", "grpc"},
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,
-    "runtime/tcp.py": {"asyncio", "os", "socket"},
+    "runtime/sinks.py": {"asyncio", "os", "socket"},
+    "runtime/tcp.py": {"asyncio", "socket"},
     # The environment of a process, and processes that start others.
     "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
     "node/dev_cluster.py": {"socket"},

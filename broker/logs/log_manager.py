@@ -5,6 +5,9 @@ values that nothing else uses meanwhile; the logs themselves are used on the eve
 log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it offline; any other halts the
 node (``on_fatal``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
 and where logs are written, never what they contain.
+
+It is long because every log is flushed, cut, deleted and set aside in step with the checkpoint files of its
+directory: none of them may ever promise more than the log holds.
 """
 
 from __future__ import annotations

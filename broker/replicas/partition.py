@@ -4,7 +4,8 @@ A leader appends, and a record is committed once the whole maximal ISR has it (a
 replicas, once that ISR is large enough: KIP-966); a follower appends the leader's records and truncates its
 log where the leader's history differs (KIP-101, KIP-279, KIP-320). The leader epoch decides which leader is
 the current one; the partition epoch decides which ISR is the newest. Decides everything about one replica and
-calls nothing but its log: no sockets, no clocks, no tasks.
+calls nothing but its log: no sockets, no clocks, no tasks. It is long because both roles act on the same
+log, epochs and high watermark.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def test_real_files_are_sent_in_every_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from pykraft.runtime.os_disk import OsDisk
-    from pykraft.runtime.tcp import StreamConnection, TransportSink
+    from pykraft.runtime.sinks import TransportSink
+    from pykraft.runtime.tcp import StreamConnection
 
     if way == "transport":
         monkeypatch.setattr(StreamConnection, "_make_sink", lambda self: TransportSink(self._transport))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.sinks import SocketSink
 from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
-from pykraft.runtime.tcp import SocketSink, StreamRuntime
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def test_bad_sector_met_by_sendfile_is_left_to_a_reader(
 
     monkeypatch.setattr(os, "sendfile", broken)
     loop, (ours, theirs) = asyncio.new_event_loop(), socket.socketpair()
-    sink = SocketSink(StreamRuntime(loop, sendfile=True), ours.fileno(), lambda: None)
+    sink = SocketSink(loop, True, ours.fileno(), lambda: None)
     try:
         number = errno.EIO
         assert sink.send_file(file, 0, 100) is None
