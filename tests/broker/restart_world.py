@@ -4,6 +4,10 @@ Covers what :mod:`test_partition_simulation` does not: the checkpoint files (the
 orderly stops, kills, power losses and wiped disks, retention, a topic deleted and created again under its
 name, retries of idempotent batches at the current leader, answers read from a leader's files only after it
 was deposed.
+
+It stands beside the simulation of whole nodes, because bugs planted in ``tests/mutants`` (what a restart
+keeps of high watermarks, epochs and producers) show only after several restarts of one partition. It is long
+because the world, its faults and its invariants read the same few fields.
 """
 
 from __future__ import annotations

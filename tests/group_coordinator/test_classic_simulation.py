@@ -2,6 +2,8 @@
 
 Committed offsets are kept until the retention time is over, counted from the later of the commit and the end
 of the last member, and are then removed.
+
+It stands beside the simulation of whole nodes, whose schedules are shorter than the retention of offsets.
 """
 
 from __future__ import annotations

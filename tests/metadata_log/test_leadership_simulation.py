@@ -4,6 +4,9 @@ Brokers stop in order, are killed (with and without loss of unflushed data), are
 and move the partition among each other; the minimum in-sync number changes. The network is a model. As long
 as fewer replicas than ``min.insync.replicas`` have been restarted uncleanly and are not back in the ISR, no
 record that any leader ever showed as committed may be missing from a later leader.
+
+It stands beside the simulation of whole nodes, where one partition seldom sees so many elections in which
+replicas with lost tails, eligible leader replicas and changes of the minimum meet.
 """
 
 from __future__ import annotations
