@@ -4,7 +4,8 @@ This file keeps the promises that :mod:`.core.effects` requires. The vote file i
 loop (it is rare); the log is flushed in a worker thread, one flush at a time, and everything appended while
 one runs shares the next (group commit). A truncation waits for the flush in flight. Any disk fault, or a bug
 in the core or in a listener, halts the replica and is reported through ``on_fatal``: a replica that cannot
-trust its disk must not answer. This file decides nothing about the protocol.
+trust its disk must not answer. This file decides nothing about the protocol. It is long
+because each effect of the core has its counterpart here, and their order is the promise.
 """
 
 from __future__ import annotations

@@ -470,8 +470,8 @@ class DataCluster:
 
         await until(has_shrunk)
 
-    def partition(self, node_id: int) -> Partition:
-        partition = self.brokers[node_id].table.find("t", 0)
+    def partition(self, node_id: int, topic: str = "t") -> Partition:
+        partition = self.brokers[node_id].table.find(topic, 0)
         assert partition is not None
         return partition
 

@@ -164,7 +164,7 @@ def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane
             await data_plane.until(lambda: cluster.controller.lost == [(2, "t")])
             await data_plane.until(lambda: broker.replicas.is_settled)
             assert broker.disk.is_dir("/d2/t-0.00000000-damaged")
-            await data_plane.until(lambda: broker.table.find("u", 0).high_watermark == 3)
+            await data_plane.until(lambda: cluster.partition(2, topic="u").high_watermark == 3)
             assert await read_all(cluster, data_plane, 2, "u") == values(3)
             await data_plane.until(lambda: cluster.partition(1).is_leader and in_sync(cluster, 2, 12))
             assert await read_all(cluster, data_plane, 1) == values(12)
@@ -172,7 +172,9 @@ def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane
     data_plane.run(body)
 
 
-def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(data_plane: DataPlaneTools) -> None:
+def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(
+    data_plane: DataPlaneTools,
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
