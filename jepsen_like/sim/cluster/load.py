@@ -1,5 +1,5 @@
-"""A workload of the fault runs, in virtual time, and what its history shows: records, moves or changes beside
-them, or groups that read them.
+"""A workload of the fault runs, in virtual time, and what its history shows: records, and moves, changes, or
+groups that read them, beside them.
 
 The seed decides which workload it is, and how much of it. It runs in a process on a machine of its own, as
 clients of the brokers' listeners. What the disks lost beyond what is promised (:mod:`.data_watch`) is told in
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
-KINDS: Final = ("append", "append", "moves", "changes", "groups", "groups")
+KINDS: Final = ("append", "append", "moves", "changes", "groups")
 
 _RETRY_S: Final = 0.5
 
@@ -53,7 +53,7 @@ class Load:
         self._client = world.start_client("load")
         self.history = _History(world)
         self.kind = self._rng.choice(KINDS)
-        self._starting: asyncio.Task[Workload] | None = None
+        self._workload: Workload | None = None
         self._forgiven: dict[str, int] = {}
         """For each partition how long the history was when the last of its records was not promised."""
         self._healed_at = 0
@@ -61,9 +61,9 @@ class Load:
 
     def start(self) -> None:
         """Create the topics and begin; the cluster may still be coming up."""
-        self._starting = self._client.run(self._start())
+        self._client.run(self._start())
 
-    async def _start(self) -> Workload:
+    async def _start(self) -> None:
         world = self._world
         wall_ms = VirtualClock(world.loop).wall_ms
         clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms)
@@ -80,7 +80,7 @@ class Load:
             await self._make_offsets_topic(admin)
         await admin.close()
         workload.start()
-        return workload
+        self._workload = workload
 
     async def _make_offsets_topic(self, admin: Admin) -> None:
         """The brokers make it when somebody asks for a group; what is committed is promised as records are.
@@ -133,10 +133,8 @@ class Load:
         return self._client.run(self._finish())
 
     async def _finish(self) -> None:
-        """What could not begin amid the faults begins now: a healed cluster makes its topics, too."""
-        if self._starting is not None:
-            workload = await self._starting
-            await workload.finish(LIMITS)
+        if self._workload is not None:
+            await self._workload.finish(LIMITS)
 
     def judge(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
@@ -158,8 +156,8 @@ class Load:
         return event.type == "info" and event.op in ("no-progress", "poll") and event.key in self._forgiven
 
     def _is_told_by_anybody(self, position: int, event: Event) -> bool:
-        """A former leader that has not heard of its successor finds by time what it holds itself, and nothing
-        newer, while its lease holds. Without a lease it refuses, but a leadership may be moved before."""
+        """A former leader that is cut off from the controller finds by time what it holds itself, and nothing
+        newer, as in Kafka; processes that are killed or paused never show it."""
         return event.op == "offset-for-time" and event.offset is None and position < self._healed_at
 
     def _opened_at(self, producer: str) -> int:
@@ -195,7 +193,6 @@ class _History(MemoryHistory):
         if event.op == "settled":
             within_ms = (event.detail or {})["within_us"] / 1000
             self._world.later(within_ms, self._look, event.key)
-            self._world.checker.groups.calm(event.key or "", 3 * GROUPS.heartbeat_interval_ms / 1000)
 
     def _look(self, group_id: str) -> None:
         with suppress(InvariantViolation):  # the world knows
