@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.data_watch import SAME_BELOW, DataWatch
+from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.kafka_protocol.ids import Uuid
+from tests.broker.partitions import append, make, state
 
-TOPIC_ID = Uuid(bytes([7] * 16))
+TOPIC_ID = Uuid(b"i" * 16)
 PRODUCER = {"max_in_flight": 1, "acks": -1, "idempotent": True}
 
 
@@ -33,13 +34,19 @@ class StubWorld:
     def __init__(self) -> None:
         self.seed = 0
         self.loop = StubLoop()
-        self.checker = SimpleNamespace(data=SimpleNamespace(on_forgiven=None))
+        self.lost: dict[str, set[tuple[int, str]]] = {}
+        data = SimpleNamespace(
+            on_forgiven=None, find_lost=lambda topic: {k: set(v) for k, v in self.lost.items()}
+        )
+        self.checker = SimpleNamespace(data=data)
 
     def start_client(self, name: str) -> Client:
         return Client()
 
-    def forgive(self, topic: str = "append") -> None:
+    def forgive(self, topic: str = "append", lost: tuple[int, str] = (9, "another")) -> None:
         self.checker.data.on_forgiven(topic, 0)
+        if topic == "append":
+            self.lost[f"{topic}-0"] = {lost}
 
 
 def _load() -> tuple[StubWorld, Load]:
@@ -112,15 +119,69 @@ def test_former_leader_may_not_find_what_is_newer_until_it_is_healed() -> None:
         load.judge()
 
 
+@pytest.mark.parametrize("lost", [(1, "p0-0"), (0, "another")], ids=["offset", "value"])
+def test_record_that_was_not_lost_with_others_must_be_there(lost: tuple[int, str]) -> None:
+    world, load = _load()
+    _write_one(load)
+    world.forgive(lost=lost)
+    load.finish()
+    _read_nothing(load)
+    with pytest.raises(InvariantViolation, match=r"lost-write|unseen"):
+        load.judge()
+
+
+def test_record_that_was_lost_and_not_promised_need_not_be_there_nor_be_read_again() -> None:
+    world, load = _load()
+    _write_one(load)
+    load.history.record("ok", "consumer-0", "poll", key="append-0", records=[(0, "p0-0")])
+    world.forgive(lost=(0, "p0-0"))
+    load.history.record("info", "consumer-0", "poll", key="append-0", offset=1, error="truncated")
+    load.finish()
+    _read_nothing(load)
+    done = load.judge()
+    assert done["partitions of the workload that lost records"] == 1
+    assert done["records lost that were not promised"] == 1
+
+
+def test_position_below_what_was_lost_is_honoured() -> None:
+    world, load = _load()
+    world.forgive(lost=(5, "p0-5"))
+    load.history.record("info", "consumer-0", "poll", key="append-0", offset=5, error="truncated")
+    with pytest.raises(InvariantViolation, match="position-lost"):
+        load.judge()
+
+
+def test_record_that_was_in_doubt_and_is_read_in_the_end_was_not_lost() -> None:
+    world, load = _load()
+    _write_one(load)
+    world.forgive(lost=(0, "p0-0"))
+    _read_it(load)
+    assert load.judge()["partitions of the workload that lost records"] == 0
+
+
+def _read_nothing(load: Load) -> None:
+    record = load.history.record
+    record("ok", "final-0", "assign", detail={"topic": "append", "partitions": [0]})
+    record("ok", "final-0", "final-end", key="append-0", time_us=42, offset=0)
+
+
 def _watch(isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> DataWatch:
+    return _watch_of(isr, [], "append", elr)[0]
+
+
+def _watch_of(
+    isr: tuple[int, ...], failures: list[str], topic: str = "t", elr: tuple[int, ...] = ()
+) -> tuple[DataWatch, Any]:
     replicas = (1, 2, 3)
-    partition = SimpleNamespace(replicas=replicas, isr=isr, elr=elr, joined=dict.fromkeys((*isr, *elr), 5))
+    partition = SimpleNamespace(
+        replicas=replicas, isr=isr, elr=elr, leader_epoch=0, joined=dict.fromkeys((*isr, *elr), 5)
+    )
     model = SimpleNamespace(
-        topics={TOPIC_ID: SimpleNamespace(name="append", partitions=[partition])},
-        ever_topics={TOPIC_ID: "append"},
+        topics={TOPIC_ID: SimpleNamespace(name=topic, partitions=[partition])},
+        ever_topics={TOPIC_ID: topic},
         brokers={id: SimpleNamespace(epoch=5) for id in replicas},
     )
-    return DataWatch(cast(Any, model), lambda invariant, detail: None)
+    return DataWatch(cast(Any, model), lambda invariant, detail: failures.append(invariant)), model
 
 
 def test_one_disk_of_the_isr_may_lose_its_tail_and_no_second_one_with_it() -> None:
@@ -141,6 +202,7 @@ class StubReplica:
     """A replica's log of one batch, whose high watermark has just moved behind it."""
 
     index = 0
+    topic = "append"
     topic_id = TOPIC_ID
     high_watermark = 1
     isr = SimpleNamespace(committed=(1,))
@@ -152,7 +214,11 @@ class StubReplica:
         header = SimpleNamespace(
             base_offset=0, next_offset=1, partition_leader_epoch=batch_epoch, crc=batch_epoch, producer_id=-1
         )
-        self.log = SimpleNamespace(log_start_offset=0, iter_headers=lambda *range: [header])
+        self.log = SimpleNamespace(
+            log_start_offset=0,
+            iter_headers=lambda *range: [header],
+            iter_batches=lambda *range: [(header, b"")],
+        )
 
 
 def test_former_leader_is_not_held_to_what_was_committed_after_its_own_records_were_forgiven() -> None:
@@ -165,3 +231,29 @@ def test_former_leader_is_not_held_to_what_was_committed_after_its_own_records_w
     assert failed == []
     watch.moved(machines[1], cast(Any, StubReplica(1, 0)))
     assert failed == [SAME_BELOW]
+
+
+def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_demanded_again() -> None:
+    failures: list[str] = []
+    watch, model = _watch_of((1, 2), failures)
+    old, new, shorter = make(1), make(1), make(1)
+    machine = cast(Any, SimpleNamespace(id=1, starts=1))
+    for epoch, partition in enumerate((old, new, shorter)):
+        partition.apply(state(1, epoch=epoch, version=epoch, isr=(1,)), 0)
+    for value in (b"kept", b"lost"):
+        append(old, value)
+    append(new, b"kept")
+    watch.moved(machine, old)
+    assert watch.find_lost("t") == {}
+    model.brokers[1].epoch = model.brokers[2].epoch = 6
+    watch.tail_lost(1)
+    watch.tail_lost(2)
+    assert watch.find_lost("t") == {"t-0": {(0, "kept"), (1, "lost")}}, "nobody has told a new truth"
+    known = model.topics[TOPIC_ID].partitions[0]
+    known.leader_epoch = 1
+    watch.moved(machine, new)
+    assert watch.find_lost("t") == {"t-0": {(1, "lost")}}
+    assert failures == []
+    known.leader_epoch = 2
+    watch.leads(machine, shorter)
+    assert failures == [COMPLETE_LEADER]

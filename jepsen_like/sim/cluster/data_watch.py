@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.jepsen_like.sim.cluster.options import is_promised
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.records import read_header
 from pykraft.metadata_log import records as r
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ MIN_INSYNC_REPLICAS = 2
 """Of the topics whose records are promised."""
 
 Key = tuple[Uuid, int]
+Written = dict[tuple[int, int], bytes]
+"""Batches of a topic that a workload counts on, by their base offsets and checksums."""
 
 
 class Batch(NamedTuple):
@@ -63,6 +67,7 @@ class Truth:
     batches: dict[int, Batch] = field(default_factory=dict)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
     checked: dict[int, tuple[int, int]] = field(default_factory=dict)
+    written: Written = field(default_factory=dict)
 
 
 class DataWatch:
@@ -76,6 +81,11 @@ class DataWatch:
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
         self._lost_at: dict[int, int] = {}
         self._copies_lost: set[tuple[int, Uuid, int]] = set()
+        self._late: dict[Key, Written] = {}
+        """What was committed by leaders that had been replaced: part of no truth yet."""
+        self._unpromised: dict[Key, Written] = {}
+        """What was committed before a moment in which it was not promised any more; it may still be there."""
+        self._unpromised_epoch: dict[Key, int] = {}
         self.forgiven = 0
         self.on_forgiven: Callable[[str, int], None] | None = None
         self.committed = 0
@@ -148,7 +158,13 @@ class DataWatch:
         ]
 
     def _forgive(self, key: Key) -> None:
-        self._truths.pop(key, None)
+        truth, partition = self._truths.pop(key, None), self._find(key)
+        unpromised = self._unpromised.setdefault(key, {})
+        unpromised.update(self._late.pop(key, {}))
+        if truth is not None:
+            unpromised.update(truth.written)
+        if partition is not None:
+            self._unpromised_epoch[key] = partition.leader_epoch
         topic = self._model.ever_topics[key[0]]
         self.forgiven += 1
         if self.on_forgiven is not None:
@@ -220,19 +236,52 @@ class DataWatch:
     def _commit(self, key: Key, partition: Partition) -> None:
         known, truth = self._find(key), self._truths.get(key)
         if known is None or known.leader_epoch != partition.leader_epoch:
-            return  # it commits what nobody will ask it for: its successor is chosen
+            self._commit_late(key, partition)
+            return  # its successor is chosen: that one tells the truth
         if truth is None:
             start = partition.log.log_start_offset
             truth = self._truths[key] = Truth(start, start, partition.leader_epoch)
         if partition.high_watermark <= truth.end_offset:
             return
-        for header in partition.log.iter_headers(truth.end_offset, partition.high_watermark):
+        counts = is_promised(partition.topic)
+        for header, data in partition.log.iter_batches(truth.end_offset, partition.high_watermark):
             if header.base_offset < truth.end_offset:
                 continue
+            if counts:
+                truth.written[header.base_offset, header.crc] = data
             truth.batches[header.base_offset] = _batch(header)
             truth.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
             self._check_sequence(truth, partition, header)
+
+    def _commit_late(self, key: Key, partition: Partition) -> None:
+        if not is_promised(partition.topic):
+            return
+        truth = self._truths.get(key)
+        is_unpromised = partition.leader_epoch <= self._unpromised_epoch.get(key, -1)
+        late = (self._unpromised if is_unpromised else self._late).setdefault(key, {})
+        first = partition.log.log_start_offset if truth is None else truth.end_offset
+        for header, data in partition.log.iter_batches(first, partition.high_watermark):
+            late[header.base_offset, header.crc] = data
+
+    def find_lost(self, topic: str) -> dict[str, set[tuple[int, str]]]:
+        """For each partition of the topic, if it lost something that was not promised: offset and value of
+        each record that was committed and is not committed any more."""
+        found = {}
+        for key, unpromised in self._unpromised.items():
+            if self._model.ever_topics[key[0]] != topic:
+                continue
+            truth = self._truths.get(key)
+            kept = truth.written if truth is not None else {}
+            lost = {
+                (record.offset, (record.value or b"").decode())
+                for place, data in unpromised.items()
+                if place not in kept
+                for record in decode_batch(data, read_header(data))
+            }
+            if lost:
+                found[f"{topic}-{key[1]}"] = lost
+        return found
 
     def _check_sequence(self, truth: Truth, partition: Partition, header: BatchHeader) -> None:
         if header.producer_id < 0:

@@ -41,7 +41,12 @@ LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
 KINDS: Final = ("append", "append", "moves", "changes", "groups")
 
+APPEND: Final = AppendConfig().topic
+
 _RETRY_S: Final = 0.5
+
+Lost = dict[str, set[tuple[int, str]]]
+"""For each partition that lost something: the offsets and values of those records."""
 
 
 class Load:
@@ -128,7 +133,7 @@ class Load:
     def finish(self) -> asyncio.Task[None]:
         """Everything is healed: let the workload come to its end."""
         self._healed_at = len(self.history.events)
-        for key in self._forgiven:
+        for key in self._others_forgiven():
             self._record_forgiven(key)
         return self._client.run(self._finish())
 
@@ -138,22 +143,44 @@ class Load:
 
     def judge(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
+        lost = self._world.checker.data.find_lost(APPEND)
+        for event in self.history.events:
+            if event.op == "final" and event.key in lost:
+                lost[event.key].difference_update(event.records or ())
+        lost = {key: records for key, records in lost.items() if records}
         events = [
-            event
+            _without_lost(event, lost.get(event.key or "", set()))
             for position, event in enumerate(self.history.events)
-            if not self._is_told_late(event) and not self._is_told_by_anybody(position, event)
+            if not self._is_told_late(position, event, lost) and not self._is_told_by_anybody(position, event)
         ]
         report = examine(events, MIN_INSYNC_REPLICAS)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
-        return Counter(f"{event.op} {event.type}" for event in self.history.events)
+        done = Counter(f"{event.op} {event.type}" for event in self.history.events)
+        done["partitions of the workload once not promised"] = len(self._forgiven)
+        done["partitions of the workload that lost records"] = len(lost)
+        done["records lost that were not promised"] = sum(len(records) for records in lost.values())
+        return done
 
-    def _is_told_late(self, event: Event) -> bool:
+    def _is_told_late(self, position: int, event: Event, lost: Lost) -> bool:
         """What was not promised may be missed late: a reader learns of it when it next hears of a leader, a
         producer, whose sequence goes on from records that are gone, when it next writes to that partition."""
         if event.op == "producer-fatal":
-            return self._opened_at(event.process) < max(self._forgiven.values(), default=0)
-        return event.type == "info" and event.op in ("no-progress", "poll") and event.key in self._forgiven
+            forgiven_at = (self._forgiven[key] for key in (*lost, *self._others_forgiven()))
+            return self._opened_at(event.process) < max(forgiven_at, default=0)
+        if event.key in self._others_forgiven():
+            return event.type == "info" and event.op in ("no-progress", "poll")
+        if event.key not in lost:
+            return False
+        if event.op == "offset-for-time":
+            return position < self._healed_at
+        first_lost = min(offset for offset, _ in lost[event.key])
+        is_position = event.op == "poll" and event.offset is not None and event.offset > first_lost
+        return event.type == "info" and (is_position or event.op == "no-progress")
+
+    def _others_forgiven(self) -> list[str]:
+        """Of these the whole history until then is forgiven, and once more until all is healed."""
+        return [key for key in self._forgiven if key.rpartition("-")[0] != APPEND]
 
     def _is_told_by_anybody(self, position: int, event: Event) -> bool:
         """A former leader that is cut off from the controller finds by time what it holds itself, and nothing
@@ -175,10 +202,22 @@ class Load:
             self._world.checker.forgive_groups(index)
         key = f"{topic}-{index}"
         self._forgiven[key] = len(self.history.events)
-        self._record_forgiven(key)
+        if topic != APPEND:
+            self._record_forgiven(key)
 
     def _record_forgiven(self, key: str) -> None:
         self.history.record("info", "disks", "forgiven", key=key)
+
+
+def _without_lost(event: Event, lost: set[tuple[int, str]]) -> Event:
+    """Of records that were lost and not promised only the attempt to send them is left."""
+    if not lost or event.type != "ok":
+        return event
+    if event.op == "send" and (event.offset, event.value) in lost:
+        return replace(event, type="info", offset=None)
+    if event.op == "poll":
+        return replace(event, records=[one for one in event.records or () if tuple(one) not in lost])
+    return event
 
 
 class _History(MemoryHistory):
