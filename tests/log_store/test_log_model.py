@@ -1,4 +1,4 @@
-"""A log compared with a plain list: appends, flushes, truncations, restarts and power losses in any order.
+"""A log against a plain list: appends, flushes, truncations, retention, restarts, power losses in any order.
 
 After a power loss everything flushed is present, followed by a prefix of what was appended later.
 """
@@ -29,11 +29,18 @@ class Model:
         # from the start of a batch to its end, and a log with other zeros is refused.
         segment_bytes = 1 << 20 if zero_tails else self.rng.choice([300, 700, 1500])
         self.config = LogConfig(
-            segment_bytes=segment_bytes, index_interval_bytes=self.rng.choice([1, 100, 500])
+            segment_bytes=segment_bytes,
+            index_interval_bytes=self.rng.choice([1, 100, 500]),
+            retention_bytes=self.rng.choice([500, 2000]),
+            retention_ms=-1,
         )
         self.disk = MemoryDisk()
         self.disk.make_dirs("/data")
+        #: What is not wholly below ``start_offset``.
         self.batches: list[Any] = []
+        self.start_offset = 0
+        #: Nothing below is truncated, nothing above it is retired.
+        self.committed = 0
         self.epoch = 1
         self.stored_recovery_point = 0
         self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0)
@@ -42,11 +49,12 @@ class Model:
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].header.next_offset if self.batches else 0
+        return self.batches[-1].header.next_offset if self.batches else self.start_offset
 
     def step(self) -> None:
         names = ["append"] * 12 + ["flush"] * 3 + ["job"] * 2 + ["truncate", "restart", "kill", "crash"]
         names += ["stop_and_lose_power", "truncate_and_lose_power", "truncate_and_stop", "crash_again"]
+        names += ["retain", "advance_start"]
         getattr(self, self.rng.choice(names))()
 
     def append(self) -> None:
@@ -75,19 +83,27 @@ class Model:
         self._store_recovery_point()
 
     def job(self) -> None:
-        """A flush concurrent with appends, sometimes never finished."""
+        """A flush beside appends, and perhaps a truncation; sometimes never finished."""
         job = self.log.prepare_flush()
+        is_cut = self.rng.random() < 0.3
+        if is_cut:
+            self.truncate()
+        least_end = self.end_offset
         for _ in range(self.rng.randrange(4)):
             self.append()
         job.run()
         if self.rng.random() < 0.8:
             self.log.complete_flush(job)
-            assert self.log.recovery_point >= job.end_offset
+            if is_cut:
+                assert self.log.recovery_point <= least_end
+            else:
+                assert self.log.recovery_point >= job.end_offset
         if self.rng.random() < 0.5:
             self._store_recovery_point()
 
     def truncate(self) -> None:
-        keep = self.rng.randrange(max(0, len(self.batches) - 12), len(self.batches) + 1)
+        kept = sum(batch.header.base_offset < self.committed for batch in self.batches)
+        keep = self.rng.randrange(max(kept, len(self.batches) - 12), len(self.batches) + 1)
         if keep < len(self.batches):
             self.undone.append(list(self.batches))
         del self.batches[keep:]
@@ -96,9 +112,11 @@ class Model:
         self.stored_recovery_point = min(self.stored_recovery_point, self.log.recovery_point)
 
     def truncate_and_lose_power(self) -> None:
-        """Truncated batches may be back, next to those appended in their place."""
+        """What was cut may be back, beside what was appended in its place."""
+        if self.rng.random() < 0.5:
+            self.flush()
         self.truncate()
-        for _ in range(self.rng.randrange(4)):
+        for _ in range(self.rng.randrange(8)):
             self.append()
         self.crash()
 
@@ -114,24 +132,60 @@ class Model:
             self.append()
         self.crash()
 
+    def retain(self) -> None:
+        """By size and log start, never above the offset that is committed."""
+        bases = self.log.segment_base_offsets
+        ends = [*bases[1:], self.end_offset]
+        sizes = [len(self.disk.read(f"{DIRECTORY}/{base:020}.log")) for base in bases]
+        self.committed = limit = max(
+            self.committed, self.start_offset, self.rng.choice(ends) + self.rng.choice([-1, 0])
+        )
+        count = 0
+        while ends[count] <= limit and (
+            sum(sizes[count + 1 :]) >= self.config.retention_bytes
+            or (ends[count] <= self.start_offset and count < len(bases) - 1)
+        ):
+            count += 1
+        assert self.log.retire_old_segments(0, limit_offset=limit) == (count > 0)
+        self._start_at(max(self.start_offset, bases[count]))
+        if self.rng.random() < 0.8:
+            self.log.delete_retired_segments(self.start_offset)
+            assert self.log.segment_base_offsets == bases[count:]
+
+    def advance_start(self) -> None:
+        if self.batches:
+            batch = self.rng.choice(self.batches[: len(self.batches) // 2 + 1])
+            last = batch.header.next_offset - 1
+            offset = max(self.start_offset, self.rng.choice([batch.header.base_offset, last]))
+            self.committed = max(self.committed, offset)
+            self.log.advance_log_start(offset)
+            self._start_at(offset)
+            if self.rng.random() < 0.5:
+                self.retain()
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        for history in (self.batches, *self.undone):
+            history[:] = [batch for batch in history if batch.header.next_offset > offset]
+
     def restart(self) -> None:
         self.log.close()
         self.undone.clear()
-        self.log = Log.open(
-            self.disk, DIRECTORY, self.config, now_ms=0, recovery_point=self.log.recovery_point, clean=True
-        )
+        self._open(recovery_point=self.log.recovery_point, clean=True)
         self._store_recovery_point()
 
     def stop_and_lose_power(self) -> None:
         self.log.close()
         self.undone.clear()
         self.disk.crash(self.rng, zero_tails=self.zero_tails)
-        self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0, clean=True)
+        self._open(clean=True)
         self._store_recovery_point()
 
     def kill(self) -> None:
-        """The process is killed, the machine runs on: nothing written is lost."""
+        """The process dies, the machine does not: nothing written is lost. The checkpoint may be older."""
         self.log.abandon()
+        if self.rng.random() < 0.3:
+            self.stored_recovery_point = self.rng.randrange(self.stored_recovery_point + 1)
         self._reopen()
 
     def crash(self) -> None:
@@ -144,19 +198,17 @@ class Model:
 
     def _reopen(self, *, lost: bool = False) -> None:
         seen: list[Any] = []
-        self.log = Log.open(
-            self.disk,
-            DIRECTORY,
-            self.config,
-            now_ms=0,
-            recovery_point=self.stored_recovery_point,
-            on_batch=seen.append,
-        )
+        self._open(recovery_point=self.stored_recovery_point, on_batch=seen.append)
         if lost:
             self.batches = self._history()
             self.undone.clear()
         checked = [b.header for b in self.batches if b.header.last_offset >= self.stored_recovery_point]
-        assert seen == checked
+        assert [header for header in seen if header.next_offset > self.start_offset] == checked
+
+    def _open(self, **options: Any) -> None:
+        self.log = Log.open(
+            self.disk, DIRECTORY, self.config, now_ms=0, log_start_offset=self.start_offset, **options
+        )
 
     def _history(self) -> list[Any]:
         """The appended batches that the log still holds: a prefix, in whole batches."""
@@ -171,34 +223,47 @@ class Model:
 
     def check(self) -> None:
         log = self.log
-        assert log.log_end_offset == self.end_offset
+        assert (log.log_start_offset, log.log_end_offset) == (self.start_offset, self.end_offset)
         assert log.recovery_point <= log.log_end_offset
         assert [data for _, data in log.iter_batches(0)] == [batch.data for batch in self.batches]
         self._check_epochs()
         for _ in range(3):
             if self.batches:
                 batch = self.rng.choice(self.batches)
-                offset = self.rng.randrange(batch.header.base_offset, batch.header.next_offset)
+                first = max(self.start_offset, batch.header.base_offset)
+                offset = self.rng.randrange(first, batch.header.next_offset)
                 found = log.read(offset, 1, end_offset=self.rng.choice([None, batch.header.next_offset]))
                 assert found is not None
                 assert found.file.pread(found.position, found.size_bytes) == batch.data
         for time_ms in (0, self.rng.randrange(1000)):
             first = next((b for b in self.batches if b.header.max_timestamp >= time_ms), None)
             at = log.lookup_timestamp(time_ms)
-            assert (None if at is None else at.offset) == (first and first.header.base_offset)
-        latest_ms = max((b.header.max_timestamp for b in self.batches), default=None)
-        latest = log.max_timestamp()
-        assert (None if latest is None else latest.timestamp_ms) == latest_ms
+            expected = None if first is None else max(self.start_offset, first.header.base_offset)
+            assert (None if at is None else at.offset) == expected
+        if self.start_offset == log.segment_base_offsets[0]:  # else the latest may be below the log start
+            latest_ms = max((b.header.max_timestamp for b in self.batches), default=None)
+            latest = log.max_timestamp()
+            assert (None if latest is None else latest.timestamp_ms) == latest_ms
 
     def _check_epochs(self) -> None:
         starts: dict[int, int] = {}
         for batch in self.batches:
-            starts.setdefault(batch.header.partition_leader_epoch, batch.header.base_offset)
-        assert [(e.epoch, e.start_offset) for e in self.log.epoch_cache.entries] == list(starts.items())
-        if starts:
-            newest = max(starts)
-            assert self.log.end_offset_for_epoch(newest) == EpochEnd(newest, self.end_offset)
-            assert self.log.latest_epoch == newest
+            starts.setdefault(
+                batch.header.partition_leader_epoch, max(self.start_offset, batch.header.base_offset)
+            )
+        if not starts:
+            return
+        cache = self.log.epoch_cache
+        assert [(e.epoch, e.start_offset) for e in cache.entries] == list(starts.items())
+        newest = max(starts)
+        assert self.log.latest_epoch == newest
+        for epoch in range(min(starts) - 1, newest + 1):
+            known = max((one for one in starts if one <= epoch), default=epoch)
+            end_offset = min((starts[one] for one in starts if one > epoch), default=self.end_offset)
+            assert self.log.end_offset_for_epoch(epoch) == EpochEnd(known, end_offset)
+        batch = self.rng.choice(self.batches)
+        for offset in (max(self.start_offset, batch.header.base_offset), batch.header.last_offset):
+            assert cache.epoch_for_offset(offset) == batch.header.partition_leader_epoch
 
 
 @pytest.mark.parametrize("seed", range(40))
