@@ -1,13 +1,15 @@
 """Seeded random histories of one classic group: no two members of a generation share work, and it settles.
 
 Committed offsets are kept until the retention time is over, counted from the later of the commit and the end
-of the last member, and are then removed.
+of the last member, and are then removed. A member that waits is answered, a member that sends heartbeats is
+kept, and requests of an earlier generation change nothing.
 
 It stands beside the simulation of whole nodes, whose schedules are shorter than the retention of offsets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicState
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import (
     handle_heartbeat,
@@ -39,6 +41,7 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from tests.group_coordinator import tools
 
 RETENTION_MS = 5_000
+SESSION_MS = 10_000
 CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, offsets_retention_ms=RETENTION_MS)
 PARTITIONS = 12
 
@@ -55,6 +58,10 @@ class Client:
     owned: frozenset[int] = frozenset()
     members: tuple[str, ...] = ()
     gone: bool = False
+    is_quiet: bool = False
+    """Commits are its only sign of life."""
+    is_replaced: bool = False
+    """Another process has its instance id, and it may not have heard of that."""
 
 
 class World:
@@ -64,8 +71,10 @@ class World:
         self.clients: list[Client] = []
         self.ids = 0
         self.synced_generation = 0
-        self.committed: dict[int, tuple[int, int]] = {}  # by partition: the last committed offset, and when
-        self.had_members_ms = 0  # as every later coordinator knows it
+        self.committed: dict[int, tuple[int, int]] = {}  # partition: what was committed last, and when
+        self.had_members_ms = 0  # as any later coordinator knows
+        self.is_calm = False
+        self.heard_ms: dict[str, int] = {}  # by member id
 
     def call(self) -> Any:
         self.ids += 1
@@ -80,6 +89,7 @@ class World:
         if isinstance(outcome.response, Parked):
             client.state = "joining" if kind is ParkKind.JOIN else "syncing"
             client.member_id = outcome.response.member_id
+        self.heard_ms[client.member_id] = self.lab.clock.now_ms
         self.complete(outcome)
         if not isinstance(outcome.response, Parked):
             self.on_response(client, kind, outcome.response)
@@ -133,7 +143,9 @@ class World:
                 self.join(client)
             case "joined":
                 self.sync(client)
-            case "stable" if self.rng.random() < 0.3:
+            case "stable" if not self.is_calm and self.rng.random() < 0.05:
+                self.join_again(client)
+            case "stable" if (client.is_quiet and not self.is_calm) or self.rng.random() < 0.3:
                 self.commit(client)
             case "stable":
                 self.heartbeat(client)
@@ -144,13 +156,28 @@ class World:
             group_id="g",
             member_id=client.member_id,
             group_instance_id=client.instance_id,
-            session_timeout_ms=10_000,
+            session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=20_000,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=client.name.encode())],
         )
         call = self.call()
         self.apply(client, lambda state: handle_join_group(state, request, call), ParkKind.JOIN)
+
+    def join_again(self, client: Client) -> None:
+        """As a leader does to have topics assigned that have grown."""
+        group, generation = self.lab.shard.state.classic_group("g"), client.generation
+        is_leader = (
+            group is not None
+            and group.state is ClassicState.STABLE
+            and group.leader_id == client.member_id
+            and group.generation == generation
+        )
+        self.join(client)
+        group = self.lab.shard.state.classic_group("g")
+        if is_leader:
+            assert group is not None
+            assert group.generation > generation or client.state == "joining", "LeaderMayRebalance"
 
     def sync(self, client: Client) -> None:
         shares = {
@@ -184,6 +211,7 @@ class World:
             self.on_error(client, error.code)
             return
         assert client.generation == self.generation, "a member of an earlier generation commits"
+        self.heard_ms[client.member_id] = self.lab.clock.now_ms
 
     def commit_as(
         self, member_id: str, instance_id: str | None, generation: int, partitions: frozenset[int]
@@ -211,6 +239,50 @@ class World:
         call = self.call()
         self.apply(client, lambda state: handle_leave_group(state, request, call), None)
 
+    def intrude(self) -> None:
+        """What comes from an earlier generation, or is committed before there is work, is refused."""
+        group = self.lab.shard.state.classic_group("g")
+        if group is None or group.is_empty:
+            return
+        member = self.rng.choice(sorted(group.iter_members(), key=lambda one: one.member_id))
+        earlier = HeartbeatRequest(
+            group_id="g",
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            generation_id=group.generation - 1,
+        )
+        call = self.call()
+        self.refused(
+            lambda: self.lab.apply(lambda state: handle_heartbeat(state, earlier, call)),
+            ErrorCode.ILLEGAL_GENERATION,
+        )
+        if group.state is ClassicState.COMPLETING_REBALANCE:
+            self.refused(
+                lambda: self.commit_as(
+                    member.member_id, member.instance_id, group.generation, frozenset([0])
+                ),
+                ErrorCode.REBALANCE_IN_PROGRESS,
+            )
+
+    def refused(self, work: Callable[[], object], code: ErrorCode) -> None:
+        with pytest.raises(KafkaError) as refused:
+            work()
+        assert refused.value.code is code
+
+    def remove(self, client: Client) -> None:
+        """An admin does, and the client does not know."""
+        identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
+        request = LeaveGroupRequest(group_id="g", members=[identity])
+        call = self.call()
+        self.complete(self.lab.apply(lambda state: handle_leave_group(state, request, call)))
+
+    def restart_static(self, client: Client) -> None:
+        """A process takes the place of one with its instance id, which may still wait for an answer."""
+        client.is_replaced = True
+        again = Client(f"c{len(self.clients)}", client.instance_id)
+        self.clients.append(again)
+        self.join(again)
+
     # ---- events
 
     def step(self) -> None:
@@ -232,8 +304,14 @@ class World:
             self.leave(self.rng.choice(alive))
         elif roll < 0.97:
             self.fail_over()
-        elif roll < 0.985:
+        elif roll < 0.98:
             self.leave_alone(alive)
+        elif roll < 0.99:
+            self.remove(self.rng.choice(alive))
+        elif statics := [one for one in alive if one.instance_id is not None]:
+            self.restart_static(self.rng.choice(statics))
+        if self.rng.random() < 0.3:
+            self.intrude()
         self.check()
 
     def leave_alone(self, alive: list[Client]) -> None:
@@ -252,10 +330,13 @@ class World:
         if any(c.instance_id == instance_id and not c.gone for c in self.clients):
             instance_id = None
         self.clients.append(Client(f"c{len(self.clients)}", instance_id))
+        self.clients[-1].is_quiet = self.rng.random() < 0.3
 
     def pass_time(self, delay_ms: int) -> None:
+        before = self.lab.shard.state.classic_group("g")
         for outcome in self.lab.pass_time(delay_ms):
             self.complete(outcome)
+        self.check_removals(before)
         for sweep in (
             sweep_expired_offsets(self.lab.shard.state),
             sweep_expired_groups(self.lab.shard.state),
@@ -271,6 +352,16 @@ class World:
             for client in self.clients:
                 client.owned = frozenset()
 
+    def check_removals(self, before: ClassicGroup | None) -> None:
+        """Of a group at rest only those go that were silent."""
+        if before is None or before.state is not ClassicState.STABLE:
+            return
+        after = self.lab.shard.state.classic_group("g")
+        kept = {member.member_id for member in after.iter_members()} if after is not None else set()
+        for member in before.iter_members():
+            silent_ms = self.lab.clock.now_ms - self.heard_ms.get(member.member_id, 0)
+            assert member.member_id in kept or silent_ms >= SESSION_MS, f"LivingMembersAreKept: {member}"
+
     def fail_over(self) -> None:
         self.lab.fail_over()
         for client in self.clients:
@@ -280,13 +371,22 @@ class World:
     def check(self) -> None:
         owners: dict[tuple[int, int], str] = {}
         for client in self.clients:
-            if client.gone or client.state != "stable":
+            if client.gone or client.is_replaced or client.state != "stable":
                 continue
             for partition in client.owned:
                 key = (client.generation, partition)
                 assert key not in owners, f"two members of one generation share work: {key}"
                 owners[key] = client.name
         group = self.lab.shard.state.classic_group("g")
+        known = {member.member_id for member in group.iter_members()} if group is not None else set()
+        for client in self.clients:
+            waits = not client.gone and client.state in ("joining", "syncing")
+            assert not waits or client.member_id in known, f"WhoeverWaitsIsAnswered: {client.name}"
+        if group is not None and group.state is ClassicState.EMPTY and group.generation:
+            assert group.generation > self.synced_generation, "an empty group is a generation of its own"
+            emptied = self.lab.load().state.classic_group("g")
+            assert emptied is not None and emptied.is_empty, "ReloadKeepsGeneration"
+            assert emptied.generation == group.generation, "ReloadKeepsGeneration"
         if group is not None and group.state is ClassicState.STABLE:
             reloaded = self.lab.load().state.classic_group("g")
             assert reloaded is not None
@@ -309,6 +409,7 @@ class World:
                 assert value.offset == offset, f"CommittedOffsetsAreKept: {partition}"
 
     def calm_down(self) -> None:
+        self.is_calm = True
         for _ in range(80):
             for client in self.clients:
                 if not client.gone:
@@ -327,7 +428,7 @@ class World:
         """The last members leave; their offsets are kept for the retention time, and no longer."""
         for client in self.clients:
             client.gone = True
-        for _ in range((10_000 + 20_000 + 3 * RETENTION_MS) // 1_000):
+        for _ in range((SESSION_MS + 20_000 + 3 * RETENTION_MS) // 1_000):
             self.pass_time(1_000)
             self.check_offsets()
         assert not self.lab.shard.state.groups, "EverythingIsForgotten"

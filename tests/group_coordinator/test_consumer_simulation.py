@@ -1,18 +1,21 @@
 """Seeded random histories of one consumer group, with named invariants checked after every event (KIP-848).
 
 Members join, leave, crash, restart, revoke late; answers are lost, requests repeated; topics are created,
-grow and are deleted; the coordinator fails over to a log that ends at or above the high watermark. Every run
+grow and are deleted; the coordinator fails over to a log that ends at or above the high watermark. Some
+members never revoke; strangers and former members commit, read and join in the name of others. Every run
 ends without faults, when the group must settle. A failing run is reproduced by its seed.
 
 It stands beside the simulation of whole nodes: a coordinator without a cluster lives through many more
-changes of membership, and twelve of the bugs planted in ``tests/mutants`` are found here by name.
+changes of membership, and many of the bugs planted in ``tests/mutants`` are found here by name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,8 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
+from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.result import Call
 from pykraft.group_coordinator.shard import Shard
@@ -32,12 +37,22 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from tests.group_coordinator import tools
 
 SEEDS = range(120)
 EVENTS = 250
 CALM_ROUNDS = 12
-CONFIG = GroupConfig(consumer_session_timeout_ms=45_000, consumer_heartbeat_interval_ms=5_000)
+SESSION_MS = 45_000
+REBALANCE_MS = 15_000
+CONFIG = GroupConfig(
+    consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=5_000, consumer_max_size=5
+)
 CONFIG_SUBSCRIPTIONS = (["t"], ["t", "u"], ["u", "v"], ["t", "u", "v"])
 FENCING = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -65,6 +80,8 @@ class Client:
     reported: Partitions | None = None
     send_full: bool = True
     gone: bool = False
+    is_stubborn: bool = False
+    """It heartbeats, and never revokes anything."""
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         full = self.send_full or self.epoch == 0
@@ -74,7 +91,7 @@ class Client:
             member_id=self.member_id,
             member_epoch=self.epoch,
             instance_id=self.instance_id,
-            rebalance_timeout_ms=60_000 if full else -1,
+            rebalance_timeout_ms=REBALANCE_MS if full else -1,
             subscribed_topic_names=list(self.subscription) if full else None,
             server_assignor=self.assignor if full else None,
             topic_partitions=None if unchanged and not full else tools.to_request(set(self.owned)),
@@ -114,7 +131,12 @@ class World:
         # Answers that wait for the high watermark: (offset, client, the request's epoch, answer).
         self.in_flight: list[tuple[int, Client, ConsumerGroupHeartbeatResponse]] = []
         self.highest_told_epoch = 0
-        self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, also in lost ones
+        self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, lost ones too
+        # By member, since this coordinator loaded: the epochs that it had, when it was last heard of, and
+        # with which epoch and since when it has had something to revoke.
+        self.epochs: dict[str, list[int]] = {}
+        self.heard_ms: dict[str, int] = {}
+        self.unrevoked: dict[str, tuple[int, int]] = {}
 
     # ---- the coordinator
 
@@ -146,6 +168,22 @@ class World:
         self.in_flight.clear()
         self.shard = self.load()
         self.shadow, self.shadow_offset = EMPTY_STATE, 0
+        self.epochs.clear()
+        self.unrevoked.clear()
+        group = self.shard.state.consumer_group("g")
+        self.heard_ms = dict.fromkeys(group.members if group is not None else (), self.clock.now_ms)
+
+    def expire(self) -> None:
+        """Who is silent, or revokes nothing, is given up in time, and nobody else."""
+        before = self.shard.state.consumer_group("g")
+        self.shard.expire(self.call(), now_ms=self.clock.now_ms)
+        after = self.shard.state.consumer_group("g")
+        for member_id in before.members if before is not None else ():
+            now_ms = self.clock.now_ms
+            _, since_ms = self.unrevoked.get(member_id, (0, now_ms))
+            is_due = now_ms - self.heard_ms[member_id] >= SESSION_MS or now_ms - since_ms >= REBALANCE_MS
+            is_there = after is not None and member_id in after.members
+            assert is_there != is_due, f"MembersAreGivenUpInTime: {member_id}"
 
     def advance_watermark(self, *, fully: bool = False) -> None:
         end = len(self.writer.logs.get(0, []))
@@ -171,10 +209,12 @@ class World:
         assignor = self.rng.choice(["uniform", "range"])
         subscription = self.rng.choice(CONFIG_SUBSCRIPTIONS)
         client = Client(f"m{self.names:03}", instance_id, subscription, assignor, lazy=self.lazy)
+        client.is_stubborn = self.rng.random() < 0.2
         self.clients.append(client)
 
     def send(self, client: Client, *, lose_answer: bool = False) -> None:
         request = client.request()
+        is_legal = self.is_legal(client, request)
         try:
             outcome = self.shard.apply(
                 lambda state: handle_consumer_heartbeat(state, request, self.call()),
@@ -182,18 +222,26 @@ class World:
                 now_ms=self.clock.now_ms,
             )
         except KafkaError as error:
+            assert not (is_legal and error.code in FENCING), (
+                f"{client.member_id} is at a legal epoch: {error}"
+            )
             if not lose_answer:
                 assert error.code in (
                     *FENCING,
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     ErrorCode.FENCED_INSTANCE_ID,
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
                 ), error
                 if error.code in FENCING:
                     client.abandon()
-                elif error.code is ErrorCode.FENCED_INSTANCE_ID:
+                elif error.code in (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID):
                     client.gone = True
             return
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
+        self.heard_ms[client.member_id] = self.clock.now_ms
+        if request.member_epoch == 0:
+            self.epochs.pop(client.member_id, None)
+        self.note()
         self.answered.setdefault(client.member_id, set()).add(outcome.response.member_epoch)
         if lose_answer:
             client.send_full = True
@@ -203,6 +251,18 @@ class World:
             self.deliver(client, outcome.response)
         else:
             self.in_flight.append((outcome.offset, client, outcome.response))
+
+    def is_legal(self, client: Client, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """At its epoch, or at the one before with no more than it has."""
+        epochs = self.epochs.get(client.member_id, [])[-2:]
+        if client.epoch not in epochs or client.epoch <= 0:
+            return False
+        group = self.shard.state.consumer_group("g")
+        member = None if group is None else group.members.get(client.member_id)
+        if member is None:
+            return False
+        has_told = request.topic_partitions is not None and client.owned <= member.assigned
+        return client.epoch == member.epoch or has_told
 
     def deliver(self, client: Client, response: ConsumerGroupHeartbeatResponse) -> None:
         if client.gone or response.member_epoch < 0:
@@ -226,6 +286,74 @@ class World:
             )
         except KafkaError as error:
             assert error.code in (*FENCING, ErrorCode.FENCED_INSTANCE_ID)
+        else:
+            self.epochs.pop(client.member_id, None)
+
+    # ---- others in their name
+
+    def intrude(self) -> None:
+        """What a stranger, or a member of the past, asks for is refused."""
+        group = self.shard.state.consumer_group("g")
+        if group is None or group.is_empty:
+            return
+        member = group.members[self.rng.choice(sorted(group.members))]
+        epochs = self.epochs.get(member.member_id, [])
+        epoch = self.rng.choice([-1, member.epoch - 1, member.epoch + 1])
+        if epoch >= 0 or self.rng.random() < 0.5:
+            self.refused(lambda: self.commit(member.member_id, epoch), ErrorCode.STALE_MEMBER_EPOCH)
+        else:
+            self.refused(lambda: self.commit("", -1), ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch >= 0:
+            asked = OffsetFetchRequestGroup(
+                group_id="g", member_id=member.member_id, member_epoch=epoch, topics=None
+            )
+            self.refused(
+                lambda: fetch_group_offsets(self.shard.state, asked, self.topics, 9),
+                ErrorCode.STALE_MEMBER_EPOCH,
+            )
+        if member.epoch > 0:
+            self.commit(member.member_id, member.epoch)
+        if member.instance_id is not None and member.epoch > 0:
+            self.refused(
+                lambda: self.beat("thief", 0, [], member.instance_id), ErrorCode.UNRELEASED_INSTANCE_ID
+            )
+        if len(epochs) > 1:
+            self.refused(lambda: self.beat(member.member_id, epochs[-2], None), ErrorCode.FENCED_MEMBER_EPOCH)
+        if len(epochs) > 2:
+            self.refused(lambda: self.beat(member.member_id, epochs[-3], []), ErrorCode.FENCED_MEMBER_EPOCH)
+
+    def refused(self, work: Callable[[], object], code: ErrorCode) -> None:
+        with pytest.raises(KafkaError) as refused:
+            work()
+        assert refused.value.code is code
+
+    def apply(self, decide: Callable[[Any], Any]) -> None:
+        self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+
+    def beat(
+        self, member_id: str, epoch: int, owned: list[Any] | None, instance_id: str | None = None
+    ) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance_id,
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=["t"],
+            topic_partitions=owned,
+        )
+        self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call()))
+
+    def commit(self, member_id: str, epoch: int) -> None:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.clock.now_ms)
+        request = OffsetCommitRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+        )
+        call = replace(self.call(), version=9)
+        self.apply(lambda state: handle_offset_commit(state, request, call))
 
     def guess(self) -> None:
         """No answer ever gave the member this epoch, so a request with it does not come from the member."""
@@ -250,6 +378,8 @@ class World:
     def reconcile(self, client: Client, *, fully: bool) -> None:
         """Revoke first; add new partitions only once nothing is left to revoke."""
         to_revoke = sorted(client.owned - client.assignment)
+        if to_revoke and client.is_stubborn:
+            return
         if to_revoke and not fully:
             client.owned -= set(self.rng.sample(to_revoke, self.rng.randint(0, len(to_revoke))))
         else:
@@ -274,7 +404,7 @@ class World:
             self.advance_watermark()
         elif roll < 0.88:
             self.clock.now_ms += self.rng.choice([1_000, 5_000, 20_000])
-            self.shard.expire(self.call(), now_ms=self.clock.now_ms)
+            self.expire()
         elif roll < 0.91:
             self.change_topics()
         elif roll < 0.94:
@@ -288,6 +418,8 @@ class World:
         else:
             self.rng.choice(alive).gone = True  # crashes without leaving
         self.guess()
+        if self.rng.random() < 0.3:
+            self.intrude()
         self.check()
 
     def change_topics(self) -> None:
@@ -314,12 +446,32 @@ class World:
         assert self.shadow == state, "ReloadEqualsLive"
         group = state.consumer_group("g")
         if group is not None:
+            self.note()
             self.check_group(group)
             self.check_owners(group)
             if len(self.in_flight) == 0:
                 assert group.epoch >= self.highest_told_epoch, "NoEpochLeaks: an epoch in an answer was lost"
 
+    def note(self) -> None:
+        """What a member may come with, and since when it has something to revoke."""
+        group = self.shard.state.consumer_group("g")
+        if group is None:
+            return
+        for member_id, member in group.members.items():
+            self.heard_ms.setdefault(member_id, self.clock.now_ms)
+            epochs = self.epochs.setdefault(member_id, [])
+            if member.epoch > 0 and member.epoch not in epochs[-1:]:
+                epochs.append(member.epoch)
+            if member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self.unrevoked.pop(member_id, None)
+            elif self.unrevoked.get(member_id, (-1, 0))[0] != member.epoch:
+                self.unrevoked[member_id] = member.epoch, self.clock.now_ms
+        for member_id in self.epochs.keys() - group.members.keys():
+            del self.epochs[member_id]
+            self.unrevoked.pop(member_id, None)
+
     def check_group(self, group: ConsumerGroup) -> None:
+        assert len(group.members) <= CONFIG.consumer_max_size, "GroupIsNotTooLarge"
         targets = [p for partitions in group.targets.values() for p in partitions]
         assert len(targets) == len(set(targets)), "LegalTargetAssignment: two members target one partition"
         assert set(group.targets) <= set(group.members), (
@@ -369,7 +521,9 @@ class World:
     def calm_down(self) -> None:
         """No more faults: the group must settle, and every partition must have a reader."""
         self.advance_watermark(fully=True)
-        self.clock.now_ms += CONFIG.consumer_session_timeout_ms - 1
+        for client in self.clients:
+            client.is_stubborn = False
+        self.clock.now_ms += SESSION_MS - 1
         for _ in range(CALM_ROUNDS):
             for client in self.clients:
                 if not client.gone:
@@ -378,7 +532,7 @@ class World:
                     self.reconcile(client, fully=True)
                     self.check()
             self.clock.now_ms += 5_000
-            self.shard.expire(self.call(), now_ms=self.clock.now_ms)
+            self.expire()
             self.advance_watermark(fully=True)
         living = [client for client in self.clients if not client.gone]
         group = self.shard.state.consumer_group("g")
