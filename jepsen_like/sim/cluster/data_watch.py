@@ -179,8 +179,7 @@ class DataWatch:
     def moved(self, machine: Machine, partition: Partition) -> None:
         """The high watermark of a replica has moved."""
         key = (partition.topic_id, partition.index)
-        if partition.log.log_start_offset > partition.high_watermark:
-            self._fail(LOG_START, f"{machine.id}: {partition} starts at {partition.log.log_start_offset}")
+        self.retired(machine, partition)
         if partition.is_leader:
             self._check_monotone(machine, partition)
             self._check_held(partition)
@@ -190,6 +189,11 @@ class DataWatch:
             if partition.is_leader:
                 self._commit(key, partition)
             self._compare(machine, key, partition)
+
+    def retired(self, machine: Machine, partition: Partition) -> None:
+        """Retention may have moved the log start."""
+        if partition.log.log_start_offset > partition.high_watermark:
+            self._fail(LOG_START, f"{machine.id}: {partition} starts at {partition.log.log_start_offset}")
 
     def leads(self, machine: Machine, partition: Partition) -> None:
         """A replica begins to lead."""
@@ -243,6 +247,9 @@ class DataWatch:
             truth = self._truths[key] = Truth(start, start, partition.leader_epoch)
         if partition.high_watermark <= truth.end_offset:
             return
+        if partition.log.log_start_offset > truth.end_offset:  # some records were deleted before this look
+            truth.start = truth.end_offset = partition.log.log_start_offset
+            truth.sequences.clear()
         counts = is_promised(partition.topic)
         for header, data in partition.log.iter_batches(truth.end_offset, partition.high_watermark):
             if header.base_offset < truth.end_offset:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
+from pykraft.jepsen_like.sim.cluster import brief
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import is_promised
@@ -72,6 +73,7 @@ class Load:
         world = self._world
         wall_ms = VirtualClock(world.loop).wall_ms
         clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms)
+        self._client.run(brief.fill(world, clients))
         workload = self._make(clients)
         admin = clients.admin("setup")
         for topic in workload.topics:

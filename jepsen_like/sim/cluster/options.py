@@ -31,7 +31,9 @@ class WorldOptions:
     start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
     unclean elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it
     leaves the ISR. ``spares_tails``: no more disks lose what was not flushed than is promised to be borne.
-    ``fault_change_chance``: that somebody changes the voters while a fault begins.
+    ``fault_change_chance``: that somebody changes the voters while a fault begins. ``roll_ms``: how much time
+    the records of a partition's segment span. ``index_interval_bytes``: between two entries of its indexes.
+    ``flush_messages``: a partition's log is flushed after so many records; None leaves it to rolling.
     """
 
     controllers: tuple[int, ...]
@@ -55,6 +57,9 @@ class WorldOptions:
     fault_change_chance: float
     mixed_sessions: bool
     spares_tails: bool
+    roll_ms: int
+    index_interval_bytes: int
+    flush_messages: int | None
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -83,6 +88,7 @@ _SHAPES = (
 def draw_options(seed: int) -> WorldOptions:
     rng = random.Random(f"world {seed}")
     controllers, brokers, voting = rng.choice(_SHAPES)
+    logs = random.Random(f"logs {seed}")
     session_ms = rng.choice((9000, 9000, 4500))
     voters_in_log = voting < len(controllers) or rng.random() < 0.7
     return WorldOptions(
@@ -107,4 +113,7 @@ def draw_options(seed: int) -> WorldOptions:
         fault_change_chance=rng.choice((0.0, 0.2, 0.5)) if voters_in_log else 0.0,
         mixed_sessions=random.Random(f"mixed sessions {seed}").random() < 0.2,
         spares_tails=random.Random(f"tails {seed}").random() < 0.6,
+        roll_ms=logs.choice((1000, 5000, 604_800_000)),
+        index_interval_bytes=logs.choice((100, 4096)),
+        flush_messages=logs.choice((None, None, 20)),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
@@ -230,6 +231,15 @@ def _follow(machine: SimNode, method: Callable[..., None], part: Partition, *tol
 def _lead(machine: SimNode, method: Callable[..., None], part: Partition, now_ms: int) -> None:
     method(part, now_ms)
     machine.watch.checker.data.leads(machine, part)
+
+
+@_probe(LogManager, "delete_retired_segments")
+def _retire(machine: SimNode, method: Callable[..., None], part: LogManager, key: tuple[str, int]) -> None:
+    method(part, key)
+    replicas = machine.parts.replicas
+    partition = None if replicas is None else replicas.table.find(*key)
+    if partition is not None:
+        machine.watch.checker.data.retired(machine, partition)
 
 
 def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:

@@ -57,11 +57,16 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "replica.socket.timeout.ms": 3000,
         "replica.high.watermark.checkpoint.interval.ms": 1000,
         "log.flush.offset.checkpoint.interval.ms": 5000,
+        "log.retention.check.interval.ms": 1000,
+        "log.roll.ms": options.roll_ms,
+        "log.index.interval.bytes": options.index_interval_bytes,
         "offsets.topic.num.partitions": 3,
         "group.initial.rebalance.delay.ms": 100,
         "group.consumer.session.timeout.ms": GROUPS.session_timeout_ms,
         "group.consumer.heartbeat.interval.ms": GROUPS.heartbeat_interval_ms,
     }
+    if options.flush_messages is not None:
+        properties["log.flush.interval.messages"] = options.flush_messages
     if options.voters_in_log:
         properties["controller.quorum.bootstrap.servers"] = ",".join(controllers)
         properties["controller.quorum.auto.join.enable"] = str(options.auto_join and is_controller).lower()

@@ -1,0 +1,57 @@
+"""Records that are soon deleted: a topic with small segments and a short retention, which a producer fills.
+
+No history is kept of them, because most are gone before anybody asks. What must hold of their logs,
+:mod:`.data_watch` says: segments are rolled and deleted there while leaders change and replicas follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Final
+
+from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
+from pykraft.jepsen_like.workloads.client import Clients, OperationError, ProducerConfig
+from pykraft.kafka_client.metadata import TopicPartition
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.world import World
+
+TOPIC: Final = "brief"
+CONFIGS: Final = {
+    "min.insync.replicas": str(MIN_INSYNC_REPLICAS),
+    "retention.ms": "800",
+    "segment.ms": "300",
+}
+PARTITIONS: Final = 2
+SENDS_PER_S: Final = 15
+
+_RETRY_S: Final = 0.5
+
+
+async def fill(world: World, clients: Clients) -> None:
+    """Create the topic and write to it until the workload's process ends."""
+    rng = random.Random(f"brief {world.seed}")
+    admin = clients.admin(TOPIC)
+    while True:
+        try:
+            await admin.create_topic(TOPIC, PARTITIONS, min(3, len(world.brokers)), CONFIGS)
+        except OperationError:
+            await asyncio.sleep(_RETRY_S)
+        else:
+            break
+    await admin.close()
+    producer = clients.producer(ProducerConfig(TOPIC, max_in_flight=5))
+    number = 0
+    while not world.checker.is_given_up:
+        await asyncio.sleep(rng.expovariate(SENDS_PER_S))
+        number += 1
+        place = TopicPartition(TOPIC, rng.randrange(PARTITIONS))
+        answer = producer.send(place, str(number), clients.wall_ms())
+        if answer is not None:
+            answer.add_done_callback(_take)
+
+
+def _take(answer: asyncio.Future[int | None]) -> None:
+    """Whether it was written is nobody's question."""
+    answer.exception()
