@@ -1,9 +1,12 @@
 """Plants known bugs and counts how many the simulation finds: ``python tests/mutants/run_mutants.py``.
 
-Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line may name the unit test to
-try first. It is applied to a temporary copy of the package (the product has no switches for this), and the
-suite's checker runs against that copy. A patch that no longer applies is a failure, and so is a finding in a
-copy without a bug. Prints ``killed/planted`` as its last line. Exit code 0 only if at least 95 % were found
+Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line may name what to try
+first: a unit test, or the seed of a schedule of whole nodes (ring 2). It is applied to a temporary copy of
+the package (the product has no switches for this), and the suite's checker runs against that copy. A patch
+that no longer applies is a failure, and so is a finding in a copy without a bug. At the end it prints for
+each package of the product how many bugs were found by simulation (:data:`SIMULATIONS` and the rings) and how
+many by unit tests, and ``killed/planted`` as its last line. With ``--by-simulation`` only simulations are
+tried, and survivors are only counted. Exit code 0 only if at least 95 % were found
 and docs/reliability.md explains each survivor by its name; 2 if a patch no longer applies.
 """
 
@@ -16,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +38,24 @@ PYTEST = (
 )
 """A planted bug may make a test run forever: the test then fails by its limit."""
 NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
+SIMULATIONS = frozenset(
+    {
+        "broker/test_partition_simulation.py",
+        "broker/test_restart_simulation.py",
+        "group_coordinator/test_classic_simulation.py",
+        "group_coordinator/test_consumer_simulation.py",
+        "kafka_client/test_group_belief.py",
+        "log_store/test_damage_model.py",
+        "log_store/test_log_model.py",
+        "metadata_log/test_leadership_simulation.py",
+        "runtime/test_disk_model.py",
+    }
+)
+"""Tests that run seeded histories of faults against a model or invariants."""
+RING_2 = ("-m", "pykraft.jepsen_like.sim", "--ring", "cluster", "--processes", "1", "--minimise-s", "0")
+RING_2_MARKER = "reproduce: "
+SCHEDULES_OF_WHOLE_NODES = "8"
+"""Tried with ``--by-simulation``."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +63,8 @@ class Suite:
     """``packages`` are copied; ``command`` must exit 1 and print a line with ``marker`` when it finds a bug.
 
     ``seeds``: how many to try on a planted bug, and on a copy without one. ``directed``: the option that
-    leaves out the schedules written by hand, if there are any.
+    leaves out the schedules written by hand, if there are any. ``tests``: the files and folders that it runs,
+    if it runs tests.
     """
 
     packages: tuple[str, ...]
@@ -49,6 +72,14 @@ class Suite:
     marker: str
     seeds: tuple[str, str] = ("200", "20")
     directed: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+
+    @property
+    def simulations(self) -> tuple[str, ...]:
+        """Of its tests."""
+        return tuple(
+            sorted(test for test in SIMULATIONS if any(test.startswith(path) for path in self.tests))
+        )
 
 
 # The rings of the simulation are listed in one place, so that each needs what all of them import.
@@ -61,17 +92,14 @@ SERVER = (
 def by_tests(*paths: str, tried: str, without_a_bug: str) -> Suite:
     """A suite of unit tests: files and folders below ``tests``, and two ``-k`` expressions for them."""
     tests = (str(ROOT / "tests" / path) for path in paths)
-    return Suite(SERVER, (*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug))
+    return Suite(SERVER, (*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug), tests=paths)
 
 
 SUITES = {
     "metadata": Suite(
         SERVER,
-        (
-            *("-m", "pykraft.jepsen_like.sim", "--ring", "cluster"),
-            *("--processes", "1", "--minimise-s", "0", "--seeds"),
-        ),
-        "reproduce: ",
+        (*RING_2, "--seeds"),
+        RING_2_MARKER,
         seeds=("30", "3"),
     ),
     "quorum": Suite(
@@ -228,11 +256,23 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
     return check(suite, directory, (*suite.command, seeds))
 
 
+def named_seed(patch: Path) -> str | None:
+    """Of the schedule of whole nodes that a patch names."""
+    named = re.search(r"^Found by seed (\d+) of ring 2\.$", patch.read_text(encoding="utf-8"), re.M)
+    return named[1] if named else None
+
+
+def run_schedule(suite: Suite, directory: Path, seed: str) -> str | None:
+    return check(replace(suite, marker=RING_2_MARKER), directory, (*RING_2, "--seed", seed))
+
+
 def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
-    """What the test that the patch names found; None if it names none, or that test finds nothing."""
+    """What the test or the seed that the patch names found; None if it names none, or that finds nothing."""
     named = re.search(r"^Found by (.*)\.$", patch.read_text(encoding="utf-8").partition("\n--- ")[0], re.M)
     if named is None:
         return None
+    if seed := named_seed(patch):
+        return run_schedule(suite, directory, seed)
     path, _, test = named[1].partition("::")
     if not (ROOT / path).exists():
         return None
@@ -241,6 +281,22 @@ def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
         return check(replace(suite, marker="FAILED "), directory, command)
     except BrokenMutantError:  # the test no longer exists
         return None
+
+
+def run_simulations(suite: Suite, directory: Path) -> str | None:
+    """What the simulations among a suite's tests found, then a few schedules of whole nodes."""
+    found = None
+    if suite.simulations:
+        files = (str(ROOT / "tests" / path) for path in suite.simulations)
+        found = check(suite, directory, (*PYTEST, *files))
+    return found or check(
+        replace(suite, marker=RING_2_MARKER), directory, (*RING_2, "--seeds", SCHEDULES_OF_WHOLE_NODES)
+    )
+
+
+def is_simulation(found: str) -> bool:
+    """Whether a test that is one, or a ring, has found it."""
+    return "FAILED " not in found or any(f"tests/{path}::" in found for path in SIMULATIONS)
 
 
 def check(suite: Suite, directory: Path, command: tuple[str, ...]) -> str | None:
@@ -275,9 +331,13 @@ def check(suite: Suite, directory: Path, command: tuple[str, ...]) -> str | None
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one planted bug: ``found`` is None if it survived; ``broken``: why it is unknown."""
+    """The outcome of one planted bug: ``found`` is None if it survived; ``broken``: why it is unknown.
+
+    ``package``: the package of the product in which the bug is planted.
+    """
 
     name: str
+    package: str
     found: str | None
     broken: str | None
     wall_s: float
@@ -289,7 +349,13 @@ class Verdict:
         return f"{self.name} ({self.wall_s:.1f} s) {told[:160]}"
 
 
-def try_mutant(suite: Suite, name: str, patch: Path | None) -> Verdict:
+def package_of(patch: Path | None) -> str:
+    """The package of the product that a patch changes."""
+    changed = re.search(r"^\+\+\+ b/(\w+)/", patch.read_text(encoding="utf-8"), re.M) if patch else None
+    return changed[1] if changed else ""
+
+
+def try_mutant(suite: Suite, name: str, patch: Path | None, *, by_simulation: bool) -> Verdict:
     """Without a patch it is reversed: the checker must then find nothing."""
     began = perf_counter()
     label = f"{name}/{patch.stem if patch else 'no bug'}"
@@ -299,12 +365,21 @@ def try_mutant(suite: Suite, name: str, patch: Path | None) -> Verdict:
             if patch is not None:
                 apply(patch, directory)
                 found = run_first(suite, directory, patch)
-            found = found or run(suite, directory, suite.seeds[0 if patch else 1])
+            else:
+                seeds = {seed for each in (MUTANTS / name).glob("*.patch") if (seed := named_seed(each))}
+                found = next(
+                    filter(None, (run_schedule(suite, directory, one) for one in sorted(seeds))), None
+                )
+            if by_simulation and patch is not None and suite.tests:
+                if found is None or not is_simulation(found):
+                    found = run_simulations(suite, directory)
+            else:
+                found = found or run(suite, directory, suite.seeds[0 if patch else 1])
         if patch is None and found is not None:
             broken = f"the checker complains without a planted bug: {found}"
     except (BrokenMutantError, subprocess.TimeoutExpired) as error:
         broken = str(error)
-    return Verdict(label, found, broken, perf_counter() - began)
+    return Verdict(label, package_of(patch), found, broken, perf_counter() - began)
 
 
 def jobs(suites: list[str], only: list[str], by_chance: bool) -> Iterator[tuple[Suite, str, Path | None]]:
@@ -319,10 +394,26 @@ def jobs(suites: list[str], only: list[str], by_chance: bool) -> Iterator[tuple[
         yield from ((suite, name, patch) for patch in chosen)
 
 
+def shares(planted: list[Verdict]) -> Iterator[str]:
+    """How bugs were found, in each package and in all."""
+    packages = sorted({verdict.package for verdict in planted})
+    for package in (*packages, "all"):
+        here = [verdict for verdict in planted if package in (verdict.package, "all")]
+        ways = Counter(
+            "survived" if one.found is None else "simulation" if is_simulation(one.found) else "unit tests"
+            for one in here
+        )
+        yield (
+            f"{package}: by simulation: {ways['simulation']}, by unit tests: {ways['unit tests']},"
+            f" survived: {ways['survived']}, of {len(here)}"
+        )
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suite", choices=sorted(SUITES), action="append")
     parser.add_argument("--by-chance", action="store_true", help="without the schedules written by hand")
+    parser.add_argument("--by-simulation", action="store_true", help="without unit tests")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="mutants tried at a time")
     parser.add_argument("only", nargs="*", help="names of patches; all if none is given")
     options = parser.parse_args(arguments)
@@ -330,13 +421,18 @@ def main(arguments: list[str] | None = None) -> int:
     broken = 0
     with ThreadPoolExecutor(options.processes) as pool:
         tried = list(jobs(options.suite or sorted(SUITES), options.only, options.by_chance))
-        for (_, _, patch), verdict in zip(tried, pool.map(lambda job: try_mutant(*job), tried), strict=True):
+        verdicts = pool.map(lambda job: try_mutant(*job, by_simulation=options.by_simulation), tried)
+        for (_, _, patch), verdict in zip(tried, verdicts, strict=True):
             broken += verdict.broken is not None
             if patch is not None:
                 planted.append(verdict)
             if patch is not None or verdict.broken:
                 print(verdict, flush=True)
+    print(*shares(planted), sep="\n")
     killed = sum(verdict.found is not None for verdict in planted)
+    if options.by_simulation:
+        print(f"{killed}/{len(planted)} killed")
+        return 2 if broken else 0
     explained = EXPLAINED.read_text(encoding="utf-8")
     for verdict in planted:
         if verdict.found is None and not verdict.broken:

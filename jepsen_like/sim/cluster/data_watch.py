@@ -65,7 +65,7 @@ class Truth:
     end_offset: int
     leader_epoch: int
     batches: dict[int, Batch] = field(default_factory=dict)
-    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
+    sequences: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     checked: dict[int, tuple[int, int]] = field(default_factory=dict)
     written: Written = field(default_factory=dict)
 
@@ -249,7 +249,6 @@ class DataWatch:
             return
         if partition.log.log_start_offset > truth.end_offset:  # some records were deleted before this look
             truth.start = truth.end_offset = partition.log.log_start_offset
-            truth.sequences.clear()
         counts = is_promised(partition.topic)
         for header, data in partition.log.iter_batches(truth.end_offset, partition.high_watermark):
             if header.base_offset < truth.end_offset:
@@ -293,11 +292,13 @@ class DataWatch:
     def _check_sequence(self, truth: Truth, partition: Partition, header: BatchHeader) -> None:
         if header.producer_id < 0:
             return
-        epoch, last = truth.sequences.get(header.producer_id, (-1, -1))
+        epoch, last, end_offset = truth.sequences.get(header.producer_id, (-1, -1, 0))
         expected = (last + 1) & _SEQUENCE_MASK if header.producer_epoch == epoch else 0
-        if header.base_sequence != expected and (epoch >= 0 or truth.start == 0):
+        # A producer whose records have all been deleted is unknown, and may go on with any sequence.
+        start_offset = max(truth.start, partition.log.log_start_offset)
+        if header.base_sequence != expected and (end_offset > start_offset or start_offset == 0):
             self._fail(SEQUENCES, f"{partition}: {header} after epoch {epoch}, sequence {last}")
-        truth.sequences[header.producer_id] = header.producer_epoch, header.last_sequence
+        truth.sequences[header.producer_id] = header.producer_epoch, header.last_sequence, header.next_offset
 
     def _compare(self, machine: Machine, key: Key, partition: Partition) -> None:
         truth = self._truths.get(key)
