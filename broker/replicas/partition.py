@@ -198,7 +198,13 @@ class Partition:
             self._isr_changed()
 
     def _become_leader(self, now_ms: int) -> None:
-        assert self.log.latest_epoch <= self.leader_epoch, f"{self}: the log is from a later epoch"
+        if self.log.latest_epoch > self.leader_epoch:  # no checksum covers the leader epoch of a batch
+            self.leader_id = None
+            reason = (
+                f"leader epoch {self.log.latest_epoch} is later than the controller's {self.leader_epoch}"
+            )
+            self.storage_failed(CorruptLogError(self.log.directory, 0, reason))
+            return
         self.leader_epoch_start = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, self.leader_epoch_start)
         self.followers = {

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
-from tests.broker.partitions import Waiter, acknowledge, always, append, batch, make, state, stored
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.memory import MemoryDisk
+from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored
 
 
 def test_high_watermark_is_the_smallest_end_over_the_isr() -> None:
@@ -151,6 +153,23 @@ def test_failed_write_to_disk_is_not_swallowed() -> None:
     disk.inject("append", errno.ENOSPC, path_part=".log")
     with pytest.raises(OSError):
         append(partition)
+
+
+def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged_and_not_led(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed: list[Any] = []
+    monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told), raising=False)
+    partition = make()
+    partition.apply(state(2, epoch=9), 0)
+    data = batch()
+    assign_offset(data, 0, 0, 9)
+    partition.append_as_follower(data, 0)
+    again = Partition("t", b"i" * 16, 0, 1, partition.log, Events())  # type: ignore[arg-type]
+    again.apply(state(1, epoch=3), 0)
+    assert not again.is_leader
+    ((told, error),) = failed
+    assert told is again and isinstance(error, CorruptLogError)
 
 
 def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
