@@ -9,11 +9,11 @@ import pytest
 
 from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
 from pykraft.broker.replicas.partition import Partition
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.memory import MemoryDisk
 from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.log_store.memory import MemoryDisk, MemoryFile
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk, MemoryFile
 from pykraft.runtime import os_disk
 from pykraft.runtime.os_disk import OsDisk, OsFile
 
