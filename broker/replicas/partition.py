@@ -161,12 +161,12 @@ class Partition:
         if registration.partition_epoch < self.isr.partition_epoch:
             return False
         leader = registration.leader if registration.has_leader else None
-        if leader == self._node_id and self.log.latest_epoch > registration.leader_epoch:
-            # No leader has that epoch yet. The CRC of a batch does not cover it.
-            reason = (
-                f"a batch of leader epoch {self.log.latest_epoch} before epoch {registration.leader_epoch}"
+        if self.log.latest_epoch > registration.leader_epoch:
+            # No leader can have written it: the CRC of a batch does not cover its leader epoch, which is damaged.
+            reason = f"leader epoch {self.log.latest_epoch} is later than the controller's"
+            self.storage_failed(
+                CorruptLogError(self.log.directory, 0, f"{reason} {registration.leader_epoch}")
             )
-            self.storage_failed(CorruptLogError(self.log.directory, 0, reason))
             return False
         changed = registration.leader_epoch > self.leader_epoch or leader != self.leader_id
         self.replicas = registration.replicas
@@ -198,13 +198,6 @@ class Partition:
             self._isr_changed()
 
     def _become_leader(self, now_ms: int) -> None:
-        if self.log.latest_epoch > self.leader_epoch:  # no checksum covers the leader epoch of a batch
-            self.leader_id = None
-            reason = (
-                f"leader epoch {self.log.latest_epoch} is later than the controller's {self.leader_epoch}"
-            )
-            self.storage_failed(CorruptLogError(self.log.directory, 0, reason))
-            return
         self.leader_epoch_start = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, self.leader_epoch_start)
         self.followers = {

@@ -155,8 +155,9 @@ def test_failed_write_to_disk_is_not_swallowed() -> None:
         append(partition)
 
 
-def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged_and_not_led(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("leader", [1, 2])
+def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
+    leader: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[Any] = []
     monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told), raising=False)
@@ -166,8 +167,8 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged_and_not_l
     assign_offset(data, 0, 0, 9)
     partition.append_as_follower(data, 0)
     again = Partition("t", b"i" * 16, 0, 1, partition.log, Events())  # type: ignore[arg-type]
-    again.apply(state(1, epoch=3), 0)
-    assert not again.is_leader
+    again.apply(state(leader, epoch=3), 0)
+    assert again.leader_id is None
     ((told, error),) = failed
     assert told is again and isinstance(error, CorruptLogError)
 

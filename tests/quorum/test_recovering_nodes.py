@@ -34,7 +34,7 @@ def test_damaged_voter_reports_its_loss_fetches_it_and_takes_part_again(
         assert "CRC does not match" in caplog.text and "neither votes nor counts" in caplog.text
         assert MARK in caplog.text, "the way out"
         await cluster.until(lambda: present(replica.live._core).state.recovery is None)
-        assert "taking part from now on" in caplog.text
+        assert "taking part again" in caplog.text
         await leader.stop()
         await cluster.commit(b"b")
 
