@@ -162,7 +162,7 @@ class Partition:
             return False
         leader = registration.leader if registration.has_leader else None
         if self.log.latest_epoch > registration.leader_epoch:
-            # No leader can have written it: the CRC of a batch does not cover its leader epoch, which is damaged.
+            # No leader can have written that: it is damage, as the CRC of a batch does not cover the epoch.
             reason = f"leader epoch {self.log.latest_epoch} is later than the controller's"
             self.storage_failed(
                 CorruptLogError(self.log.directory, 0, f"{reason} {registration.leader_epoch}")

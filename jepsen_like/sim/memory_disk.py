@@ -95,6 +95,9 @@ class _Inode:
                 self.data.extend(bytes(lost))
             self._forget_unreadable(kept)
         self.flush()
+        self.mend()
+
+    def mend(self) -> None:
         self.flush_fault = None
 
 
@@ -112,6 +115,11 @@ class _Directory:
     def flush(self) -> None:
         self.durable = dict(self.entries)
         self.journal.clear()
+
+    def mend(self) -> None:
+        """Let what failed to be flushed be flushed again, in all files below."""
+        for node in (*self.entries.values(), *self.durable.values()):
+            node.mend()
 
     def crash(self, rng: RandomSource, zero_tails: bool) -> None:
         for changes in self.journal[: rng.randrange(len(self.journal) + 1)]:
@@ -206,9 +214,10 @@ class MemoryDisk:
         self._faults: list[_Fault] = []
 
     def copy(self) -> MemoryDisk:
-        """Another disk with the same content, and without this one's faults and handles."""
+        """Another disk with the same content and bad sectors, and without this one's faults and handles."""
         twin = MemoryDisk()
         twin._root = copy.deepcopy(self._root)
+        twin._root.mend()
         return twin
 
     def crash(self, rng: RandomSource, *, zero_tails: bool = False) -> None:

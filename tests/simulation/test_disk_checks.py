@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -60,6 +61,14 @@ def test_a_disk_opens_after_a_crash_and_is_left_as_it_was(seed: int) -> None:
     disk.crash(Random(seed))
     check_logs_open(disk, ["/logs"], 0)
     assert disk.is_dir("/logs/t-0")
+
+
+def test_a_copy_of_a_disk_that_failed_to_flush_can_be_flushed() -> None:
+    disk = _disk_with_a_log()
+    disk.inject("flush", errno.EIO)
+    with pytest.raises(OSError, match="injected"):
+        disk.open("/logs/t-0/00000000000000000000.log").flush()
+    disk.copy().open("/logs/t-0/00000000000000000000.log").flush()
 
 
 def test_a_log_that_does_not_open_is_found_but_not_one_that_was_set_aside_before() -> None:

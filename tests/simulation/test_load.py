@@ -257,3 +257,25 @@ def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_deman
     known.leader_epoch = 2
     watch.leads(machine, shorter)
     assert failures == [COMPLETE_LEADER]
+
+
+def test_what_a_former_leader_commits_below_the_end_of_the_new_truth_is_not_promised() -> None:
+    failures: list[str] = []
+    watch, model = _watch_of((1,), failures)
+    known = model.topics[TOPIC_ID].partitions[0]
+    old, new = make(1), make(1)
+    first, second = (cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2))
+    old.apply(state(1, isr=(1,)), 0)
+    new.apply(state(1, epoch=1, version=1, isr=(1,)), 0)
+    append(old, b"lost")
+    watch.moved(first, old)
+    watch.copy_lost(1, TOPIC_ID, 0)
+    known.leader_epoch = 1
+    for value in (b"a", b"b", b"c"):
+        append(new, value)
+    watch.moved(second, new)
+    watch._copies_lost.clear()
+    append(old, b"late")
+    watch.moved(first, old)
+    assert watch.find_lost("t") == {"t-0": {(0, "lost"), (1, "late")}}
+    assert failures == []

@@ -83,6 +83,8 @@ class DataWatch:
         self._copies_lost: set[tuple[int, Uuid, int]] = set()
         self._late: dict[Key, Written] = {}
         """What was committed by leaders that had been replaced: part of no truth yet."""
+        self._late_end: dict[tuple[Uuid, int, int], int] = {}
+        """Where they end, for each leader epoch."""
         self._unpromised: dict[Key, Written] = {}
         """What was committed before a moment in which it was not promised any more; it may still be there."""
         self._unpromised_epoch: dict[Key, int] = {}
@@ -266,9 +268,14 @@ class DataWatch:
         truth = self._truths.get(key)
         is_unpromised = partition.leader_epoch <= self._unpromised_epoch.get(key, -1)
         late = (self._unpromised if is_unpromised else self._late).setdefault(key, {})
-        first = partition.log.log_start_offset if truth is None else truth.end_offset
+        log_start = partition.log.log_start_offset
+        if truth is None or truth.leader_epoch > partition.leader_epoch:  # offsets of another truth
+            first = max(log_start, self._late_end.get((*key, partition.leader_epoch), 0))
+        else:
+            first = max(log_start, truth.end_offset)
         for header, data in partition.log.iter_batches(first, partition.high_watermark):
             late[header.base_offset, header.crc] = data
+        self._late_end[*key, partition.leader_epoch] = partition.high_watermark
 
     def find_lost(self, topic: str) -> dict[str, set[tuple[int, str]]]:
         """For each partition of the topic, if it lost something that was not promised: offset and value of

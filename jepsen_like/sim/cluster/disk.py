@@ -61,8 +61,7 @@ class CrashPointDisk(MemoryDisk):
 
     def mend(self) -> None:
         """What failed to be flushed can be flushed again."""
-        for path in self._files():
-            self._file(path).flush_fault = None
+        self._root.mend()
 
     def live_on(self) -> None:
         self._calls_left = 0
