@@ -279,3 +279,17 @@ def test_what_a_former_leader_commits_below_the_end_of_the_new_truth_is_not_prom
     watch.moved(first, old)
     assert watch.find_lost("t") == {"t-0": {(0, "lost"), (1, "late")}}
     assert failures == []
+
+
+def test_damage_that_nobody_read_may_stay_in_a_replica_that_is_in_sync_again() -> None:
+    failures: list[str] = []
+    watch, _ = _watch_of((1, 2), failures)
+    watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2, 3)]
+    watch.moved(machines[0], cast(Any, StubReplica(1, 1)))
+    watch.copy_lost(2, TOPIC_ID, 0)
+    watch._copies_lost.clear()
+    watch.moved(machines[1], cast(Any, StubReplica(1, 0)))
+    assert failures == []
+    watch.moved(machines[2], cast(Any, StubReplica(1, 0)))
+    assert failures == [SAME_BELOW]
