@@ -50,15 +50,20 @@ Lost = dict[str, set[tuple[int, str]]]
 """For each partition that lost something: the offsets and values of those records."""
 
 
+def draw_workload(seed: int) -> tuple[str, random.Random]:
+    """Which of :data:`KINDS` a schedule runs, and the generator for everything else that it draws."""
+    rng = random.Random(f"load {seed}")
+    return rng.choice(KINDS), rng
+
+
 class Load:
     """``kind`` and the configuration come from the seed. ``history`` is what its checkers judge."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._rng = random.Random(f"load {world.seed}")
         self._client = world.start_client("load")
         self.history = _History(world)
-        self.kind = self._rng.choice(KINDS)
+        self.kind, self._rng = draw_workload(world.seed)
         self._workload: Workload | None = None
         self._forgiven: dict[str, int] = {}
         """For each partition how long the history was when the last of its records was not promised."""
