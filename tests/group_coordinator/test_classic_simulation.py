@@ -387,6 +387,7 @@ class World:
             emptied = self.lab.load().state.classic_group("g")
             assert emptied is not None and emptied.is_empty, "ReloadKeepsGeneration"
             assert emptied.generation == group.generation, "ReloadKeepsGeneration"
+            assert emptied.state_timestamp_ms == group.state_timestamp_ms, "ReloadKeepsWhenItEmptied"
         if group is not None and group.state is ClassicState.STABLE:
             reloaded = self.lab.load().state.classic_group("g")
             assert reloaded is not None
