@@ -280,3 +280,18 @@ def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: 
     for _ in range(60):
         model.step()
         model.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_truncation_of_a_killed_process_survives_a_clean_stop_and_a_power_loss(
+    seed: int, make_batch: MakeBatch
+) -> None:
+    model = Model(2000 + seed, make_batch)
+    for _ in range(10):
+        for _ in range(4):
+            model.append()
+        model.flush()
+        model.truncate()
+        model.kill()
+        model.stop_and_lose_power()
+        model.check()
