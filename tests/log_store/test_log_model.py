@@ -282,7 +282,7 @@ def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: 
         model.check()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(100))
 def test_truncation_of_a_killed_process_survives_a_clean_stop_and_a_power_loss(
     seed: int, make_batch: MakeBatch
 ) -> None:
