@@ -160,6 +160,7 @@ SUITES = {
         "broker/test_partition_isr.py",
         "broker/test_partition_simulation.py",
         "broker/test_replica_fetcher.py",
+        "broker/test_purgatory.py",
         "broker/test_replica_single.py",
         "broker/test_restart_simulation.py",
         "broker/test_strict_min_isr.py",
