@@ -4,6 +4,8 @@ A child runs one :class:`pykraft.node.node.Node`, unmodified, and a timer: the l
 less the interval, is how long the loop was blocked. Wall time on a shared machine includes the time of other
 processes, so the processor time of the loop's thread between the same ticks is reported too.
 
+It is long because the child and what starts, commands and asks it are the two ends of one protocol.
+
     python benchmarks/bench_nodes.py PROPERTIES     # a child: commands on stdin, one JSON line each on stdout
 """
 

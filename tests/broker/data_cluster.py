@@ -1,4 +1,7 @@
-"""Brokers reduced to their data plane, on real sockets, with a model of the controller."""
+"""Brokers reduced to their data plane, on real sockets, with a model of the controller.
+
+It is long because the brokers, the controller's model and the clients of a test share one cluster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A group member: what it owns and when, what it reads and commits, in both protocols."""
+"""A group member: what it owns and when, what it reads and commits, in both protocols.
+
+It is long because most tests run for every kind of member (classic range, cooperative, KIP-848).
+"""
 
 from __future__ import annotations
 

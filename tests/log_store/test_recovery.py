@@ -1,4 +1,7 @@
-"""After an unclean stop: what is truncated, what is refused, what is rebuilt."""
+"""After an unclean stop: what is truncated, what is refused, what is rebuilt.
+
+It is long because there is a test for each kind of damage to each kind of file.
+"""
 
 from __future__ import annotations
 

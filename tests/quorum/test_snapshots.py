@@ -1,4 +1,7 @@
-"""Whole nodes: they write snapshots, delete the log before them, and start from them."""
+"""Whole nodes: they write snapshots, delete the log before them, and start from them.
+
+It is long because every fault of a snapshot file is tried at each of these three moments.
+"""
 
 from __future__ import annotations
 
