@@ -1,4 +1,7 @@
-"""The producer: what is written, in which order, how often, and which outcome the sender gets."""
+"""The producer: what is written, in which order, how often, and which outcome the sender gets.
+
+It is long because every test plays one way to fail against the same model of partition leaders.
+"""
 
 from __future__ import annotations
 
