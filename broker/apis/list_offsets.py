@@ -9,9 +9,9 @@ answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that 
 partition move back.
 
 After the lease has expired, what another leader may contradict is not answered to clients but refused with
-NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time.
-Unlike in Kafka, whose leaders answer until they hear of their successors. The first offset, and a record that
-was found below the high watermark, are the same at every leader.
+NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time. (A
+leader in Kafka answers until it hears of its successor.) The first offset, and a record that was found below
+the high watermark, are the same at every leader.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class RequestServer(Generic[S]):
         answering = self._answer(api, connection, context, header, received, slot)
         task = self._tasks.start(answering, api.key.name)
         if isinstance(api, ForwardedApi):
-            slot.on_abandon = task.cancel  # the controller need not do what nobody waits for any more
+            slot.on_abandon = task.cancel  # its client has gone: the controller need not execute it
         self._turns.spend(steps=1)
 
     def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:

@@ -64,7 +64,7 @@ class Load:
         self._client = world.start_client("load")
         self.history = _History(world)
         self.kind, self._rng = draw_workload(world.seed)
-        self._workload: Workload | None = None
+        self._starting: asyncio.Task[Workload] | None = None
         self._forgiven: dict[str, int] = {}
         """For each partition how long the history was when the last of its records was not promised."""
         self._healed_at = 0
@@ -72,9 +72,9 @@ class Load:
 
     def start(self) -> None:
         """Create the topics and begin; the cluster may still be coming up."""
-        self._client.run(self._start())
+        self._starting = self._client.run(self._start())
 
-    async def _start(self) -> None:
+    async def _start(self) -> Workload:
         world = self._world
         wall_ms = VirtualClock(world.loop).wall_ms
         clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms)
@@ -92,7 +92,7 @@ class Load:
             await self._make_offsets_topic(admin)
         await admin.close()
         workload.start()
-        self._workload = workload
+        return workload
 
     async def _make_offsets_topic(self, admin: Admin) -> None:
         """The brokers make it when somebody asks for a group; what is committed is promised as records are.
@@ -145,8 +145,10 @@ class Load:
         return self._client.run(self._finish())
 
     async def _finish(self) -> None:
-        if self._workload is not None:
-            await self._workload.finish(LIMITS)
+        """What could not begin amid the faults begins now: a healed cluster makes its topics, too."""
+        if self._starting is not None:
+            workload = await self._starting
+            await workload.finish(LIMITS)
 
     def judge(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
@@ -239,6 +241,7 @@ class _History(MemoryHistory):
         if event.op == "settled":
             within_ms = (event.detail or {})["within_us"] / 1000
             self._world.later(within_ms, self._look, event.key)
+            self._world.checker.groups.calm(event.key or "", 3 * GROUPS.heartbeat_interval_ms / 1000)
 
     def _look(self, group_id: str) -> None:
         with suppress(InvariantViolation):  # the world knows
