@@ -78,9 +78,11 @@ class _Child:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
+        # Process.send_signal polls first, which may take the exit code of a process that has just ended away
+        # from asyncio: it would report 255.
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
+                os.kill(self.process.pid, number)
 
     def how_it_ended(self) -> str:
         status = self.process.returncode or 0

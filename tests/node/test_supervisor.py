@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
@@ -114,6 +115,22 @@ def test_paused_node_is_also_stopped(run: Run) -> None:
 
     run.when_ready = pause_and_stop
     assert run(*[SERVES_UNTIL_ASKED] * 2) == 0
+
+
+def test_exit_code_of_a_node_that_ends_while_it_is_signalled_is_not_lost(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio waits for the processes: a second waiter, as Popen.poll, may take the exit code away."""
+    polled = []
+    poll = subprocess.Popen.poll
+
+    def watched(process: subprocess.Popen[bytes]) -> int | None:
+        polled.append(process.pid)
+        return poll(process)
+
+    monkeypatch.setattr(subprocess.Popen, "poll", watched)
+    assert run(*[SERVES_UNTIL_ASKED] * 2) == 0
+    assert polled == []
 
 
 def test_signal_before_all_serve_stops_those_that_do(run: Run) -> None:

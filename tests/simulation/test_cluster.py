@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
 from pykraft.jepsen_like.sim import determinism
 from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STUTTER, plan_faults
+from pykraft.jepsen_like.sim.cluster.load import Load, draw_workload
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
 from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.workloads.client import RefusedError
+from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +30,33 @@ def test_schedules_of_whole_nodes_break_no_invariant(seed: int) -> None:
     assert outcome.counts["commits"] > 20
     assert outcome.counts["clients served"] > 0
     assert outcome.counts["records committed"] > 20
+    assert outcome.counts["final ok"] > 0, "the workload came to its end"
+
+
+def test_schedule_of_groups_times_how_soon_they_are_reconciled() -> None:
+    assert draw_workload(10)[0] == "groups"
+    assert run_schedule(Schedule(10)).counts["group convergences timed"] > 0
+
+
+def test_workload_that_could_not_begin_amid_the_faults_begins_when_they_are_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_begin: list[bool] = []
+    create_topic, finish = OwnAdmin.create_topic, Load.finish
+
+    async def refuse(self: OwnAdmin, *arguments: Any) -> None:
+        if not may_begin:
+            raise RefusedError("not yet")
+        await create_topic(self, *arguments)
+
+    def heal(self: Load) -> asyncio.Task[None]:
+        may_begin.append(True)
+        return finish(self)
+
+    monkeypatch.setattr(OwnAdmin, "create_topic", refuse)
+    monkeypatch.setattr(Load, "finish", heal)
+    outcome = run_schedule(Schedule(0, 5_000, faults=()))
+    assert outcome.counts["final-end ok"] > 0
 
 
 def test_clients_and_admins_get_what_they_ask_for_and_disks_are_lost() -> None:
