@@ -85,13 +85,13 @@ class GrpcTransport:
             call = peer.calls[method] = peer.channel.unary_unary(method, None, None)
         peer.in_flight += 1
         try:
-            await self._maybe_close_one()
             outcome = await call(payload, timeout=deadline_ms / 1000)
         except grpc.aio.AioRpcError as error:
             outcome = RpcFailure(f"{error.code().name}: {error.details()}")
         finally:
             peer.in_flight -= 1
         on_reply(outcome)
+        await self._close_idle()
 
     def _peer(self, to: Address) -> _Peer:
         peer = self._peers.pop(to, None)
@@ -100,13 +100,14 @@ class GrpcTransport:
         self._peers[to] = peer  # the last one is the most recently used
         return peer
 
-    async def _maybe_close_one(self) -> None:
-        """Close an idle channel if there are too many. Those with calls in flight are kept."""
-        if len(self._peers) <= MOST_CHANNELS:
+    async def _close_idle(self) -> None:
+        """Close the oldest idle channels if there are too many. Those with calls in flight are kept."""
+        surplus = len(self._peers) - MOST_CHANNELS
+        if surplus <= 0:
             return
-        idle = next((address for address, peer in self._peers.items() if not peer.in_flight), None)
-        if idle is not None:
-            await self._peers.pop(idle).channel.close(None)
+        idle = [address for address, peer in self._peers.items() if not peer.in_flight]
+        for peer in [self._peers.pop(address) for address in idle[:surplus]]:
+            await peer.channel.close(None)
 
     async def close(self) -> None:
         """Cancel the calls in flight (their ``on_reply`` never runs) and close every channel."""
