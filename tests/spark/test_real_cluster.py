@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka import Message, Producer
 
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
@@ -57,14 +58,29 @@ def admin(cluster: ProcessCluster) -> Iterator[AdminClient]:
 def topic(cluster: ProcessCluster, admin: AdminClient) -> str:
     """Two partitions; values are whole numbers, record n carries timestamp n after the first."""
     admin.create_topics([NewTopic("numbers", 2, 3)])[0].check()
+    refused: list[ConfluentError] = []
+
+    def delivered(error: ConfluentError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    # Idempotence keeps the order of a partition when a broker that does not lead it yet refuses a batch.
     producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "batch.num.messages": 100}
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "enable.idempotence": True,
+            "batch.num.messages": 100,
+        }
     )
     for number in range(COUNT):
         producer.produce(
-            "numbers", b"%d" % number, partition=number % 2, timestamp=FIRST_TIMESTAMP_MS + number
+            "numbers",
+            b"%d" % number,
+            partition=number % 2,
+            timestamp=FIRST_TIMESTAMP_MS + number,
+            on_delivery=delivered,
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(60) == 0 and not refused
     return "numbers"
 
 
