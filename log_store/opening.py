@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.interface import CorruptLogError, LogConfig, RecoveryReport
-from pykraft.log_store.reader import walk
+from pykraft.log_store.reader import segment_index, walk
 from pykraft.log_store.recovery import check_continuity, check_reaches, list_segments, recover
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.segment import MAX_OFFSET, MAX_SEGMENT_BYTES, Segment
@@ -115,12 +115,20 @@ def _check_start(
 def _epochs_fit(
     segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
 ) -> bool:
-    """Whether all entries from ``start_offset`` on, and the end of the log, match the batches' epochs."""
+    """Whether all entries from ``start_offset`` on, and the end of the log, match the batches' epochs.
+
+    :class:`CorruptLogError` if no batch holds one of these offsets: no CRC covers a base offset, and one that
+    has become larger hides what follows it.
+    """
     starts = [entry.start_offset for entry in epochs.entries]
     base_offsets = [segment.base_offset for segment in segments]
     for offset in (*starts, end_offset - 1):
         if start_offset <= offset < end_offset:
-            _, _, header = next(walk(segments, base_offsets, offset, end_offset, HEADER_BYTES))
+            batch = next(walk(segments, base_offsets, offset, end_offset, HEADER_BYTES), None)
+            if batch is None:
+                path = segments[segment_index(base_offsets, offset)].path
+                raise CorruptLogError(path, 0, f"no batch holds offset {offset}")
+            header = batch[2]
             if header.partition_leader_epoch != epochs.epoch_for_offset(offset):
                 return False
     return True

@@ -222,6 +222,18 @@ def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
     assert raised.value.position == 150 * 88
 
 
+def test_base_offset_beyond_the_end_of_the_log_is_damage(place: Place, fill: Fill) -> None:
+    """In a sealed segment below the recovery point, which a start does not read through."""
+    config = LogConfig(segment_bytes=2 * 88)
+    log = place.open(config)
+    fill(log, 4)
+    log.close()
+    _damage(place, f"{FIRST}.log", 0, (1 << 32).to_bytes(8, "big"))
+    with pytest.raises(CorruptLogError, match="no batch holds offset 0") as raised:
+        place.open(config, recovery_point=4)
+    assert raised.value.path.endswith(f"{FIRST}.log")
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_log_that_ends_before_the_recovery_point_is_refused(place: Place, fill: Fill, clean: bool) -> None:
     log = place.open(LARGE)
