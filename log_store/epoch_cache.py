@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.checkpoint import decode_checkpoint, encode_checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError, EpochEnd
 from pykraft.runtime.disk import Disk
@@ -28,15 +29,19 @@ class EpochEntry:
     start_offset: int
 
 
+Epochs = tuple[EpochEntry, ...]
+"""Of one log at one moment, oldest first: another thread can read it."""
+
+
 class LeaderEpochCache:
     """The epochs of one log, oldest first in ``entries``."""
 
     __slots__ = ("entries", "path", "persisted")
 
-    def __init__(self, path: str, entries: tuple[EpochEntry, ...] = ()) -> None:
+    def __init__(self, path: str, entries: Epochs = ()) -> None:
         self.path = path
         self.entries = entries
-        self.persisted: tuple[EpochEntry, ...] = entries
+        self.persisted: Epochs = entries
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochCache:
@@ -87,9 +92,8 @@ class LeaderEpochCache:
         return EpochEnd(entries[next_index - 1].epoch, end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch in which ``offset`` was (or would be) written, -1 if older than all entries."""
-        index = bisect_right(self.entries, offset, key=_start_of)
-        return self.entries[index - 1].epoch if index else -1
+        """See :func:`epoch_for_offset`."""
+        return epoch_for_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after ``end_offset``."""
@@ -113,6 +117,20 @@ class LeaderEpochCache:
         return self.entries is not self.persisted
 
 
+def epoch_for_offset(entries: Epochs, offset: int) -> int:
+    """The epoch in which ``offset`` was (or would be) written, -1 if older than all entries."""
+    index = bisect_right(entries, offset, key=_start_of)
+    return entries[index - 1].epoch if index else -1
+
+
+def find_wrong_epoch(entries: Epochs, header: BatchHeader) -> str | None:
+    """How the leader epoch of a stored batch, which no CRC covers, differs from that of its offset."""
+    expected = epoch_for_offset(entries, header.base_offset)
+    if expected in (-1, header.partition_leader_epoch):
+        return None
+    return f"leader epoch is {header.partition_leader_epoch}, offset {header.base_offset} is of {expected}"
+
+
 def _epoch_of(entry: EpochEntry) -> int:
     return entry.epoch
 
@@ -121,12 +139,12 @@ def _start_of(entry: EpochEntry) -> int:
     return entry.start_offset
 
 
-def encode_entries(entries: tuple[EpochEntry, ...]) -> bytes:
+def encode_entries(entries: Epochs) -> bytes:
     """Kafka's text: version, count, ``epoch start_offset`` lines."""
     return encode_checkpoint(f"{entry.epoch} {entry.start_offset}" for entry in entries)
 
 
-def decode_entries(data: bytes, path: str) -> tuple[EpochEntry, ...]:
+def decode_entries(data: bytes, path: str) -> Epochs:
     """:class:`CorruptCheckpointError` unless epochs and offsets both rise."""
     entries: list[EpochEntry] = []
     for line in decode_checkpoint(data, path):

@@ -299,7 +299,13 @@ class Log:
         segment, ends = self._segments[index], [*self._base_offsets[1:], self.log_end_offset]
         has_gaps = self.may_have_gap_at(base_offset)
         return Scrub(
-            self._disk, segment.path, base_offset, segment.size_bytes, ends[index], has_gaps=has_gaps
+            self._disk,
+            segment.path,
+            base_offset,
+            segment.size_bytes,
+            ends[index],
+            self.epoch_cache.entries,
+            has_gaps=has_gaps,
         )
 
     def has_file(self, path: str) -> bool:

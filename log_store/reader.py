@@ -14,6 +14,7 @@ from struct import Struct
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
+from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.interface import CorruptLogError, LogSlice
 from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
@@ -82,10 +83,10 @@ def walk(
             yield segment, position, header
 
 
-def read_checked(piece: LogSlice) -> bytes:
+def read_checked(piece: LogSlice, epochs: Epochs = ()) -> bytes:
     """The bytes of a slice that holds at least one whole batch; the last may be cut. Blocks.
 
-    :class:`CorruptLogError` if a batch is not as it was written.
+    :class:`CorruptLogError` if a batch is not as it was written; ``epochs`` tell its leader epoch.
     """
     path, data = piece.file.path, piece.file.pread(piece.position, piece.size_bytes)
     if len(data) < piece.size_bytes:
@@ -95,6 +96,8 @@ def read_checked(piece: LogSlice) -> bytes:
         for position, header in iter_batch_headers(data):
             if header.magic != MAGIC or not crc_is_valid(data, position, header):
                 raise CorruptLogError(path, piece.position + position, "CRC does not match")
+            if wrong := find_wrong_epoch(epochs, header):
+                raise CorruptLogError(path, piece.position + position, wrong)
             checked = position + header.size_bytes
     except ProtocolError as error:
         raise CorruptLogError(path, piece.position + checked, str(error)) from None

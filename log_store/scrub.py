@@ -1,12 +1,13 @@
 """The scrub of one segment, a step at a time: every batch is as it was written, and they continue each other.
 
 A CRC does not cover the base offset, the leader epoch and the length of its batch; offsets without gaps, and
-epochs that do not fall, cover those. Reads through a descriptor of its own, so that it can
+the epochs of the log, cover those. Reads through a descriptor of its own, so that it can
 run in a thread.
 """
 
 from __future__ import annotations
 
+from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import CheckedScan
 from pykraft.runtime.disk import Disk
@@ -16,11 +17,19 @@ STEP_BYTES = 256 * 1024
 
 class Scrub:
     """``end`` and ``end_offset``: where the segment ends. ``has_gaps``: compaction may have left some in
-    it.
+    it. ``epochs``: of the log, as far as they are known.
     """
 
     def __init__(
-        self, disk: Disk, path: str, base_offset: int, end: int, end_offset: int, *, has_gaps: bool
+        self,
+        disk: Disk,
+        path: str,
+        base_offset: int,
+        end: int,
+        end_offset: int,
+        epochs: Epochs,
+        *,
+        has_gaps: bool,
     ) -> None:
         self.step_bytes = 0
         self._disk = disk
@@ -30,6 +39,7 @@ class Scrub:
         self._epoch = -1
         self._end = end
         self._end_offset = end_offset
+        self._epochs = epochs
         self._has_gaps = has_gaps
 
     @property
@@ -49,6 +59,8 @@ class Scrub:
                         self._position,
                         f"batch of offset {header.base_offset}, expected {self._next_offset}",
                     )
+                if wrong := find_wrong_epoch(self._epochs, header):
+                    raise CorruptLogError(self._path, self._position, wrong)
                 self._position += header.size_bytes
                 self._next_offset, self._epoch = header.next_offset, header.partition_leader_epoch
                 if self._position - begin >= STEP_BYTES:

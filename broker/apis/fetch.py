@@ -142,6 +142,10 @@ class FetchHandler:
         if replica_id >= 0:
             end = partition.check_follower(replica_id, asked.fetch_offset, asked.last_fetched_epoch)
         elif asked.last_fetched_epoch >= 0:
+            before = asked.fetch_offset - 1
+            if partition.log.epoch_cache.epoch_for_offset(before) != asked.last_fetched_epoch:
+                # The log was truncated since, the batch has rotted in its header, or the epoch is made up.
+                self._replicas.check_epoch(partition, before)
             end = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
         else:
             return None

@@ -37,6 +37,8 @@ class LogScrubber:
         self._clock = clock
         self._tasks = tasks
         self._bytes_per_second = bytes_per_second
+        self._being_checked: set[TopicPartition] = set()
+        """One check each: readers may ask for many."""
 
     async def run(self) -> None:
         """Scrub for ever. Needs a positive ``bytes_per_second``."""
@@ -64,10 +66,16 @@ class LogScrubber:
                     return  # left to the next pass
 
     async def check_slice(self, key: TopicPartition, piece: LogSlice) -> None:
-        """Check records that a follower asks for again: it may have found them damaged."""
+        """Check records that a follower or a reader may have found damaged."""
         opened = self._logs.logs.get(key)
-        if opened is not None:
-            await self._is_sound(opened, opened.log.truncation_count, partial(read_checked, piece))
+        if opened is None or key in self._being_checked:
+            return
+        self._being_checked.add(key)
+        try:
+            look = partial(read_checked, piece, opened.log.epoch_cache.entries)
+            await self._is_sound(opened, opened.log.truncation_count, look)
+        finally:
+            self._being_checked.remove(key)
 
     async def check_unsent(self, piece: FileSlice) -> None:
         """Check a file range that could not be sent to a client.

@@ -136,8 +136,16 @@ class ReplicaManager:
 
     def check_sent(self, partition: Partition, offset: int) -> None:
         """A follower asks again for records that were sent to it: check whether they are damaged."""
+        self._check_stored(partition, offset, self._largest_sent_bytes)
+
+    def check_epoch(self, partition: Partition, offset: int) -> None:
+        """A reader has read ``offset`` in another leader epoch than this log has there: check that batch."""
+        if partition.log.log_start_offset <= offset < partition.log.log_end_offset:
+            self._check_stored(partition, offset, 0)
+
+    def _check_stored(self, partition: Partition, offset: int, max_bytes: int) -> None:
         try:
-            piece = partition.read_replica(offset, self._largest_sent_bytes, at_least_one=True)
+            piece = partition.read_replica(offset, max_bytes, at_least_one=True)
         except STORAGE_ERRORS as error:
             partition.storage_failed(error)
             return

@@ -409,10 +409,15 @@ class DataClient:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
         epoch: int = -1,
+        last_epoch: int = -1,
         topic: str = "t",
     ) -> None:
         partition = fetch.FetchPartition(
-            partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
+            partition=0,
+            fetch_offset=offset,
+            partition_max_bytes=max_bytes,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last_epoch,
         )
         key = {"topic_id": id_of(topic)} if version >= 13 else {"topic": topic}
         request = fetch.FetchRequest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykraft.log_store.epoch_cache import EpochEntry, Epochs
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import LogConfig
 from pykraft.log_store.scrub import STEP_BYTES, Scrub
@@ -12,10 +13,10 @@ from tests.log_store.places import Fill, Place
 PATH = f"{0:020d}.log"
 
 
-def scrub(place: Place, end_offset: int, *, has_gaps: bool = False) -> int:
+def scrub(place: Place, end_offset: int, *, epochs: Epochs = (), has_gaps: bool = False) -> int:
     """Run all steps; returns their number."""
     size = len(place.disk.read(place.path(PATH)))
-    job, steps = Scrub(place.disk, place.path(PATH), 0, size, end_offset, has_gaps=has_gaps), 0
+    job, steps = Scrub(place.disk, place.path(PATH), 0, size, end_offset, epochs, has_gaps=has_gaps), 0
     while not job.is_done:
         job.step()
         steps += 1
@@ -46,3 +47,17 @@ def test_missing_end_is_found(place: Place, fill: Fill) -> None:
     log.close()
     with pytest.raises(CorruptLogError, match="ends at offset 5, not 6"):
         scrub(place, 6)
+
+
+def test_leader_epoch_other_than_the_logs_is_found_even_in_the_last_batch(place: Place, fill: Fill) -> None:
+    """Within the segment epochs do not fall."""
+    log = place.open()
+    fill(log, 3)
+    log.close()
+    epoch = log.latest_epoch
+    own = (EpochEntry(epoch, 0),)
+    assert scrub(place, 3, epochs=own) == 1
+    assert scrub(place, 3, epochs=(EpochEntry(9, 3),)) == 1, "epochs of older records are not known"
+    with pytest.raises(CorruptLogError, match=f"epoch is {epoch}, offset 2 is of {epoch + 1}") as raised:
+        scrub(place, 3, epochs=(*own, EpochEntry(epoch + 1, 2)))
+    assert raised.value.position == 2 * 88
