@@ -16,8 +16,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pykraft.kafka_protocol.records import read_header
-from pykraft.kafka_protocol.records import iter_headers
+from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.disk import UnreadableError
 from tests.broker.damage import (
@@ -163,7 +162,7 @@ def test_wrong_leader_epoch_that_a_reader_was_served_is_found(data_plane: DataPl
             cluster.disks[1].flip_bit(path, 15, bit)
             client = await cluster.client(1)
             served = await client.fetch(0)
-            ((_, first), *_) = iter_headers(memoryview(present(served.records)))
+            ((_, first), *_) = iter_headers(memoryview(bytes(present(served.records))))
             assert first.partition_leader_epoch == 1 ^ (1 << bit)
             await client.fetch(1, last_epoch=first.partition_leader_epoch)
             await data_plane.until(lambda: cluster.controller.lost)
