@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pykraft.broker.logs.log_loading import load_dir
 from pykraft.broker.logs.offline_logs import find_set_aside
+from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.log_store.interface import (
     METADATA_LOG_DIRECTORY,
@@ -53,6 +54,10 @@ def check_logs_open(
         before = {offline.directory for offline in find_set_aside(disk, log_dir).values()}
         loaded = load_dir(disk, log_dir, LogConfig(), now_ms)
         for opened in loaded.logs:
+            if opened.log.directory not in damaged:
+                difference = find_difference(opened.log, opened.producers, is_loaded=True)
+                if difference is not None:
+                    raise InvariantViolation(DERIVED, f"{opened.log.directory} opened again: {difference}")
             opened.log.abandon()
         for (topic, index), offline in loaded.offline.items():
             if offline.directory not in before and f"{log_dir}/{topic}-{index}" not in damaged:

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.membership.lifecycle import BrokerState
+from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
 from pykraft.jepsen_like.sim.cluster.disk_checks import check_disk
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
@@ -267,6 +268,15 @@ class SimNode:
             check_disk(twin, config, self.clock, self.disk.damaged_logs)
         except InvariantViolation as violation:
             self.world.failed(violation)
+
+    def check_replicas(self) -> None:
+        """Whether each replica knows of its log what the log says."""
+        for partition in self.parts.replicas.table if self.parts.replicas is not None else ():
+            if partition.log.directory in self.disk.damaged_logs:
+                continue
+            difference = find_difference(partition.log, partition.producers, is_loaded=False)
+            if difference is not None:
+                self.world.failed(InvariantViolation(DERIVED, f"{self.id}: {partition}: {difference}"))
 
     def _end(self, process: SimProcess) -> None:
         process.kill()

@@ -87,6 +87,8 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
     nemesis.heal()
     await _demand_progress(world, clients, load)
     world.checker.everything_agrees()
+    for broker in world.brokers:
+        broker.check_replicas()
     for machine in world.nodes.values():
         machine.check_disk(power_fails=True)
     if world.error is not None:
