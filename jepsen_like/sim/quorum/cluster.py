@@ -10,12 +10,13 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.quorum.invariant_history import History, StoredBatch
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.telling import Narrator
 from pykraft.jepsen_like.sim.scheduler import Scheduler
@@ -40,27 +41,6 @@ REFUSED_AFTER_MS = 2
 STRANGER = -1  # the sender id of a stranger to the quorum
 ADMIN = 0  # the sender id of admins that change the voters; no replica has this id
 SLOW_FLUSH_MS = 250
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """The shape of one schedule's world; every field is drawn from the seed.
-
-    ``static_voters``: voters are named by id alone and never change. ``voters_in_log``: the first leader
-    writes the voters into the log, and they may change. ``auto_join``: controllers that are not voters ask to
-    become voters.
-    """
-
-    voters: int = 3
-    observers: int = 0
-    max_delay_ms: int = 5
-    max_flush_ms: int = 4
-    max_fetch_batches: int = 1000
-    proposal_gap_ms: int = 10
-    static_voters: bool = False
-    voters_in_log: bool = False
-    auto_join: bool = False
-    snapshot_piece_bytes: int | None = None
 
 
 class SimCluster:
@@ -169,7 +149,7 @@ class SimCluster:
             self.held_checks.append((replica, replica.incarnation, effect))
             return
         delay_ms = 1 + replica.rng.randrange(self.options.max_flush_ms)
-        self.scheduler.after(delay_ms, replica.snapshots.finish_check, replica.incarnation, effect)
+        self.scheduler.after(delay_ms, replica.finish_check, replica.incarnation, effect)
 
     # --- messages -----------------------------------------------------------------------------------------
 
@@ -252,7 +232,7 @@ class SimCluster:
         self.hold_checks_of.clear()
         held, self.held_checks = self.held_checks, []
         for replica, incarnation, effect in held:
-            replica.snapshots.finish_check(incarnation, effect)
+            replica.finish_check(incarnation, effect)
 
     def release_answers(self) -> None:
         """Deliver the held answers, late."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.events import TimerFired

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pykraft.jepsen_like.sim.quorum.cluster import CONFIG, ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.cluster import CONFIG, SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import elect, reach
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.quorum.core.log_shape import SnapshotId
 

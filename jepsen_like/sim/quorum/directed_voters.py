@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import elect, reach
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest

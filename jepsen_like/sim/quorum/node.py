@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
+from pykraft.jepsen_like.sim.quorum.surroundings import NodeSurroundings
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
@@ -29,9 +29,6 @@ from pykraft.quorum.core.voters import ReplicaKey, VoterSet
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumNode, SnapshotId
 from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateStore, decode_quorum_state
 from pykraft.quorum.storage import QuorumStorage
-
-if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.quorum.nodes import NodeCluster
 
 DIRECTORY = "/data/__cluster_metadata-0"
 
@@ -128,7 +125,7 @@ class Listener:
 class NodeProcess:
     """A node that can be started, stopped and killed; also its view for invariants."""
 
-    def __init__(self, cluster: NodeCluster, key: ReplicaKey) -> None:
+    def __init__(self, cluster: NodeSurroundings[NodeProcess], key: ReplicaKey) -> None:
         self.cluster = cluster
         self.key = key
         self.id = key.id

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.schedule import Schedule
 
 # Kind → how often it is drawn when its seed draws it at all. "After", "in a" and "a new leader" are aimed.

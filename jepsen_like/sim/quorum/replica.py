@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.jepsen_like.sim.quorum.snapshots import SimSnapshots
+from pykraft.jepsen_like.sim.quorum.surroundings import ReplicaSurroundings
 from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
@@ -49,9 +50,6 @@ from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, VoterSet
 from pykraft.quorum.flushed_mark import FlushedMark
 from pykraft.runtime.address import Address
 
-if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
-
 
 class SimClock:
     """A replica's monotonic clock: it may run a little fast or slow, and may jump ahead, never back."""
@@ -84,7 +82,7 @@ class SimClock:
 class SimReplica:
     """``durable_*`` survives a crash; ``batches`` is the log as the process sees it."""
 
-    def __init__(self, cluster: SimCluster, key: ReplicaKey) -> None:
+    def __init__(self, cluster: ReplicaSurroundings[SimReplica], key: ReplicaKey) -> None:
         self.cluster = cluster
         self.key = key
         self.id = key.id
@@ -329,6 +327,13 @@ class SimReplica:
                 self.durable_mark = self.durable_mark._replace(end_offset=self.durable_end_offset)
         self.step(LogFlushed(end_offset, generation))
 
+    def finish_check(self, incarnation: int, effect: CheckSnapshot) -> None:
+        if incarnation != self.incarnation:
+            return
+        if self.cluster.postpone(self, self.finish_check, incarnation, effect):
+            return
+        self.step(self.snapshots.checked(effect))
+
     def _acknowledge(self) -> None:
         """Answer proposals that are committed; forget those of epochs that we no longer lead."""
         state = self.core.state
@@ -419,6 +424,13 @@ class SimReplica:
         filled = replace(effect.response, batches=spans, payload=found)
         self.cluster.send_response(self, effect.token, filled)
 
+    def _reply_with_snapshot(self, effect: ReplyWithSnapshot) -> None:
+        self.cluster.send_response(self, effect.token, self.snapshots.respond(effect))
+
+    def _install(self, effect: InstallSnapshot) -> None:
+        if not self.snapshots.install(effect):
+            self.cluster.killed(self, effect)
+
     def _nothing(self, effect: Effect) -> None:
         pass
 
@@ -445,9 +457,9 @@ _RUN: dict[type[Effect], Callable[[SimReplica, Any], None]] = {
     AppendFetched: SimReplica._append_fetched,
     AdvanceLogStart: lambda replica, effect: replica.snapshots.advance_start(effect),
     AppendSnapshotChunk: lambda replica, effect: replica.snapshots.append_chunk(effect),
-    CheckSnapshot: lambda replica, effect: replica.snapshots.check(effect),
-    InstallSnapshot: lambda replica, effect: replica.snapshots.install(effect),
-    ReplyWithSnapshot: lambda replica, effect: replica.snapshots.reply(effect),
+    CheckSnapshot: lambda replica, effect: replica.cluster.start_check(replica, effect),
+    InstallSnapshot: SimReplica._install,
+    ReplyWithSnapshot: SimReplica._reply_with_snapshot,
     TruncateTo: SimReplica._truncate,
     EndRecovery: SimReplica._end_recovery,
     FlushLog: SimReplica._flush,

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pykraft.jepsen_like.sim.quorum.cluster import ADMIN, CONFIG, ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.cluster import ADMIN, CONFIG, SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import run_out_timer
 from pykraft.jepsen_like.sim.quorum.invariant_history import ReplicaView
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -184,7 +185,7 @@ class Scenario(SimCluster):
             replica, incarnation, effect = check
             if incarnation == replica.incarnation:
                 self.lines.append(f"   {replica.id}: flushed {effect.snapshot_id}, and read it back")
-                replica.snapshots.finish_check(incarnation, effect)
+                replica.finish_check(incarnation, effect)
         for flush in [flush for flush in self.flushes if flush[0].id not in self.slow]:
             self.flushes.remove(flush)
             replica, incarnation, end_offset, generation = flush

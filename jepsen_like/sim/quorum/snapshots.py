@@ -12,7 +12,7 @@ import pickle
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pykraft.jepsen_like.sim.quorum.invariant_history import StoredBatch
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -23,12 +23,11 @@ from pykraft.quorum.core.effects import (
     InstallSnapshot,
     ReplyWithSnapshot,
 )
-from pykraft.quorum.core.events import RetentionReached, SnapshotChecked, SnapshotTaken
+from pykraft.quorum.core.events import Event, RetentionReached, SnapshotChecked, SnapshotTaken
 from pykraft.quorum.core.log_shape import BEGINNING, LogShape, SnapshotId
+from pykraft.quorum.core.messages import FetchSnapshotResponse
+from pykraft.quorum.core.raft_core import RaftCore
 from pykraft.quorum.core.voters import VoterSet
-
-if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 
 
 def encode_state(batches: Sequence[StoredBatch]) -> bytes:
@@ -44,10 +43,30 @@ def decode_state(data: bytes) -> list[StoredBatch]:
     return [StoredBatch(*fields) for fields in pickle.loads(body)]
 
 
+class SnapshottedReplica(Protocol):
+    """A replica as its snapshots see it: its core, and the log that they come from and replace."""
+
+    core: RaftCore
+    batches: list[StoredBatch]
+    epoch_starts: list[tuple[int, int]]
+
+    def step(self, event: Event) -> None: ...
+
+    def batch_ending_at(self, end_offset: int) -> StoredBatch | None: ...
+
+    def batches_before(self, end_offset: int) -> list[StoredBatch]: ...
+
+    def replace_log(self, batches: Sequence[StoredBatch]) -> None: ...
+
+    def lower_mark(self, end_offset: int) -> None: ...
+
+    def replace_mark(self, end_offset: int) -> None: ...
+
+
 class SimSnapshots:
     """See the module. ``half_installed``: die once between the two halves of an installation."""
 
-    def __init__(self, replica: SimReplica) -> None:
+    def __init__(self, replica: SnapshottedReplica) -> None:
         self._replica = replica
         self.files: dict[SnapshotId, bytes] = {}
         self.start = BEGINNING
@@ -113,35 +132,29 @@ class SimSnapshots:
         self.fetched += effect.data
         self.pieces += 1
 
-    def check(self, effect: CheckSnapshot) -> None:
-        self._replica.cluster.start_check(self._replica, effect)
-
-    def finish_check(self, incarnation: int, effect: CheckSnapshot) -> None:
-        replica = self._replica
-        if incarnation != replica.incarnation:
-            return
-        if replica.cluster.postpone(replica, self.finish_check, incarnation, effect):
-            return
+    def checked(self, effect: CheckSnapshot) -> SnapshotChecked:
+        """The result of a check."""
         if zlib.crc32(self.fetched) != effect.checksum:
-            replica.step(SnapshotChecked(effect.attempt, False))
-            return
+            return SnapshotChecked(effect.attempt, False)
         state = decode_state(bytes(self.fetched))
         sets = [batch.value for batch in state if isinstance(batch.value, VoterSet)]
-        replica.step(SnapshotChecked(effect.attempt, True, sets[-1] if sets else None))
+        return SnapshotChecked(effect.attempt, True, sets[-1] if sets else None)
 
-    def install(self, effect: InstallSnapshot) -> None:
+    def install(self, effect: InstallSnapshot) -> bool:
+        """Replace the log by the fetched snapshot; False if the replica dies between the two halves."""
         self._replica.lower_mark(effect.snapshot_id.end_offset)
         self.files[effect.snapshot_id] = bytes(self.fetched)
         self.fetched.clear()
         if self.half_installed:
             self.half_installed = False
-            self._replica.cluster.killed(self._replica, effect)
-            return
+            return False
         self._take_the_place_of_the_log(effect.snapshot_id)
         self._replica.replace_mark(effect.snapshot_id.end_offset)
         self._delete_before(effect.snapshot_id)
+        return True
 
-    def reply(self, effect: ReplyWithSnapshot) -> None:
+    def respond(self, effect: ReplyWithSnapshot) -> FetchSnapshotResponse:
+        """The response, with the piece that is asked for."""
         response = effect.response
         data = self.files.get(response.snapshot_id)
         if data is None:
@@ -152,7 +165,7 @@ class SimSnapshots:
             piece = data[response.position : response.position + effect.max_bytes]
             checksum = zlib.crc32(data)
             response = replace(response, size_bytes=len(data), checksum=checksum, data=piece)
-        self._replica.cluster.send_response(self._replica, effect.token, response)
+        return response
 
     def _take_the_place_of_the_log(self, snapshot_id: SnapshotId) -> None:
         self.start = snapshot_id

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pykraft.quorum.core.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions
-    from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+    from pykraft.jepsen_like.sim.quorum.invariant_history import ReplicaView
+    from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
     from pykraft.jepsen_like.sim.story import Story
     from pykraft.quorum.core.events import Event
 
@@ -44,9 +44,9 @@ class Narrator:
         """A value of the client is committed and acknowledged."""
         self._story.count(now_ms * 1000, "client", "values acknowledged")
 
-    def stepped(self, now_ms: int, replica: SimReplica, event: Event) -> None:
+    def stepped(self, now_ms: int, replica: ReplicaView, event: Event) -> None:
         """The core has handled an event; its effects are still to come."""
-        state = replica.core.state
+        state = replica.core_state
         if self._story.has_messages:
             self.tell(now_ms, replica.id, f"handles {event}")
         role = state.role

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.cluster import ClusterOptions, SimCluster
+from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import reach
 from pykraft.jepsen_like.sim.quorum.invariant_history import ReplicaView
+from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.ring import demand_progress
 from pykraft.quorum.core.effects import Effect
