@@ -47,6 +47,7 @@ ADAPTERS = {
     # Drivers: they own a pure core and step it from the event loop.
     "broker/membership/controller_channel.py": EVENT_LOOP,
     "broker/membership/lifecycle_driver.py": EVENT_LOOP,
+    "broker/logs/checkpoint_files.py": EVENT_LOOP,
     "broker/logs/log_manager.py": EVENT_LOOP,
     "broker/metadata_cache.py": EVENT_LOOP,
     "broker/producer_ids.py": EVENT_LOOP,

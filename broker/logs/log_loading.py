@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, field
 
 from pykraft.broker.logs import offline_logs
+from pykraft.broker.logs.checkpoint_files import StoredOffsets
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
 from pykraft.broker.logs.producer_state import ProducerState
@@ -22,15 +23,9 @@ from pykraft.log_store.interface import (
     CorruptLogError,
 )
 from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, Log, LogConfig
-from pykraft.runtime.disk import Disk, UnreadableError
+from pykraft.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)
-
-_CHECKPOINTS = (
-    checkpoint.RECOVERY_POINT_CHECKPOINT,
-    checkpoint.LOG_START_OFFSET_CHECKPOINT,
-    checkpoint.REPLICATION_OFFSET_CHECKPOINT,
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,24 +48,19 @@ class OpenLog:
 class LoadedDir:
     """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one."""
 
+    stored: StoredOffsets
+    broker_epoch: int | None
     logs: list[OpenLog] = field(default_factory=list)
-    broker_epoch: int | None = None
-    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
 
 
 def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
     """Open all partition logs below one directory. Blocks."""
     disk.make_dirs(log_dir)
-    loaded = LoadedDir(broker_epoch=checkpoint.read_clean_shutdown(disk, log_dir))
-    for name in _CHECKPOINTS:
-        path = f"{log_dir}/{name}"
-        loaded.checkpoints[path] = _read_checkpoint(disk, path)
-    recovery_points, log_starts, high_watermarks = loaded.checkpoints.values()
-    compacted = _read_checkpoint(disk, f"{log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}")
-    is_clean = loaded.broker_epoch is not None
-    known = _KnownOffsets(recovery_points, log_starts, high_watermarks, compacted, is_clean)
-    if known.is_clean:
+    broker_epoch = checkpoint.read_clean_shutdown(disk, log_dir)
+    stored = StoredOffsets.read(disk, log_dir, is_clean=broker_epoch is not None)
+    loaded = LoadedDir(stored, broker_epoch)
+    if stored.is_clean:
         checkpoint.remove_clean_shutdown(disk, log_dir)
     loaded.offline = offline_logs.find_set_aside(disk, log_dir)
     for name in disk.list(log_dir):
@@ -85,7 +75,7 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
             continue
         key = (topic, int(number))
         try:
-            opened = _open_log(disk, log_dir, key, config, known, now_ms)
+            opened = _open_log(disk, log_dir, key, config, stored, now_ms)
         except (*DAMAGE_ERRORS, CorruptCheckpointError) as error:
             offline = OfflineLog(offline_logs.read_topic_id(disk, path), log_dir, path, str(error))
             offline_logs.set_aside(disk, offline)
@@ -95,48 +85,18 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
             if opened is not None:
                 loaded.logs.append(opened)
     there = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
-    for key in known.with_records() - there:
+    for key in stored.with_records() - there:
         logger.error("%s-%d is damaged: its directory in %s is missing", *key, log_dir)
         loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is missing", is_set_aside=True)
     return loaded
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownOffsets:
-    """What the checkpoints of a log directory say about its logs."""
-
-    recovery_points: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-    compacted: dict[TopicPartition, int]
-    is_clean: bool
-
-    def recovery_point(self, key: TopicPartition) -> int:
-        """The offset up to which the log must be intact. An orderly stop flushed all committed records."""
-        flushed = self.recovery_points.get(key, 0)
-        return max(flushed, self.high_watermarks.get(key, 0)) if self.is_clean else flushed
-
-    def log_start(self, key: TopicPartition) -> int | None:
-        """The stored log start; None if it is unknown or impossible: no log starts after its end."""
-        start, end = self.log_starts.get(key), self.recovery_points.get(key)
-        return None if self.is_clean and start is not None and end is not None and start > end else start
-
-    def with_records(self) -> set[TopicPartition]:
-        """The logs that had records."""
-        return {
-            key
-            for offsets in (self.recovery_points, self.high_watermarks)
-            for key, offset in offsets.items()
-            if offset > 0
-        }
-
-
 def _open_log(
-    disk: Disk, log_dir: str, key: TopicPartition, config: LogConfig, known: _KnownOffsets, now_ms: int
+    disk: Disk, log_dir: str, key: TopicPartition, config: LogConfig, stored: StoredOffsets, now_ms: int
 ) -> OpenLog | None:
     """Open one log; None if its creation was interrupted."""
     path = f"{log_dir}/{key[0]}-{key[1]}"
-    topic_id = _read_topic_id(disk, path, known.recovery_point(key))
+    topic_id = _read_topic_id(disk, path, stored.recovery_point(key))
     if topic_id is None:
         return None
     log = Log.open(
@@ -144,10 +104,10 @@ def _open_log(
         path,
         config,
         now_ms=now_ms,
-        recovery_point=known.recovery_point(key),
-        log_start_offset=known.log_start(key),
-        compacted_offset=known.compacted.get(key, 0),
-        clean=known.is_clean,
+        recovery_point=stored.recovery_point(key),
+        log_start_offset=stored.log_start(key),
+        compacted_offset=stored.compacted.get(key, 0),
+        clean=stored.is_clean,
     )
     report = log.recovery_report
     if report.scanned_batches:
@@ -158,7 +118,7 @@ def _open_log(
         logger.warning("%s: truncated %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
     for removed in report.removed:
         logger.warning("%s: removed, since the segment before it lost its end", removed)
-    return _opened(log, topic_id, log_dir, known.high_watermarks.get(key, 0))
+    return _opened(log, topic_id, log_dir, stored.high_watermarks.get(key, 0))
 
 
 def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
@@ -170,15 +130,6 @@ def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:
             raise CorruptLogError(f"{path}/{checkpoint.PARTITION_METADATA}", 0, "is missing") from None
         disk.remove_tree(path)  # the id is written before the log
         return None
-
-
-def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file. An unreadable one counts as empty: then more is recovered."""
-    try:
-        return checkpoint.read_offset_checkpoint(disk, path)
-    except (CorruptCheckpointError, UnreadableError) as error:
-        logger.error("%s; the file will be rewritten", error)
-        return {}
 
 
 def create_log(

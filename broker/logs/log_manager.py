@@ -6,8 +6,7 @@ log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it 
 node (``on_fatal``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
 and where logs are written, never what they contain.
 
-It is long because every log is flushed, cut, deleted and set aside in step with the checkpoint files of its
-directory: none of them may ever promise more than the log holds.
+It is long because logs are flushed, cut, deleted and set aside while others still use them.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from pykraft.broker.logs import offline_logs
+from pykraft.broker.logs.checkpoint_files import CheckpointFiles
 from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
@@ -70,10 +70,7 @@ class LogManager:
         self._on_damage = on_damage
         self.logs: dict[TopicPartition, OpenLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
-        #: The contents of the checkpoint files, by path, which a start after a crash would trust.
-        self._stored: dict[str, dict[TopicPartition, int]] = {}
-        #: Held while a file is written in the executor, so that an older version never replaces a newer one.
-        self._writing = asyncio.Lock()
+        self._checkpoints: dict[str, CheckpointFiles] = {}
         self._flushing: set[TopicPartition] = set()
         #: Set when a log may no longer be in use.
         self._released = asyncio.Event()
@@ -97,7 +94,10 @@ class LogManager:
             job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
             loaded = await self._workers.run(job)
             epochs.append(loaded.broker_epoch)
-            self._stored.update(loaded.checkpoints)
+            logs, damaged = partial(self._logs_in, log_dir), partial(self._damaged_in, log_dir)
+            self._checkpoints[log_dir] = CheckpointFiles(
+                self._disk, log_dir, loaded.stored, logs, damaged, self._workers, self._fail
+            )
             for opened in loaded.logs:
                 other = self.logs.get(opened.topic_partition)
                 if other is not None:
@@ -170,7 +170,7 @@ class LogManager:
                 existing = None
             if existing is None:
                 log_dir = self._emptiest_dir()
-                await self._forget(log_dir, [key])
+                await self._checkpoints[log_dir].forget([key])
                 path = f"{log_dir}/{topic}-{index}"
                 now_ms = self._clock.wall_ms()
                 job = partial(create_log, self._disk, log_dir, path, config, topic_id, now_ms)
@@ -193,7 +193,8 @@ class LogManager:
         for key, _ in taken:
             self._snapshots.pop(key, None)  # a log of the same name may follow
         for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
-            await self._forget(log_dir, [key for key, opened in taken if opened.log_dir == log_dir])
+            here = [key for key, opened in taken if opened.log_dir == log_dir]
+            await self._checkpoints[log_dir].forget(here)
         return taken
 
     async def _until_unused(self, key: TopicPartition) -> None:
@@ -248,6 +249,13 @@ class LogManager:
     async def usage(self, log_dir: str) -> DiskUsage:
         """The usage of a directory's volume. :class:`OSError`, which is not final, if it cannot be read."""
         return await self._workers.run(partial(self._disk.usage, log_dir))
+
+    def _logs_in(self, log_dir: str) -> dict[TopicPartition, Log]:
+        return {key: opened.log for key, opened in self.logs.items() if opened.log_dir == log_dir}
+
+    def _damaged_in(self, log_dir: str) -> list[TopicPartition]:
+        """The damaged logs whose directories are not yet renamed."""
+        return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
 
     def _emptiest_dir(self) -> str:
         counts = dict.fromkeys(self._dirs, 0)
@@ -313,7 +321,8 @@ class LogManager:
         pending = self._snapshots.get(opened.topic_partition)
         if pending is not None and pending[0] > end_offset:
             del self._snapshots[opened.topic_partition]  # it would contain truncated batches
-        self._lower_checkpoints(opened, end_offset)
+        if self.logs.get(opened.topic_partition) is opened:
+            self._checkpoints[opened.log_dir].lower(opened.topic_partition, end_offset)
 
     # -- state of producers ----------------------------------------------------------------------------
 
@@ -382,77 +391,24 @@ class LogManager:
             assert opened.snapshots is not None
             opened.snapshots.forget_some()
 
-    def _lower_checkpoints(self, opened: OpenLog, end_offset: int) -> None:
-        """Lower the checkpoints: none may claim more of a log than it will hold.
-
-        They are written at once and before the truncation: otherwise a start after a crash would take the
-        truncated tail for damage, or trust bytes that were appended later and never flushed.
-        """
-        key, log_dir = opened.topic_partition, opened.log_dir
-        if self.logs.get(key) is not opened:
-            return
-        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
-        if stored.get(key, 0) > end_offset:
-            points = {**self._recovery_points(log_dir), key: end_offset}
-            self._store_now(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", points)
-        path = f"{log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}"
-        if self._stored.get(path, {}).get(key, -1) >= end_offset:
-            self._store_now(path, {k: start for k, start in self._stored[path].items() if k != key})
-
-    def _in_dir(self, log_dir: str) -> dict[TopicPartition, OpenLog]:
-        return {key: one for key, one in self.logs.items() if one.log_dir == log_dir}
-
-    def _recovery_points(self, log_dir: str) -> dict[TopicPartition, int]:
-        """The recovery points of one directory.
-
-        Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
-        tail.
-        """
-        stored = self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {})
-        damaged = {
-            key: stored[key]
-            for key, offline in self.offline.items()
-            if key in stored and offline.log_dir == log_dir and not offline.is_set_aside
-        }
-        return {**damaged, **{key: one.log.recovery_point for key, one in self._in_dir(log_dir).items()}}
-
-    def _store_recovery_points(self, log_dir: str) -> None:
-        """Not in the executor: an older, higher recovery point must not overtake a truncation."""
-        path = f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}"
-        self._store_now(path, self._recovery_points(log_dir))
-
-    def _store_now(self, path: str, offsets: dict[TopicPartition, int]) -> None:
-        try:
-            checkpoint.write_offset_checkpoint(self._disk, path, offsets)
-        except OSError as error:
-            self._fail(path, error)
-            raise
-        self._stored[path] = offsets
-
     async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the recovery points, log starts and high watermarks of every directory."""
         await self.write_high_watermarks(high_watermarks)
-        for log_dir in self._dirs:
-            self._store_recovery_points(log_dir)
-            await self._write_log_starts(log_dir)
-
-    async def _write_log_starts(self, log_dir: str) -> None:
-        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing."""
-        here = self._in_dir(log_dir)
-        starts = {key: one.log.log_start_offset for key, one in here.items()}
-        await self._write(log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT, starts, here)
+        for files in self._checkpoints.values():
+            files.write_recovery_points()
+            await files.write_log_starts()
 
     async def store_log_starts(self, keys: Iterable[TopicPartition]) -> None:
         """Write the starts of at least these logs; call it before :meth:`delete_retired_segments`."""
         for log_dir in {self.logs[key].log_dir: None for key in keys if key in self.logs}:
-            await self._write_log_starts(log_dir)
+            await self._checkpoints[log_dir].write_log_starts()
 
     def delete_retired_segments(self, key: TopicPartition) -> None:
         """Delete the segments below the stored log start."""
         opened = self.logs.get(key)
         if opened is not None:
-            stored = self._stored.get(f"{opened.log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
-            if opened.log.delete_retired_segments(stored.get(key, 0)):
+            stored = self._checkpoints[opened.log_dir].stored_log_start(key)
+            if opened.log.delete_retired_segments(stored):
                 assert opened.snapshots is not None
                 try:
                     opened.snapshots.remove_unneeded()
@@ -460,73 +416,8 @@ class LogManager:
                     self.report_damage(opened.log, error)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for log_dir, here in [(log_dir, self._in_dir(log_dir)) for log_dir in self._dirs]:
-            offsets = {key: offset for key, offset in high_watermarks.items() if key in here}
-            await self._write(log_dir, checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets, here)
-
-    async def _write(
-        self,
-        log_dir: str,
-        name: str,
-        offsets: dict[TopicPartition, int],
-        meant: Mapping[TopicPartition, OpenLog],
-    ) -> None:
-        """Replace a checkpoint file. ``meant``: the logs that ``offsets`` belong to."""
-        async with self._writing:
-            # Leave out logs that were deleted, and perhaps created again under the same name, while this
-            # waited.
-            offsets = {key: offset for key, offset in offsets.items() if self.logs.get(key) is meant[key]}
-            await self._replace(log_dir, name, offsets)
-
-    async def _replace(self, log_dir: str, name: str, offsets: dict[TopicPartition, int]) -> None:
-        path = f"{log_dir}/{name}"
-        if name == checkpoint.LOG_START_OFFSET_CHECKPOINT:
-            await self._replace_log_starts(log_dir, path, offsets)
-            return
-        await self._guarded(path, partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
-        self._stored[path] = offsets
-
-    async def _replace_log_starts(self, log_dir: str, path: str, offsets: dict[TopicPartition, int]) -> None:
-        """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older
-        start must not overtake :meth:`_lower_checkpoints`. Logs that were truncated meanwhile are left to the
-        next time.
-        """
-        prepared, is_current = f"{path}.new", False
-        while not is_current:
-            cuts = self._truncation_counts(offsets)
-            write = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
-            await self._guarded(path, write)
-            now = self._truncation_counts(offsets)
-            is_current = now == cuts
-            offsets = {key: start for key, start in offsets.items() if now.get(key) == cuts.get(key)}
-        try:
-            self._disk.rename(prepared, path)
-            self._disk.flush_dir(log_dir)
-        except OSError as error:
-            self._fail(path, error)
-            raise
-        self._stored[path] = offsets
-
-    def _truncation_counts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {key: self.logs[key].log.truncation_count for key in keys if key in self.logs}
-
-    async def _forget(self, log_dir: str, keys: Iterable[TopicPartition]) -> None:
-        """Remove from the checkpoint files what they still say about logs that no longer exist.
-
-        Their entries go by name: after a crash a new log would be taken to be as durable, as committed and as
-        far deleted as the old one was; and a log that was deleted on purpose would be reported missing.
-        """
-        keys = frozenset(keys)
-        if keys & self._stored.get(f"{log_dir}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", {}).keys():
-            self._store_recovery_points(log_dir)
-        for name in (checkpoint.LOG_START_OFFSET_CHECKPOINT, checkpoint.REPLICATION_OFFSET_CHECKPOINT):
-            path = f"{log_dir}/{name}"
-            async with self._writing:
-                stored = self._stored.get(path, {})
-                if keys & stored.keys():
-                    here = self._in_dir(log_dir)
-                    kept = {k: offset for k, offset in stored.items() if k in here}
-                    await self._replace(log_dir, name, kept)
+        for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self._checkpoints]:
+            await self._checkpoints[log_dir].write_high_watermarks(high_watermarks, meant)
 
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:

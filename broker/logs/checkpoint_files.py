@@ -1,0 +1,211 @@
+"""The checkpoint files of one log directory: recovery points, log starts and high watermarks of its logs.
+
+A start after a crash trusts them: none may ever promise more than the logs hold. Decides what is written and
+in which order, not when (:mod:`.log_manager`); never touches a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import CorruptCheckpointError
+from pykraft.log_store.log import Log
+from pykraft.runtime.disk import Disk, UnreadableError
+from pykraft.runtime.tasks import Workers
+
+logger = logging.getLogger(__name__)
+
+_NAMES = (
+    checkpoint.RECOVERY_POINT_CHECKPOINT,
+    checkpoint.LOG_START_OFFSET_CHECKPOINT,
+    checkpoint.REPLICATION_OFFSET_CHECKPOINT,
+    checkpoint.CLEANER_OFFSET_CHECKPOINT,
+)
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class StoredOffsets:
+    """The contents of the files. ``is_clean``: after an orderly stop."""
+
+    is_clean: bool
+    recovery_points: Offsets
+    log_starts: Offsets
+    high_watermarks: Offsets
+    compacted: Offsets
+
+    @classmethod
+    def read(cls, disk: Disk, log_dir: str, *, is_clean: bool) -> StoredOffsets:
+        """Blocks."""
+        return cls(is_clean, *(_read(disk, f"{log_dir}/{name}") for name in _NAMES))
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """The offset up to which the log must be intact. An orderly stop flushed all committed records."""
+        flushed = self.recovery_points.get(key, 0)
+        return max(flushed, self.high_watermarks.get(key, 0)) if self.is_clean else flushed
+
+    def log_start(self, key: TopicPartition) -> int | None:
+        """The stored log start; None if it is unknown or impossible: no log starts after its end."""
+        start, end = self.log_starts.get(key), self.recovery_points.get(key)
+        return None if self.is_clean and start is not None and end is not None and start > end else start
+
+    def with_records(self) -> set[TopicPartition]:
+        """The logs that had records."""
+        return {
+            key
+            for offsets in (self.recovery_points, self.high_watermarks)
+            for key, offset in offsets.items()
+            if offset > 0
+        }
+
+
+def _read(disk: Disk, path: str) -> Offsets:
+    """The offsets in a checkpoint file. An unreadable one counts as empty: then more is recovered."""
+    try:
+        return checkpoint.read_offset_checkpoint(disk, path)
+    except (CorruptCheckpointError, UnreadableError) as error:
+        logger.error("%s; the file will be rewritten", error)
+        return {}
+
+
+class CheckpointFiles:
+    """``logs``: those of the directory that are in use.
+
+    ``damaged``: those that are not, and whose directories do not say so yet. ``fail`` is called with the path
+    and the error of a write that failed; the error is then raised.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_dir: str,
+        stored: StoredOffsets,
+        logs: Callable[[], Mapping[TopicPartition, Log]],
+        damaged: Callable[[], Collection[TopicPartition]],
+        workers: Workers,
+        fail: Callable[[str, OSError], None],
+    ) -> None:
+        self._disk = disk
+        self._log_dir = log_dir
+        self._stored = stored
+        self._logs = logs
+        self._damaged = damaged
+        self._workers = workers
+        self._fail = fail
+        #: Held while a file is written in the executor, so that an older version never replaces a newer one.
+        self._writing = asyncio.Lock()
+
+    def stored_log_start(self, key: TopicPartition) -> int:
+        """The log start that a start would find; 0 if it would find none."""
+        return self._stored.log_starts.get(key, 0)
+
+    def lower(self, key: TopicPartition, end_offset: int) -> None:
+        """Lower the checkpoints: none may claim more of a log than it will hold.
+
+        They are written at once and before the truncation: otherwise a start after a crash would take the
+        truncated tail for damage, or trust bytes that were appended later and never flushed.
+        """
+        if self._stored.recovery_points.get(key, 0) > end_offset:
+            self.write_recovery_points([(key, end_offset)])
+        starts = self._stored.log_starts
+        if starts.get(key, -1) >= end_offset:
+            starts = {k: start for k, start in starts.items() if k != key}
+            with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
+                checkpoint.write_offset_checkpoint(self._disk, path, starts)
+            self._stored.log_starts = starts
+
+    async def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """Remove from the files what they still say about logs that no longer exist.
+
+        Their entries go by name: after a crash a new log would be taken to be as durable, as committed and as
+        far deleted as the old one was; and a log that was deleted on purpose would be reported missing.
+        """
+        keys, stored = frozenset(keys), self._stored
+        if keys & stored.recovery_points.keys():
+            self.write_recovery_points()
+        async with self._writing:
+            if keys & stored.log_starts.keys():
+                await self._replace_log_starts(_only(stored.log_starts, self._logs()))
+        async with self._writing:
+            if keys & stored.high_watermarks.keys():
+                await self._replace_high_watermarks(_only(stored.high_watermarks, self._logs()))
+
+    def write_recovery_points(self, lowered: Iterable[tuple[TopicPartition, int]] = ()) -> None:
+        """Not in the executor: an older, higher recovery point must not overtake a truncation.
+
+        Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
+        tail.
+        """
+        points = _only(self._stored.recovery_points, self._damaged())
+        points.update((key, log.recovery_point) for key, log in self._logs().items())
+        points.update(lowered)
+        with self._failing(checkpoint.RECOVERY_POINT_CHECKPOINT) as path:
+            checkpoint.write_offset_checkpoint(self._disk, path, points)
+        self._stored.recovery_points = points
+
+    async def write_log_starts(self) -> None:
+        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing."""
+        meant = self._logs()
+        starts = {key: log.log_start_offset for key, log in meant.items()}
+        async with self._writing:
+            await self._replace_log_starts(self._still_meant(starts, meant))
+
+    async def _replace_log_starts(self, starts: Offsets) -> None:
+        """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older
+        start must not overtake :meth:`lower`. Logs that were truncated meanwhile are left to the next time.
+        """
+        prepared = f"{self._log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}.new"
+        with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
+            is_current = False
+            while not is_current:
+                cuts = self._truncation_counts(starts)
+                job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, starts)
+                await self._workers.run(job)
+                now = self._truncation_counts(starts)
+                is_current = now == cuts
+                starts = {key: start for key, start in starts.items() if now.get(key) == cuts.get(key)}
+            self._disk.rename(prepared, path)
+            self._disk.flush_dir(self._log_dir)
+        self._stored.log_starts = starts
+
+    def _truncation_counts(self, keys: Iterable[TopicPartition]) -> Offsets:
+        logs = self._logs()
+        return {key: logs[key].truncation_count for key in keys if key in logs}
+
+    async def write_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], meant: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Of ``meant``, the logs that the high watermarks belong to."""
+        async with self._writing:
+            await self._replace_high_watermarks(self._still_meant(_only(high_watermarks, meant), meant))
+
+    async def _replace_high_watermarks(self, offsets: Offsets) -> None:
+        with self._failing(checkpoint.REPLICATION_OFFSET_CHECKPOINT) as path:
+            await self._workers.run(partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
+        self._stored.high_watermarks = offsets
+
+    def _still_meant(self, offsets: Offsets, meant: Mapping[TopicPartition, Log]) -> Offsets:
+        """Without logs that were deleted, and perhaps created again under the same name, meanwhile."""
+        logs = self._logs()
+        return {key: offset for key, offset in offsets.items() if logs.get(key) is meant[key]}
+
+    @contextmanager
+    def _failing(self, name: str) -> Iterator[str]:
+        """The path of a file that is being written."""
+        path = f"{self._log_dir}/{name}"
+        try:
+            yield path
+        except OSError as error:
+            self._fail(path, error)
+            raise
+
+
+def _only(offsets: Mapping[TopicPartition, int], keys: Collection[TopicPartition]) -> Offsets:
+    return {key: offset for key, offset in offsets.items() if key in keys}
