@@ -212,6 +212,67 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: DataPl
     data_plane.run(body)
 
 
+def test_stored_log_start_does_not_outlive_a_truncation(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+        fill(opened.log, 100)
+        await logs.write_checkpoints({KEY: 90})
+        opened.log.truncate_fully_and_start_at(500)  # its leader starts there
+        abandon(logs)  # kill -9 before the next checkpoint
+        again = manager(disk)
+        await again.start()
+        assert not again.offline
+        assert again.logs[KEY].log.log_end_offset == 500
+
+    data_plane.run(body)
+
+
+class SlowDisk(MemoryDisk):
+    """Writing ``slow_path`` ends only when ``gate`` is set."""
+
+    def __init__(self, slow_path: str) -> None:
+        super().__init__()
+        self.slow_path = slow_path
+        self.is_writing, self.gate = threading.Event(), threading.Event()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        if path == self.slow_path:
+            self.is_writing.set()
+            self.gate.wait()
+        super().write_atomic(path, data)
+
+
+def test_high_watermarks_waiting_for_another_directory_do_not_reach_a_new_namesake(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        disk = SlowDisk(f"/d/{REPLICATION_OFFSET_CHECKPOINT}")
+        other = ("other", 0)
+        with ThreadPoolExecutor(2) as executor:
+            logs = manager(disk, ("/d", "/e"), executor)
+            await logs.start()
+            await logs.open_or_create([(*other, OLD_ID, CONFIG)])
+            (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
+            assert opened.log_dir == "/e"
+            fill(opened.log, 100)
+            writing = asyncio.create_task(logs.write_high_watermarks({other: 0, KEY: 90}))
+            await asyncio.to_thread(disk.is_writing.wait)
+            (opened,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
+            fill(opened.log, 100)
+            disk.gate.set()
+            await writing
+            abandon(logs)  # kill -9 before the next checkpoint
+        again = manager(disk, ("/d", "/e"))
+        await again.start()
+        assert again.logs[KEY].topic_id == NEW_ID
+        assert again.logs[KEY].high_watermark == 0
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(
     data_plane: DataPlaneTools, is_clean: bool
