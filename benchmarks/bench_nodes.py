@@ -154,7 +154,7 @@ class Child:
             case ["out_of_sync"]:
                 return self._count_partitions(lambda partition: len(partition.isr) < len(partition.replicas))
             case ["has_opened_logs"]:
-                return self._broker().data.replicas.is_settled
+                return self._broker().data.replicas.is_reconciled
             case ["changes"]:
                 return {
                     "first_s": self._first_change_s,

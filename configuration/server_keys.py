@@ -114,47 +114,47 @@ READ_KEYS: Final = {**NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandInKey(ConfigKey):
-    """A property that is read if the one it ``stands_for`` is not given; its unit is ``factor`` times
+class SynonymKey(ConfigKey):
+    """A property that is read if the one it ``synonym_of`` is not given; its unit is ``factor`` times
     larger.
     """
 
-    stands_for: str
+    synonym_of: str
     factor: int
 
     def convert(self, text: str) -> str:
-        """The value for ``stands_for``; any negative number means no limit."""
+        """The value for ``synonym_of``; any negative number means no limit."""
         number = self.parse(text)
         assert isinstance(number, int)
         return str(number * self.factor if number >= 0 else -1)
 
 
-def _stand_in(
+def _synonym(
     name: str,
     kind: ConfigType,
-    stands_for: str,
+    synonym_of: str,
     factor: int,
     has_default: bool,
     validator: Validator | None = None,
-) -> StandInKey:
-    finest = TOPIC_KEYS[SERVER_PROPERTY_TO_TOPIC[stands_for]].default
+) -> SynonymKey:
+    finest = TOPIC_KEYS[SERVER_PROPERTY_TO_TOPIC[synonym_of]].default
     default = str(int(finest or "") // factor) if has_default else None
-    documentation = f"Used for {stands_for} if that is not given."
-    return StandInKey(name, kind, default, documentation, validator, stands_for=stands_for, factor=factor)
+    documentation = f"Used for {synonym_of} if that is not given."
+    return SynonymKey(name, kind, default, documentation, validator, synonym_of=synonym_of, factor=factor)
 
 
-STAND_IN_KEYS: Final = table(
-    _stand_in("log.flush.scheduler.interval.ms", LONG, "log.flush.interval.ms", 1, True, at_least(0)),
-    _stand_in("log.retention.minutes", INT, "log.retention.ms", 60_000, False),
-    _stand_in("log.retention.hours", INT, "log.retention.ms", 3_600_000, True),
-    _stand_in("log.roll.hours", INT, "log.roll.ms", 3_600_000, True, at_least(1)),
-    _stand_in("log.roll.jitter.hours", INT, "log.roll.jitter.ms", 3_600_000, True, at_least(0)),
+SYNONYM_KEYS: Final = table(
+    _synonym("log.flush.scheduler.interval.ms", LONG, "log.flush.interval.ms", 1, True, at_least(0)),
+    _synonym("log.retention.minutes", INT, "log.retention.ms", 60_000, False),
+    _synonym("log.retention.hours", INT, "log.retention.ms", 3_600_000, True),
+    _synonym("log.roll.hours", INT, "log.roll.ms", 3_600_000, True, at_least(1)),
+    _synonym("log.roll.jitter.hours", INT, "log.roll.jitter.ms", 3_600_000, True, at_least(0)),
 )  # fmt: skip
 """If several are given for one property, the first applies. They have its default, as in Kafka."""
 
 _NAMES: Final[dict[str, list[str]]] = {}
-for _key in STAND_IN_KEYS.values():
-    _NAMES.setdefault(_key.stands_for, [_key.stands_for]).append(_key.name)
+for _key in SYNONYM_KEYS.values():
+    _NAMES.setdefault(_key.synonym_of, [_key.synonym_of]).append(_key.name)
 
 
 def names_of(server_property: str) -> Sequence[str]:
@@ -178,7 +178,7 @@ TOPIC_DEFAULT_KEYS: Final = table(
 """The defaults of topic configurations."""
 
 SERVER_KEYS: Final[Mapping[str, ConfigKey]] = {
-    **READ_KEYS, **TOPIC_DEFAULT_KEYS, **STAND_IN_KEYS, **STORED_KEYS, **STATIC_KEYS
+    **READ_KEYS, **TOPIC_DEFAULT_KEYS, **SYNONYM_KEYS, **STORED_KEYS, **STATIC_KEYS
 }  # fmt: skip
 """All properties in the description of a broker."""
 
@@ -209,5 +209,5 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 def in_its_unit(name: str, text: str) -> str:
     """The value in the unit of the property that ``name`` is or stands for."""
-    stand_in = STAND_IN_KEYS.get(name)
-    return text if stand_in is None else stand_in.convert(text)
+    synonym = SYNONYM_KEYS.get(name)
+    return text if synonym is None else synonym.convert(text)

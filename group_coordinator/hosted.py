@@ -36,7 +36,7 @@ class HostedShard:
         self.load_task: asyncio.Task[None] | None = None
         self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[Waiting] = deque()
-        self.at_the_door: deque[Waiting] = deque()
+        self.waiting_for_lease: deque[Waiting] = deque()
         """Requests that would change a group without a record: they wait until the lease is renewed."""
         self.deleted_while_loading: set[str] = set()
         self.sweeps: deque[Sweep] = deque()
@@ -62,22 +62,22 @@ class HostedShard:
 
     def give_up_waiting(self, now_ms: int) -> None:
         """Fail the requests past their deadlines. What was decided stands, but the client must retry."""
-        for queue in (self.waiting, self.at_the_door):
+        for queue in (self.waiting, self.waiting_for_lease):
             while queue and queue[0].deadline_ms <= now_ms:
                 self._answers.fail(queue.popleft().future, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def open_the_door(self) -> None:
+    def resume_waiting_for_lease(self) -> None:
         """The lease was renewed: resume the requests that waited for it."""
-        while self.at_the_door:
-            self._answers.give(self.at_the_door.popleft().future, None)
+        while self.waiting_for_lease:
+            self._answers.give(self.waiting_for_lease.popleft().future, None)
 
     def drop(self) -> None:
         if self.load_task is not None:
             self.load_task.cancel()
         for future in self.parked.values():
             self._answers.fail(future, ErrorCode.NOT_COORDINATOR)
-        for waiting in [*self.waiting, *self.at_the_door]:
+        for waiting in [*self.waiting, *self.waiting_for_lease]:
             self._answers.fail(waiting.future, ErrorCode.NOT_COORDINATOR)
         self.parked.clear()
         self.waiting.clear()
-        self.at_the_door.clear()
+        self.waiting_for_lease.clear()

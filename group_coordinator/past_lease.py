@@ -76,11 +76,11 @@ def patience_ms(state: ShardState, group_id: str, member_id: str, config: GroupC
 
 
 def answer_heartbeat(
-    committed: ShardState, newest: ShardState, decide: Decide, patience: Patience, lapsed_ms: int
+    committed: ShardState, newest: ShardState, decide: Decide, patience: Patience, expired_ms: int
 ) -> CoordinatorResult | None:
-    """The answer to a heartbeat ``lapsed_ms`` after the lease has expired; None if none may be given."""
+    """The answer to a heartbeat ``expired_ms`` after the lease has expired; None if none may be given."""
     for state in (committed, newest):
-        if lapsed_ms >= patience(state) * _PATIENCE_PERCENT // 100:
+        if expired_ms >= patience(state) * _PATIENCE_PERCENT // 100:
             return None
     try:
         result = decide(committed)

@@ -46,7 +46,7 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
-from pykraft.runtime.turns import EndlessTurn, Turns
+from pykraft.runtime.turns import Turns, UnlimitedTurn
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Lease(Protocol):
         """Whether no other broker can have taken over yet. ``now_ms`` is monotonic."""
         ...
 
-    def lapsed_ms(self, now_ms: int) -> int | None:
+    def expired_ms(self, now_ms: int) -> int | None:
         """How long ago the lease expired; 0 while it holds, None for a broker that is fenced."""
         ...
 
@@ -80,7 +80,7 @@ class _NoLease:
     def lease_valid(self, now_ms: int) -> bool:
         return True
 
-    def lapsed_ms(self, now_ms: int) -> int | None:
+    def expired_ms(self, now_ms: int) -> int | None:
         return 0
 
 
@@ -111,9 +111,9 @@ class CoordinatorRuntime:
         self._lease = _NoLease() if lease is None else lease
         self._on_growth = on_growth or (lambda: None)
         self._grown_records = 0
-        self._answers = Answers(EndlessTurn() if turns is None else turns)
+        self._answers = Answers(UnlimitedTurn() if turns is None else turns)
         self._load_slice = asyncio.Lock()
-        self._lapsed = False
+        self._lease_expired = False
         self._hosted: dict[int, HostedShard] = {}
         self._tasks = TaskSupervisor(on_fatal)
         self._wake = asyncio.Event()
@@ -216,57 +216,57 @@ class CoordinatorRuntime:
         ``patience`` is set for heartbeats: see :mod:`.past_lease`.
         """
         while True:
-            lapsed_ms = self._lapsed_ms()
+            expired_ms = self._lease_expired_ms()
             hosted = self._loaded(partition)
-            if lapsed_ms == 0:
+            if expired_ms == 0:
                 return await self._answer(hosted, self._apply(hosted, decide))
             if patience is not None:
                 shard = hosted.shard
-                answer = answer_heartbeat(shard.committed, shard.state, decide, patience, lapsed_ms)
+                answer = answer_heartbeat(shard.committed, shard.state, decide, patience, expired_ms)
                 if answer is not None:
                     assert isinstance(answer.response, Message)
                     return answer.response
             try:
                 outcome = self._apply(hosted, only_with_records(decide))
             except MustWaitForLeaseError:
-                await self._until_lease_is_back(hosted)
+                await self._wait_for_lease(hosted)
             else:
                 return await self._answer(hosted, outcome)
 
     async def _answer(self, hosted: HostedShard, outcome: Outcome) -> Message:
         if isinstance(outcome.response, Parked):
             future = self._park(hosted, outcome.response)
-            self._settle(hosted, outcome)
+            self._complete_parked(hosted, outcome)
             answer = await future
         else:
-            self._settle(hosted, outcome)
+            self._complete_parked(hosted, outcome)
             answer = await self._at(hosted, outcome.offset, outcome.response)
         assert isinstance(answer, Message)
         return answer
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
         """Read from a shard while the lease holds, and answer once nothing that was read can be lost."""
-        while self._lapsed_ms() != 0:
-            await self._until_lease_is_back(self._loaded(partition))
+        while self._lease_expired_ms() != 0:
+            await self._wait_for_lease(self._loaded(partition))
         hosted = self._loaded(partition)
         seen = view(hosted.shard.state)
         await self._at(hosted, hosted.shard.wait_offset(), None)
         return seen
 
-    def _lapsed_ms(self) -> int:
+    def _lease_expired_ms(self) -> int:
         """How long ago the lease expired; 0 while it holds. :class:`KafkaError` if the broker is fenced."""
-        lapsed_ms = self._lease.lapsed_ms(self._clock.monotonic_ms())
-        if lapsed_ms != 0:
-            self._lapsed = True
-        if lapsed_ms is None:
+        expired_ms = self._lease.expired_ms(self._clock.monotonic_ms())
+        if expired_ms != 0:
+            self._lease_expired = True
+        if expired_ms is None:
             raise lease_is_over()
-        return lapsed_ms
+        return expired_ms
 
-    async def _until_lease_is_back(self, hosted: HostedShard) -> None:
+    async def _wait_for_lease(self, hosted: HostedShard) -> None:
         """Wait until the lease is renewed; :class:`KafkaError` if that takes too long."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
-        hosted.at_the_door.append(Waiting(0, deadline_ms, future, None))
+        hosted.waiting_for_lease.append(Waiting(0, deadline_ms, future, None))
         self._wake.set()
         await future
 
@@ -305,7 +305,7 @@ class CoordinatorRuntime:
         hosted.parked[key] = future
         return future
 
-    def _settle(self, hosted: HostedShard, outcome: Outcome) -> None:
+    def _complete_parked(self, hosted: HostedShard, outcome: Outcome) -> None:
         """Answer the parked requests that the outcome completes, now or at its offset."""
         for completion in outcome.completions:
             future = hosted.parked.pop(completion.parked, None)
@@ -355,21 +355,21 @@ class CoordinatorRuntime:
                 continue
             hosted.give_up_waiting(now_ms)
             if leads:
-                hosted.open_the_door()
+                hosted.resume_waiting_for_lease()
                 self._run_timers_of(hosted, now_ms, left)
         if leads:
             self._sweep(now_ms)
-        self._lapsed = not leads
+        self._lease_expired = not leads
 
     def _run_timers_of(self, hosted: HostedShard, now_ms: int, left: _Allowance) -> None:
         shard = hosted.shard
-        if self._lapsed:
+        if self._lease_expired:
             shard.restart_sessions(self.config_of)
         if shard.starts_sessions:
             left.sessions -= shard.start_sessions(now_ms, left.sessions)
         if not shard.starts_sessions:
             for outcome in shard.expire(self._timer_call(), now_ms=now_ms, limit=left.expired):
-                self._settle(hosted, outcome)
+                self._complete_parked(hosted, outcome)
                 left.expired -= 1
         if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
             hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
@@ -380,7 +380,7 @@ class CoordinatorRuntime:
         for hosted in self._hosted.values():
             if not hosted.shard.loaded:
                 continue
-            if self._lapsed:
+            if self._lease_expired:
                 return min(wake_ms, now_ms + _WAITING_CHECK_MS)
             if hosted.shard.starts_sessions:
                 return now_ms

@@ -31,7 +31,7 @@ from pykraft.runtime.address import Address
 R = TypeVar("R", bound=Message)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-NOBODY = -1
+NO_LEADER = -1
 PROBE_TIMEOUT_MS = 800
 
 
@@ -56,7 +56,7 @@ class TopicView:
     def fully_in_sync(self) -> bool:
         """Whether every partition has a leader and all of its replicas."""
         views = self.partitions.values()
-        return bool(views) and all(v.leader != NOBODY and set(v.isr) == set(v.replicas) for v in views)
+        return bool(views) and all(v.leader != NO_LEADER and set(v.isr) == set(v.replicas) for v in views)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,7 +101,7 @@ class ClusterProbe:
             return None
         for found in response.topics:
             for state in found.partitions:
-                if not state.error_code and state.leader_id != NOBODY:
+                if not state.error_code and state.leader_id != NO_LEADER:
                     return QuorumView(state.leader_epoch, state.leader_id)
         return None
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykraft.jepsen_like.cluster_probe import NOBODY, PartitionView, QuorumView, TopicView
+from pykraft.jepsen_like.cluster_probe import NO_LEADER, PartitionView, QuorumView, TopicView
 from pykraft.jepsen_like.history import HistoryWriter
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 
@@ -46,7 +46,7 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._leaders: dict[int, tuple[int, int]] = {}
         self._last_leader: dict[int, int] = {}
-        self._quorum = QuorumView(-1, NOBODY)
+        self._quorum = QuorumView(-1, NO_LEADER)
         self.spells = LeaderlessSpells()
         self.leader_changes = 0
         self.controller_changes = 0
@@ -74,7 +74,7 @@ class Observer:
 
     def _note_controller(self, quorum: QuorumView | None) -> None:
         if quorum is not None and quorum > self._quorum:
-            if NOBODY != self._quorum.leader != quorum.leader:
+            if NO_LEADER != self._quorum.leader != quorum.leader:
                 self.controller_changes += 1
             self._quorum = quorum
             self._record("controller", None, quorum.leader, {"epoch": quorum.epoch})
@@ -83,7 +83,7 @@ class Observer:
         led: set[int] = set()
         for node_id, view in views.items():
             for partition, seen in (view.partitions if view is not None else {}).items():
-                epoch, leader = self._leaders.get(partition, (-1, NOBODY))
+                epoch, leader = self._leaders.get(partition, (-1, NO_LEADER))
                 if seen.leader_epoch > epoch:
                     self._leaders[partition] = (seen.leader_epoch, seen.leader)
                     if leader != seen.leader:
@@ -96,7 +96,7 @@ class Observer:
 
     def _note_change(self, partition: int, seen: PartitionView) -> None:
         self._record("leader", f"{self._topic}-{partition}", seen.leader, {"epoch": seen.leader_epoch})
-        if seen.leader != NOBODY:
+        if seen.leader != NO_LEADER:
             self.leader_changes += self._last_leader.get(partition, seen.leader) != seen.leader
             self._last_leader[partition] = seen.leader
 

@@ -75,7 +75,7 @@ class GroupMember:
         client: ClientConfig,
         config: GroupConfig,
         listener: OwnershipListener,
-        chance: random.Random,
+        rng: random.Random,
         fetch: FetchConfig | None = None,
     ) -> None:
         self._network = network
@@ -92,7 +92,7 @@ class GroupMember:
         self._turn = 0
         self._membership: ConsumerMembership | ClassicMembership
         if config.group_protocol == "consumer":
-            member_id = uuid_to_str(Uuid(chance.randbytes(16)))
+            member_id = uuid_to_str(Uuid(rng.randbytes(16)))
             self._membership = ConsumerMembership(network, self._link, config, self._ownership, member_id)
         else:
             self._membership = ClassicMembership(network, self._link, config, self._ownership)

@@ -33,7 +33,7 @@ class Ownership:
 
     def held(self) -> Partitions:
         """The partitions owned now."""
-        self.maybe_lapse()
+        self.maybe_expire()
         return self._held
 
     def readable(self) -> list[TopicPartition]:
@@ -55,7 +55,7 @@ class Ownership:
 
     def renew(self, sent_ms: int, member_id: str, member_epoch: int) -> bool:
         """Extend the lease by a request answered without an error. False if the answer came too late."""
-        self.maybe_lapse()
+        self.maybe_expire()
         if self._network.now_ms() >= sent_ms + self._lease_ms:
             return False
         self._renewed_ms = sent_ms
@@ -65,7 +65,7 @@ class Ownership:
 
     def take(self, partitions: Partitions) -> bool:
         """Add these partitions; False, and nothing changes, if there is no lease."""
-        self.maybe_lapse()
+        self.maybe_expire()
         if self.valid_until_ms is None:
             return False
         added = {partition: partitions[partition] for partition in sorted(partitions)}
@@ -85,7 +85,7 @@ class Ownership:
         try:
             await self._listener.revoked(asked)
         finally:
-            self.maybe_lapse()
+            self.maybe_expire()
             self._revoke_by_ms = None
             for partition in asked:
                 self._held.pop(partition, None)
@@ -102,7 +102,7 @@ class Ownership:
         if lost:
             self._listener.lost(lost)
 
-    def maybe_lapse(self) -> None:
+    def maybe_expire(self) -> None:
         """Lose everything if the lease is over."""
         until_ms = self.valid_until_ms
         if until_ms is not None and self._network.now_ms() >= until_ms:
@@ -112,5 +112,5 @@ class Ownership:
         """Call the listener as soon as the lease ends, whatever else the member waits for."""
         while True:
             self.changed.clear()
-            self.maybe_lapse()
+            self.maybe_expire()
             await self._network.wait(self.changed, self.valid_until_ms)

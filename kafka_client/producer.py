@@ -211,7 +211,7 @@ class Producer:
         code = metadata.errors.get(where.topic)
         if code is None:
             code = _NO_PARTITION if partition is None else ErrorCode.LEADER_NOT_AVAILABLE
-        queue.note_obstacle(KafkaError(code, f"no leader of {where} is known"))
+        queue.record_error(KafkaError(code, f"no leader of {where} is known"))
         return None
 
     def _take(
@@ -320,7 +320,7 @@ class Producer:
             self._failed_questions += 1
             for queue in self._active.values():
                 if queue.partition.topic in topics or queue.needs_producer_id:
-                    queue.note_obstacle(error)
+                    queue.record_error(error)
         self._ask_at_ms = self._network.now_ms()
         if self._failed_questions:
             pause_ms = self._client.retry_backoff_ms * 2 ** min(self._failed_questions - 1, 16)

@@ -196,7 +196,7 @@ class PartitionQueue:
             self._give_up(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
             self._finish_restart()
 
-    def note_obstacle(self, error: KafkaError) -> None:
+    def record_error(self, error: KafkaError) -> None:
         """Something needed for sending is missing: for now, or, if the error is not retriable, for good."""
         if is_passing(error):
             for batch in self.waiting:

@@ -410,7 +410,7 @@ class Log:
         found = self._segments[index].find(offset)
         if found is not None:
             offset = min(offset, found[1])
-        self._tell_truncation(offset)
+        self._notify_truncated(offset)
         self._remove_segments(self._segments[index + 1 :])
         self._use_segments(self._segments[: index + 1])
         segment = self._active
@@ -422,7 +422,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Forget everything; the log starts and ends at ``offset``."""
-        self._tell_truncation(0)
+        self._notify_truncated(0)
         self._remove_segments(self._segments)
         self._use_segments((create_segment(self._disk, self.directory, offset, self._config, now_ms),))
         self._disk.flush_dir(self.directory)
@@ -431,7 +431,7 @@ class Log:
         self._truncated_to(offset)
         self.recovery_point = offset
 
-    def _tell_truncation(self, offset: int) -> None:
+    def _notify_truncated(self, offset: int) -> None:
         if self.before_truncation is not None:
             self.before_truncation(offset)
 
@@ -531,10 +531,10 @@ class Log:
         Readers are not affected: slices keep their file.
         """
         self._is_closed = True
-        doomed = renamed_directory(self.directory, f".{'0' * 32}{DELETED_DIRECTORY_SUFFIX}")
-        self._disk.remove_tree(doomed)
-        rename_directory(self._disk, self.directory, doomed)
-        self._disk.remove_tree(doomed)
+        deleted_directory = renamed_directory(self.directory, f".{'0' * 32}{DELETED_DIRECTORY_SUFFIX}")
+        self._disk.remove_tree(deleted_directory)
+        rename_directory(self._disk, self.directory, deleted_directory)
+        self._disk.remove_tree(deleted_directory)
 
     def _is_unflushed(self) -> bool:
         return (

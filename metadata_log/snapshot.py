@@ -42,7 +42,7 @@ from pykraft.metadata_log.replay import broker_of, partition_of
 SLICE_RECORDS: Final = 500
 """Records written or sorted in one go: about a millisecond of work."""
 
-_NOBODY: Final = -1
+_NO_BROKER: Final = -1
 """The broker that was given the producer ids is not part of the image."""
 
 
@@ -82,7 +82,7 @@ def _iter_records(image: MetadataImage) -> Iterator[Record | None]:
         yield from _config_records(image, ConfigResourceType.TOPIC, topic.name)
     yield from _iter_other_configs(image)
     if image.next_producer_id > 0:
-        yield ProducerIdsRecord(_NOBODY, _NOBODY, image.next_producer_id)
+        yield ProducerIdsRecord(_NO_BROKER, _NO_BROKER, image.next_producer_id)
     if image.longest_session_ms > 0:
         yield SessionTimeoutRecord(image.longest_session_ms)
 

@@ -75,7 +75,7 @@ class BrokerNode:
         # This broker's registration with the controller, and its view of the cluster.
         lifecycle = self.lifecycle = BrokerLifecycle()
         channel = self._channel = ControllerChannel(
-            transport, quorum.leader_address, clock, world.chance(), world.incarnation.id
+            transport, quorum.leader_address, clock, world.new_rng(), world.incarnation.id
         )
         metadata = self.metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
         self._driver = LifecycleDriver(
@@ -98,10 +98,10 @@ class BrokerNode:
             GroupConfig.from_properties(config.values),
             OffsetsTopicWriter(table, lifecycle, clock, workers),
             clock,
-            world.chance(),
+            world.new_rng(),
             world.fatal,
             lease=lifecycle,
-            on_growth=world.settle_memory,
+            on_growth=world.exclude_from_gc,
             turns=budget,
         )
         data = self.data = DataPlane(
@@ -114,7 +114,7 @@ class BrokerNode:
             ControllerLostReplicas(config.node_id, lifecycle, channel),
             disk=world.disk,
             clock=clock,
-            chance=world.chance(),
+            rng=world.new_rng(),
             streams=world.streams,
             workers=workers,
             on_fatal=world.fatal,
@@ -177,7 +177,7 @@ class BrokerNode:
         running.callback(self._followers.end)
         reconciling = data.tasks.start(data.reconciler.run(), "log-reconciler")
         running.callback(reconciling.cancel)  # otherwise it would elect coordinators that have been stopped
-        await data.worklist.settled.wait()
+        await data.worklist.idle.wait()
         await data.reconciler.set_aside_strays()
         data.maintenance.start()
         self.lifecycle.set_ready()

@@ -96,7 +96,7 @@ class Node:
     async def _start(self) -> None:
         config, world, made = self.config, self._world, self._made
         # Exempt all modules: a collection that visits them takes longer than a turn of the loop should.
-        world.settle_memory()
+        world.exclude_from_gc()
         identity = check_directories(world.disk, config)
         logger.info(
             "pykraft %s: node %d (%s) of cluster %s starts, with its data in %s",
@@ -129,7 +129,7 @@ class Node:
             () if broker is None else broker.publishers,
             controller,
             snapshots,
-            world.settle_memory,
+            world.exclude_from_gc,
             high_watermark=lambda: quorum.high_watermark,
         )
         watch = QuorumWatch(world.clock, world.streams.loop.call_later, lambda: quorum.voters)
@@ -264,7 +264,7 @@ class Node:
             state_store=QuorumStateStore(world.disk, self._log_directory),
             transport=transport,
             clock=world.clock,
-            rng=world.chance(),
+            rng=world.new_rng(),
             on_fatal=world.fatal,
             flush_executor=flush_executor,
             local_address=config.controller_address,
@@ -284,7 +284,7 @@ class Node:
             config=controller_config(config),
             cluster_id=identity.cluster_id,
             clock=world.clock,
-            rng=world.chance(),
+            rng=world.new_rng(),
             bootstrap_features=self._bootstrap_features(),
             quorum=quorum,
             register=self._make_registrar(identity.cluster_id, quorum, transport, endpoints),
@@ -297,7 +297,7 @@ class Node:
         self, cluster_id: str, quorum: QuorumNode, transport: RpcTransport, endpoints: Sequence[Endpoint]
     ) -> Registrar:
         world = self._world
-        channel = ControllerChannel(transport, quorum.leader_address, world.clock, world.chance())
+        channel = ControllerChannel(transport, quorum.leader_address, world.clock, world.new_rng())
         request = pb.RegisterControllerRequest(
             cluster_id=cluster_id,
             controller_id=self.config.node_id,

@@ -82,7 +82,7 @@ def make_world(
     return World(
         disk=disk or OsDisk(files),
         clock=SystemClock(),
-        chance=random.Random,
+        new_rng=random.Random,
         executor=ThreadPoolExecutor,
         rpc_transport=partial(GrpcTransport, fatal),
         rpc_server=GrpcServer,
@@ -90,7 +90,7 @@ def make_world(
             asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files
         ),
         fatal=fatal,
-        settle_memory=keep_out_of_collection,
+        exclude_from_gc=keep_out_of_collection,
         incarnation=incarnation or Incarnation(draw_uuid(os.urandom)),
         loggers=ProcessLoggers(),
     )

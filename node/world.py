@@ -29,7 +29,7 @@ class World:
 
     disk: Disk
     clock: Clock
-    chance: Callable[[], Random]
+    new_rng: Callable[[], Random]
     """Returns a new generator for each part that needs randomness."""
     executor: Callable[[int, str], Executor]
     """Makes a pool of at most this many worker threads, with this name. The node shuts it down."""
@@ -39,7 +39,7 @@ class World:
     """The shared state of connections to and from clients and brokers."""
     fatal: FatalHandler
     """Handles a fault that the node cannot survive. In a process it does not return."""
-    settle_memory: Callable[[], None]
+    exclude_from_gc: Callable[[], None]
     """Called when many long-lived objects have been allocated."""
     incarnation: Incarnation
     loggers: Loggers

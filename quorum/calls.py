@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 64 << 10
 """No request of a replica is longer; responses may be."""
 
-_MOST_COMPLAINTS = 100
+_MAX_LOGGED_REFUSALS = 100
 
 
 class Calls:
@@ -41,9 +41,9 @@ class Calls:
         self._is_open = False
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
         self._next_token = 0
-        self._complained: set[tuple[ReplicaKey, ErrorCode]] = set()
+        self._logged_refusals: set[tuple[ReplicaKey, ErrorCode]] = set()
         self._last_reason = ""
-        self._nonsense = LogThrottle(logger)
+        self._malformed_log = LogThrottle(logger)
 
     def open(self) -> None:
         self._is_open = True
@@ -71,7 +71,7 @@ class Calls:
                     raise ValueError(f"{len(payload)} bytes")
                 request = rpc.decode_request(method, payload)
             except ValueError as error:
-                self.complain_of_nonsense(f"a malformed request {method}: {error}")
+                self.log_malformed(f"a malformed request {method}: {error}")
                 return self._refused(method, ErrorCode.INVALID_REQUEST)
             return self.ask(method, request)
 
@@ -110,9 +110,11 @@ class Calls:
         if answer is not None and not answer.done():
             answer.set_result(rpc.encode_response(response))
 
-    def complain_of_nonsense(self, what: str) -> None:
+    def log_malformed(self, what: str) -> None:
         """A peer, or a foreign client, sent something impossible: log it, with a limited rate."""
-        self._nonsense.warning(asyncio.get_running_loop().time(), "Ignored an impossible message: %s", what)
+        self._malformed_log.warning(
+            asyncio.get_running_loop().time(), "Ignored an impossible message: %s", what
+        )
 
     def _refused(self, method: str, error: ErrorCode) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -141,23 +143,23 @@ class Calls:
         try:
             response = rpc.decode_response(method, reply)
         except ValueError as error:
-            self.complain_of_nonsense(f"a malformed answer to {method}: {error}")
+            self.log_malformed(f"a malformed answer to {method}: {error}")
             self._step(events.RequestFailed(correlation_id))
             return
         if response.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
-            self._complain(response)
+            self._log_refusal(response)
         elif isinstance(response, VoterChangeResponse) and response.message != self._last_reason:
             self._last_reason = response.message
             if response.error is not ErrorCode.NONE:
                 logger.warning("Our place among the voters is not changed: %s", response.message)
         self._step(events.ResponseReceived(correlation_id, response))
 
-    def _complain(self, response: Response) -> None:
+    def _log_refusal(self, response: Response) -> None:
         """Log once, not at every retry, that a peer is not the replica that our voter set means."""
         seen = (response.replica, response.error)
-        if seen not in self._complained:
-            if len(self._complained) >= _MOST_COMPLAINTS:
-                self._complained.clear()
-            self._complained.add(seen)
+        if seen not in self._logged_refusals:
+            if len(self._logged_refusals) >= _MAX_LOGGED_REFUSALS:
+                self._logged_refusals.clear()
+            self._logged_refusals.add(seen)
             who, why = f"{response.replica} of cluster {response.cluster_id}", response.error.name
             logger.error("Replica %s refuses us: %s", who, why)

@@ -268,13 +268,13 @@ class QuorumNode:
             )
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
-        self._tell_of_losses(self._core.state)
+        self._log_losses(self._core.state)
         self._storage.write_mark()
         self._running = True
         self._calls.open()
         self._step(events.Started())
 
-    def _tell_of_losses(self, state: CoreState) -> None:
+    def _log_losses(self, state: CoreState) -> None:
         """Log what the start truncated. :class:`QuorumStateError` if flushed records have no other holder."""
         for cut in self._log.recovery_report.truncations:
             what = f"{cut.lost_bytes} bytes from position {cut.position} on were truncated: {cut.reason}"
@@ -288,8 +288,8 @@ class QuorumNode:
             way_out += f"remove {self._storage.mark.path} to continue without the rest"
         else:
             way_out += "format the metadata directory again: nothing is left of it"
-        knows_nobody = set(self._config.bootstrap_servers) <= {self._local_address}
-        if knows_nobody and state.voters.ids == (self._local.id,) and not _names_others(state):
+        knows_no_other = set(self._config.bootstrap_servers) <= {self._local_address}
+        if knows_no_other and state.voters.ids == (self._local.id,) and not _names_others(state):
             # The lost records may have added other voters: alone, this one would fork the metadata.
             others = "name the voters that were added in controller.quorum.bootstrap.servers"
             raise QuorumStateError(
@@ -397,7 +397,7 @@ class QuorumNode:
                 self._leader, self._leader_address = known, address
                 self._delivery.leader_changed(known, after_offset)
             case effects.PeerDisbelieved(reason):
-                self._calls.complain_of_nonsense(reason)
+                self._calls.log_malformed(reason)
             case effects.VotersChanged(voters):
                 logger.info("The voters are now %s", ", ".join(f"{v.key} at {v.address}" for v in voters))
             case _:

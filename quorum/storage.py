@@ -135,7 +135,7 @@ class QuorumStorage:
             )
         if self._keeps_mark:
             if self.mark.read() is not None:
-                self._cut_to_what_is_known()
+                self._truncate_beyond_mark()
             elif latest is None and log.log_end_offset == 0:
                 raise QuorumStateError(
                     f"{log.directory} is empty, and not as formatting leaves it: {self.mark.path} is missing."
@@ -151,7 +151,7 @@ class QuorumStorage:
         log.flush()
         return damaged
 
-    def _cut_to_what_is_known(self) -> None:
+    def _truncate_beyond_mark(self) -> None:
         """Truncate what lies beyond the mark: it was never acknowledged, and a power loss may have damaged
         it.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """The part of :class:`random.Random` that jitter needs."""
 
     def random(self) -> float:
@@ -25,8 +25,8 @@ class Backoff:
     initial_ms: int
     longest_ms: int
 
-    def delay_ms(self, failures: int, chance: Chance) -> int:
+    def delay_ms(self, failures: int, rng: RandomSource) -> int:
         """The pause after ``failures`` failures in a row (at least one)."""
         assert failures >= 1, "nothing has failed"
         span_ms = min(self.longest_ms, self.initial_ms << min(failures - 1, 30))
-        return span_ms - int(chance.random() * span_ms / 2)
+        return span_ms - int(rng.random() * span_ms / 2)

@@ -49,7 +49,7 @@ class Turns(Protocol):
         ...
 
 
-class EndlessTurn:
+class UnlimitedTurn:
     """For code that has the event loop to itself."""
 
     def has_room(self) -> bool:

@@ -33,7 +33,7 @@ from pykraft.configuration.server_keys import (
     NODE_KEYS,
     QUORUM_KEYS,
     READ_KEYS,
-    STAND_IN_KEYS,
+    SYNONYM_KEYS,
 )
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.jepsen_like.checkers.findings import Anomaly
@@ -251,8 +251,8 @@ def build_configuration_page() -> str:
         lines += [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
         lines += [f"| {' | '.join(row[name] for name in columns)} |" for row in rows]
         lines.append("")
-    stand_ins = ", ".join(f"`{name}` for `{key.stands_for}`" for name, key in sorted(STAND_IN_KEYS.items()))
-    lines += [f"Read if the finer or newer property is not given: {stand_ins}.", ""]
+    synonyms = ", ".join(f"`{name}` for `{key.synonym_of}`" for name, key in sorted(SYNONYM_KEYS.items()))
+    lines += [f"Read if the finer or newer property is not given: {synonyms}.", ""]
     return "\n".join(lines)
 
 

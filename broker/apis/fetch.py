@@ -71,7 +71,7 @@ class FetchHandler:
         is_replica = request.replica_id >= 0
         # A follower is not held: it gets an error for such a partition and soon asks again. Its other
         # partitions must not wait.
-        if not (is_replica or replicas.is_settled) and replicas.hold_until_open(
+        if not (is_replica or replicas.is_reconciled) and replicas.hold_until_open(
             connection,
             (
                 (topic.name, topic.topic_id, asked.partition)
@@ -112,7 +112,7 @@ class FetchHandler:
                     if self._diverging(partition, replica_id, asked) is None:
                         self._check_incarnation(replica_id, broker_epoch)
                         partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
-                        if partition.followers[replica_id].is_in_doubt(asked.fetch_offset):
+                        if partition.followers[replica_id].may_have_found_damage(asked.fetch_offset):
                             self._replicas.check_sent(partition, asked.fetch_offset)
                 except KafkaError:
                     continue

@@ -53,7 +53,7 @@ async def describe_groups(
 ) -> classic_groups.DescribeGroupsResponse:
     response = await services.groups.describe_groups(context, request, version)
     if request.include_authorized_operations:
-        _tell_operations(response.groups)
+        _set_authorized_operations(response.groups)
     return response
 
 
@@ -65,11 +65,11 @@ async def consumer_group_describe(
 ) -> consumer_groups.ConsumerGroupDescribeResponse:
     response = await services.groups.consumer_group_describe(context, request, version)
     if request.include_authorized_operations:
-        _tell_operations(response.groups)
+        _set_authorized_operations(response.groups)
     return response
 
 
-def _tell_operations(
+def _set_authorized_operations(
     groups: Sequence[classic_groups.DescribedGroup | consumer_groups.DescribedGroup],
 ) -> None:
     for group in groups:

@@ -70,7 +70,7 @@ class ProduceHandler:
         """
         request = parse_produce_request(body, 0, header.api_version)
         replicas = self.services.replicas
-        if not replicas.is_settled and replicas.hold_until_open(
+        if not replicas.is_reconciled and replicas.hold_until_open(
             connection,
             (
                 (name, topic_id, asked.partition)

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.address import Address
-from pykraft.runtime.backoff import Backoff, Chance
+from pykraft.runtime.backoff import Backoff, RandomSource
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.rpc import RpcFailure, RpcTransport
 
@@ -80,7 +80,7 @@ class ControllerChannel:
         transport: RpcTransport,
         leader_address: Callable[[], Address | None],
         clock: Clock,
-        chance: Chance,
+        rng: RandomSource,
         incarnation_id: bytes = b"",
     ) -> None:
         """``incarnation_id`` identifies this process and, with a number, each request that it forwards."""
@@ -89,7 +89,7 @@ class ControllerChannel:
         self._transport = transport
         self._leader_address = leader_address
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
 
     async def call(
         self,
@@ -142,7 +142,7 @@ class ControllerChannel:
                     raise KafkaError(ErrorCode(response.error_code), response.error_message)
                 reason = "the controller is changing"
             limit.tighten()
-            pause_ms = min(BACKOFF.delay_ms(failures, self._chance), limit.left_ms)
+            pause_ms = min(BACKOFF.delay_ms(failures, self._rng), limit.left_ms)
             await self._pause(address, self._clock.monotonic_ms() + pause_ms)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the active controller did not answer: {reason}")
 

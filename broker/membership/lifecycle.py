@@ -56,7 +56,7 @@ class BrokerLifecycle:
         """How long the lease still holds; 0 without a lease."""
         return 0 if self._lease_end_ms is None else max(0, self._lease_end_ms - now_ms)
 
-    def lapsed_ms(self, now_ms: int) -> int | None:
+    def expired_ms(self, now_ms: int) -> int | None:
         """How long ago the lease expired; 0 while it holds, None if there was none since the last fence."""
         return None if self._lease_end_ms is None else max(0, now_ms + 1 - self._lease_end_ms)
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _FAST_HEARTBEAT_MS = 20
 """The pause between heartbeats while the broker waits to be unfenced, or to be shut down."""
 
-_HASTE_HEARTBEAT_MS = 100
+_SHUTDOWN_HEARTBEAT_MS = 100
 """The longest pause while another broker shuts down, which waits until all others report that they know."""
 
 _RETRY_MS = 100
@@ -75,11 +75,11 @@ class LifecycleDriver:
         self._metadata_offset = metadata_offset
         self._features = features
         self._dead_incarnation_secrets = dead_incarnation_secrets
-        self._somebody_leaves = False
+        self._others_shutting_down = False
         self._failed = False
         self._answered_ms = 0
         self._was_fenced = True
-        self._poke = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self.caught_up = asyncio.Event()
         self.running = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -105,12 +105,12 @@ class LifecycleDriver:
 
     def handle_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         """The brokers of the cluster, as of a newer image."""
-        self._somebody_leaves = any(
+        self._others_shutting_down = any(
             broker.in_controlled_shutdown and not broker.fenced and broker.id != self._config.node_id
             for broker in brokers.values()
         )
-        if self._somebody_leaves:
-            self._poke.set()
+        if self._others_shutting_down:
+            self._wakeup.set()
 
     async def shut_down(self, timeout_ms: int) -> None:
         """Ask for a controlled shutdown and wait until leaderships have moved, at most ``timeout_ms``.
@@ -119,10 +119,10 @@ class LifecycleDriver:
         """
         began_ms = self._clock.monotonic_ms()
         self._lifecycle.begin_controlled_shutdown()
-        self._poke.set()
+        self._wakeup.set()
         while not self.stopped.is_set():
-            heard_ms = max(began_ms, self._answered_ms)
-            until_ms = min(began_ms + timeout_ms, heard_ms + _NO_CONTROLLER_MS)
+            last_answer_ms = max(began_ms, self._answered_ms)
+            until_ms = min(began_ms + timeout_ms, last_answer_ms + _NO_CONTROLLER_MS)
             if until_ms <= (now_ms := self._clock.monotonic_ms()):
                 logger.warning("gave up the controlled shutdown after %d ms", now_ms - began_ms)
                 return
@@ -150,7 +150,7 @@ class LifecycleDriver:
             dead_incarnation_secrets=list(self._dead_incarnation_secrets),
         )
         deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
-        told = False
+        logged = False
         while True:
             try:
                 response = await self._channel.call(
@@ -164,11 +164,11 @@ class LifecycleDriver:
                 retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 if not retry or self._clock.monotonic_ms() >= deadline_ms:
                     raise
-                if not told:
+                if not logged:
                     logger.warning(
                         "waiting for the session of an earlier process to expire: %s", error.message
                     )
-                    told = True
+                    logged = True
                 await asyncio.sleep(_RETRY_MS / 1000)
                 continue
             self._lifecycle.handle_registered(response.broker_epoch)
@@ -182,18 +182,18 @@ class LifecycleDriver:
         return -1 if stopped_in_order_at_epoch is None else stopped_in_order_at_epoch
 
     async def _heartbeat(self) -> None:
-        self._log_standing()  # the metadata log may have fenced it meanwhile
-        beat = self._lifecycle.next_heartbeat(self._metadata_offset())
+        self._log_fencing_state()  # the metadata log may have fenced it meanwhile
+        heartbeat = self._lifecycle.next_heartbeat(self._metadata_offset())
         sent_ms = self._clock.monotonic_ms()
         try:
             response = await self._channel.call(
                 "BrokerHeartbeat",
                 pb.BrokerHeartbeatRequest(
                     broker_id=self._config.node_id,
-                    broker_epoch=beat.broker_epoch,
-                    current_metadata_offset=beat.current_metadata_offset,
-                    want_fence=beat.want_fence,
-                    want_shut_down=beat.want_shut_down,
+                    broker_epoch=heartbeat.broker_epoch,
+                    current_metadata_offset=heartbeat.current_metadata_offset,
+                    want_fence=heartbeat.want_fence,
+                    want_shut_down=heartbeat.want_shut_down,
                 ),
                 pb.BrokerHeartbeatResponse.FromString,
                 # One attempt only: the lease of a later one would be counted from the start of this one.
@@ -202,7 +202,7 @@ class LifecycleDriver:
             )
         except KafkaError as error:
             if error.code is ErrorCode.STALE_BROKER_EPOCH:
-                logger.error("the controller no longer knows epoch %d of this broker", beat.broker_epoch)
+                logger.error("the controller no longer knows epoch %d of this broker", heartbeat.broker_epoch)
                 self._lifecycle.handle_stale_epoch()
                 if self._lifecycle.state is not BrokerState.SHUTTING_DOWN:
                     await self.register()
@@ -219,9 +219,9 @@ class LifecycleDriver:
             should_shut_down=response.should_shut_down,
             lease_ms=response.lease_ms,
         )
-        self._log_standing()
+        self._log_fencing_state()
 
-    def _log_standing(self) -> None:
+    def _log_fencing_state(self) -> None:
         if self._lifecycle.is_fenced is not self._was_fenced:
             self._was_fenced = self._lifecycle.is_fenced
             if not self._was_fenced:
@@ -243,13 +243,13 @@ class LifecycleDriver:
         if not waiting:
             left_ms = self._lifecycle.lease_left_ms(self._clock.monotonic_ms())
             pause_ms = min(pause_ms, max(left_ms // 2, _RETRY_MS))
-        if self._somebody_leaves:
-            pause_ms = min(_HASTE_HEARTBEAT_MS, pause_ms)
+        if self._others_shutting_down:
+            pause_ms = min(_SHUTDOWN_HEARTBEAT_MS, pause_ms)
         if self._failed:
             pause_ms = min(_RETRY_MS, self._config.heartbeat_interval_ms)
-        self._poke.clear()
+        self._wakeup.clear()
         try:
             async with asyncio.timeout(pause_ms / 1000):
-                await self._poke.wait()
+                await self._wakeup.wait()
         except TimeoutError:
             pass

@@ -35,7 +35,7 @@ from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.runtime.backoff import Chance
+from pykraft.runtime.backoff import RandomSource
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
@@ -57,7 +57,7 @@ class DataPlane:
         *,
         disk: Disk,
         clock: Clock,
-        chance: Chance,
+        rng: RandomSource,
         streams: StreamRuntime,
         workers: Workers,
         on_fatal: FatalHandler,
@@ -101,7 +101,7 @@ class DataPlane:
             lease,
             alter_partition,
             clock,
-            chance,
+            rng,
             tasks,
         )
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)

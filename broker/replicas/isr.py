@@ -14,19 +14,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 UNKNOWN_OFFSET = -1
-DOUBTED_EVERY = 16
+DAMAGE_CHECK_EVERY = 16
 
 
 class FollowerProgress:
     """What the leader knows about one follower from its fetches."""
 
     __slots__ = (
-        "asked_again",
         "broker_epoch",
         "last_caught_up_ms",
         "last_fetch_end",
         "last_fetch_ms",
         "log_end_offset",
+        "repeated_fetches",
         "sent_offset",
     )
 
@@ -37,20 +37,20 @@ class FollowerProgress:
         self.last_fetch_end = UNKNOWN_OFFSET
         self.last_caught_up_ms = last_caught_up_ms
         self.sent_offset = UNKNOWN_OFFSET
-        self.asked_again = 0
+        self.repeated_fetches = 0
 
-    def is_in_doubt(self, fetch_offset: int) -> bool:
+    def may_have_found_damage(self, fetch_offset: int) -> bool:
         """Whether the follower may have found the records at an offset damaged.
 
         It then asks again for an offset that was sent to it. But it may just have lost the answer; so this is
-        true for the first repetition, and then for one in :data:`DOUBTED_EVERY`.
+        true for the first repetition, and then for one in :data:`DAMAGE_CHECK_EVERY`.
         """
         if fetch_offset != self.sent_offset:
-            self.asked_again = 0
+            self.repeated_fetches = 0
             return False
         self.sent_offset = UNKNOWN_OFFSET
-        self.asked_again += 1
-        return self.asked_again % DOUBTED_EVERY == 1
+        self.repeated_fetches += 1
+        return self.repeated_fetches % DAMAGE_CHECK_EVERY == 1
 
     def handle_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int) -> None:
         """A fetch at ``fetch_offset`` acknowledges everything before it.
@@ -104,7 +104,7 @@ class IsrState:
     def with_committed(
         self, isr: tuple[int, ...], partition_epoch: int, elr: tuple[int, ...] = ()
     ) -> IsrState:
-        """Take the controller's state: a newer one settles all open proposals, any other changes nothing."""
+        """Take the controller's state: a newer one completes all open proposals, others change nothing."""
         if partition_epoch <= self.partition_epoch:
             return self
         return IsrState(isr, partition_epoch, elr=elr)
@@ -115,7 +115,7 @@ class IsrState:
         """The controller accepted a proposal; the arguments are the state after it.
 
         The metadata log may have brought that state before, and another proposal may be in flight since: it
-        stays open. An answer with no newer partition epoch settles only its own proposal.
+        stays open. An answer with no newer partition epoch completes only its own proposal.
         """
         if partition_epoch > self.partition_epoch:
             return IsrState(isr, partition_epoch, elr=elr)

@@ -28,7 +28,7 @@ from pykraft.broker.replicas.ports import AlterPartitionPort, BrokerLease, Image
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.requests import IsrMember, PartitionIsrChange
-from pykraft.runtime.backoff import Backoff, Chance
+from pykraft.runtime.backoff import Backoff, RandomSource
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor
 
@@ -61,7 +61,7 @@ class IsrProposals:
         lease: BrokerLease,
         controller: AlterPartitionPort,
         clock: Clock,
-        chance: Chance,
+        rng: RandomSource,
         tasks: TaskSupervisor,
     ) -> None:
         self._node_id = node_id
@@ -70,7 +70,7 @@ class IsrProposals:
         self._lease = lease
         self._controller = controller
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._tasks = tasks
         self._due: dict[Partition, None] = {}
         self._is_sending = False
@@ -104,7 +104,7 @@ class IsrProposals:
         try:
             while self._due:
                 if self._unanswered:
-                    await self._tasks.sleep(UNANSWERED_BACKOFF.delay_ms(self._unanswered, self._chance))
+                    await self._tasks.sleep(UNANSWERED_BACKOFF.delay_ms(self._unanswered, self._rng))
                 proposed = self._take_due()
                 if proposed:
                     await self._send(proposed)
@@ -155,7 +155,7 @@ class IsrProposals:
         logger.info("ISR changes of %d partitions were refused with %s: %s", len(refused), error.name, named)
         if error in _NEWS_FOLLOWS:
             return  # they stay pending until the metadata log brings the newer state
-        delay_ms = REFUSED_BACKOFF.delay_ms(times, self._chance)
+        delay_ms = REFUSED_BACKOFF.delay_ms(times, self._rng)
         retry_ms = self._clock.monotonic_ms() + delay_ms
         for partition, proposal in refused:
             partition.handle_isr_refused(proposal, retry_ms, outcome_known=error in _NOT_APPLIED)

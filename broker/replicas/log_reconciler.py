@@ -67,8 +67,8 @@ class LogReconciler:
                     async with self._changing:
                         await self._look_at_some()
                 await asyncio.sleep(0)  # logs that were open already took no await
-            if self._lost.is_settled:
-                self._worklist.settled.set()
+            if self._lost.all_reported:
+                self._worklist.idle.set()
 
     @property
     def _has_work(self) -> bool:
@@ -116,7 +116,7 @@ class LogReconciler:
         if topic is None:
             del self._logs.offline[name, index]
             return False
-        if self._lost.may_begin_anew(offline, topic, index):
+        if self._lost.may_recreate_log(offline, topic, index):
             return True
         self._lost.report()
         return False

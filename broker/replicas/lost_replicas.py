@@ -49,11 +49,11 @@ class LostReplicas:
         self._is_reporting = False
 
     @property
-    def is_settled(self) -> bool:
+    def all_reported(self) -> bool:
         """Whether the controller knows of every replica that is offline."""
         return not self._unreported()
 
-    def may_begin_anew(self, offline: OfflineLog, topic: TopicImage, index: int) -> bool:
+    def may_recreate_log(self, offline: OfflineLog, topic: TopicImage, index: int) -> bool:
         """Whether an empty log may take the place of an offline one."""
         if offline.topic_id is not None and offline.topic_id != topic.id:
             return True  # the log is of an earlier topic of the same name
@@ -102,9 +102,11 @@ class LostReplicas:
         self._is_reporting = False
 
     async def _report_some(self, some: dict[TopicPartition, LostReplica]) -> bool:
-        """Report these replicas; whether the controller accepted them all. The image settles refused ones."""
+        """Report these replicas; whether the controller accepted them all. Refused ones are decided again on
+        the next image.
+        """
         keys = {(lost.topic_id, lost.index): key for key, lost in some.items()}
-        told = {key: self._logs.offline.get(key) for key in some}
+        reported = {key: self._logs.offline.get(key) for key in some}
         try:
             answers = await self._controller.report_lost_replicas(list(some.values()))
         except KafkaError as error:
@@ -115,7 +117,7 @@ class LostReplicas:
             offline = self._logs.offline.get(key)
             if answer.error is not ErrorCode.NONE:
                 logger.warning("lost replica %s-%d: the controller answers %s", *key, answer.error.name)
-            elif offline is not None and offline is told[key]:
+            elif offline is not None and offline is reported[key]:
                 offline.partition_epoch = answer.partition_epoch
                 self._worklist.add(key)
         return all(answer.error is ErrorCode.NONE for answer in answers)

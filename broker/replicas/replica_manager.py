@@ -87,9 +87,9 @@ class ReplicaManager:
             )
 
     @property
-    def is_settled(self) -> bool:
+    def is_reconciled(self) -> bool:
         """Whether every log that the image assigns to this broker is open, or reported as lost."""
-        return self._worklist.settled.is_set()
+        return self._worklist.idle.is_set()
 
     def hold_until_open(
         self, connection: Connection, asked: Iterable[tuple[str | None, Uuid | None, int]]
@@ -99,12 +99,12 @@ class ReplicaManager:
         ``asked``: (topic name, topic id, index), with a name or an id. Returns whether it is held: its frame
         is then handled again when the log is open and the replica leads.
         """
-        if self.is_settled:
+        if self.is_reconciled:
             return False
         for name, topic_id, index in asked:
             key = self._find_opening(name, topic_id, index)
             if key is not None and self._openings.hold(connection, key):
-                self._worklist.hurry(key)
+                self._worklist.prioritize(key)
                 return True
         return False
 

@@ -53,13 +53,13 @@ class ReplicaRoles:
                 coordinator.on_elected(partition.index, partition.leader_epoch)
             return
         if was_leader:
-            self._tell_of_resignation(partition)
+            self._notify_resigned(partition)
         if partition.leader_id is None:
             self._fetchers.unfollow(partition)
         else:
             self._fetchers.follow(partition)
 
-    def _tell_of_resignation(self, partition: Partition) -> None:
+    def _notify_resigned(self, partition: Partition) -> None:
         coordinator = self._coordinators.get(partition.topic)
         if coordinator is not None:
             coordinator.on_resigned(partition.index)
@@ -72,7 +72,7 @@ class ReplicaRoles:
         partition.leader_id = None
         partition.refuse_waiters(code)
         if was_leader:
-            self._tell_of_resignation(partition)
+            self._notify_resigned(partition)
         self._worklist.add((partition.topic, partition.index))
 
     def handle_damage(self, key: TopicPartition) -> None:

@@ -96,7 +96,7 @@ class Wakeups:
         while self._moved or self._woken:
             try:
                 if self._moved:
-                    self._tell_coordinator()
+                    self._notify_coordinator()
                 elif self._turns.has_room():
                     waiting = next(iter(self._woken))
                     del self._woken[waiting]
@@ -119,7 +119,7 @@ class Wakeups:
         self._runs_later = False
         self.run()
 
-    def _tell_coordinator(self) -> None:
+    def _notify_coordinator(self) -> None:
         partition = next(iter(self._moved))
         del self._moved[partition]
         coordinator = self._coordinators[partition.topic]

@@ -11,15 +11,15 @@ from pykraft.broker.logs.offline_logs import TopicPartition
 class Worklist:
     """The work of :class:`~pykraft.broker.replicas.log_reconciler.LogReconciler`.
 
-    ``settled`` is set while there is nothing to do: every log that the image assigns to this broker is open,
+    ``idle`` is set while there is nothing to do: every log that the image assigns to this broker is open,
     or reported as lost. It is not set before the first look.
     """
 
     def __init__(self) -> None:
-        self.settled = asyncio.Event()
+        self.idle = asyncio.Event()
         self._due: dict[TopicPartition, None] = {}
         self._urgent: dict[TopicPartition, None] = {}
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     def __bool__(self) -> bool:
         return bool(self._due)
@@ -30,11 +30,11 @@ class Worklist:
         self.wake()
 
     def wake(self) -> None:
-        """Tell the reconciler that there is work."""
-        self.settled.clear()
-        self._news.set()
+        """Notify the reconciler that there is work."""
+        self.idle.clear()
+        self._wakeup.set()
 
-    def hurry(self, key: TopicPartition) -> None:
+    def prioritize(self, key: TopicPartition) -> None:
         """A request waits for this log: look at it first."""
         if key in self._due:
             self._urgent[key] = None
@@ -52,5 +52,5 @@ class Worklist:
 
     async def wait(self) -> None:
         """Wait until :meth:`wake` is called; the work may have been done since."""
-        await self._news.wait()
-        self._news.clear()
+        await self._wakeup.wait()
+        self._wakeup.clear()

@@ -32,7 +32,7 @@ class OwnMember:
         client: ClientConfig,
         config: MemberConfig,
         listener: OwnershipListener,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         group = GroupConfig(
             config.group,
@@ -45,7 +45,7 @@ class OwnMember:
             max_poll_interval_ms=config.session_timeout_ms,
             auto_offset_reset="earliest",
         )
-        self._member = GroupMember(network, client, group, _Told(listener), chance)
+        self._member = GroupMember(network, client, group, _Told(listener), rng)
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
         try:

@@ -263,7 +263,9 @@ def handle_broker_heartbeat(
 ) -> ControllerResult[BrokerHeartbeatResponse]:
     """Refresh the broker's session and move it to its next state. ``committed_offset`` is inclusive."""
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    heartbeats.hear(broker.id, broker.epoch, request.current_metadata_offset, committed_offset, now_ms)
+    heartbeats.handle_heartbeat(
+        broker.id, broker.epoch, request.current_metadata_offset, committed_offset, now_ms
+    )
     caught_up = request.current_metadata_offset >= broker.last_change_offset
     records: list[Record] = []
     fenced, shut_down = broker.fenced, False
@@ -307,8 +309,8 @@ def _may_return(heartbeats: Heartbeats, sweeps: Sweeps, request: BrokerHeartbeat
     It must also follow the log: otherwise it would get no lease, and soon be fenced again.
     """
     return (
-        sweeps.is_settled(request.broker_id)
-        and request.current_metadata_offset >= sweeps.settled_offset(request.broker_id)
+        sweeps.is_swept(request.broker_id)
+        and request.current_metadata_offset >= sweeps.swept_offset(request.broker_id)
         and heartbeats.is_current(request.broker_id, request.broker_epoch, now_ms)
     )
 
@@ -317,7 +319,7 @@ def _may_leave(
     image: MetadataImage, heartbeats: Heartbeats, sweeps: Sweeps, broker: BrokerRegistration
 ) -> bool:
     """Whether the broker's leaderships were moved where possible, and all active brokers know it."""
-    return sweeps.is_settled(broker.id) and heartbeats.is_handed_over(
+    return sweeps.is_swept(broker.id) and heartbeats.is_handed_over(
         broker, image.brokers.values(), image.offset
     )
 

@@ -196,9 +196,9 @@ class ControllerCore:
         """A time such that the broker has applied all that was committed then; None if none is known."""
         return self._heartbeats.current_ms(broker_id, broker_epoch)
 
-    def excuse(self, duration_ms: int, now_ms: int) -> None:
+    def extend_for_stall(self, duration_ms: int, now_ms: int) -> None:
         """This controller was stalled for ``duration_ms``, until now: no broker is fenced for that time."""
-        self._heartbeats.excuse(duration_ms, now_ms)
+        self._heartbeats.extend_for_stall(duration_ms, now_ms)
 
     def handle_fence_check(self, now_ms: int) -> ControllerResult[frozenset[int]]:
         """Fence every broker that is silent or stale, all in one batch; returns the ids of the stale ones.

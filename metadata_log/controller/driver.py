@@ -432,10 +432,10 @@ class ControllerDriver:
             if await self._slept_too_long(interval_ms):
                 # Heartbeats are unread in the sockets: they are read before any broker is fenced.
                 await self._slept_too_long(self._config.late_reading_ms)
-            self._fence_lapsed(self._clock.monotonic_ms())
+            self._fence_expired(self._clock.monotonic_ms())
 
     async def _slept_too_long(self, for_ms: int) -> bool:
-        """Sleep; returns whether this process was stalled meanwhile. Brokers are excused for that, within
+        """Sleep; returns whether this process was stalled meanwhile. Sessions are extended by that, within
         limits.
 
         If the whole machine was suspended, their next heartbeats are still as far away as before.
@@ -446,7 +446,7 @@ class ControllerDriver:
         late_ms = now_ms - began_ms - for_ms
         if late_ms <= self._config.fence_check_interval_ms:
             return False
-        self._core.excuse(late_ms, now_ms)
+        self._core.extend_for_stall(late_ms, now_ms)
         return True
 
     async def _watch_idleness(self, interval_ms: int) -> None:
@@ -457,7 +457,7 @@ class ControllerDriver:
                 self._append_own([NoOpRecord()])
             offset = self._core.last_offset
 
-    def _fence_lapsed(self, now_ms: int) -> None:
+    def _fence_expired(self, now_ms: int) -> None:
         if self._epoch is None:
             return
         result = self._core.handle_fence_check(now_ms)

@@ -2,8 +2,8 @@
 
 :class:`PartitionChangeBuilder` takes the current state of a partition and, if there is one, a requested
 change, and builds the record that brings the partition to the state that the rules require, or None. Without
-a requested change it repairs: a partition that it does not change is settled. Repair depends on image and
-configuration only, so it may be done in slices, twice, or by the next controller. The rules:
+a requested change it repairs: a partition that it does not change matches the rules. Repair depends on image
+and configuration only, so it may be done in slices, twice, or by the next controller. The rules:
 
 - a leader is an active member of the ISR, the first in replica order; the current leader stays while it may;
 - a broker that is not active is in an ISR only while the partition has no leader;
@@ -101,8 +101,8 @@ class PartitionChangeBuilder:
         ``isr``: the ISR that its leader proposes, members checked; default: the active members of the current
         ISR. ``lost``: a replica that has just lost its log.
         """
-        wished = isr is not None or assignment is not None or lost is not None
-        if not wished and election is Election.ONLINE and self._is_settled(partition):
+        is_requested = isr is not None or assignment is not None or lost is not None
+        if not is_requested and election is Election.ONLINE and self._needs_no_change(partition):
             return None
         before = partition
         if lost is not None:
@@ -162,7 +162,7 @@ class PartitionChangeBuilder:
         holders = self._holders(partition, partition.replicas)
         return _drop(holders, self._brokers.tail_lost) or holders or (*partition.isr, *partition.elr)
 
-    def _is_settled(self, partition: PartitionRegistration) -> bool:
+    def _needs_no_change(self, partition: PartitionRegistration) -> bool:
         """Whether it is in the state of almost all partitions, and therefore needs no change."""
         return (
             partition.leader in self._active
@@ -219,9 +219,9 @@ class PartitionChangeBuilder:
         if self._rules.unclean_allowed or election is Election.UNCLEAN:
             # Replicas that a reassignment adds come last: they may still be empty. One that is known to be
             # empty leads only if the election was requested.
-            hoped = _drop(replicas, partition.lost)
+            not_lost = _drop(replicas, partition.lost)
             empty = _keep(replicas, partition.lost) if election is Election.UNCLEAN else ()
-            for candidate in (*_drop(hoped, adding), *_keep(adding, hoped), *empty):
+            for candidate in (*_drop(not_lost, adding), *_keep(adding, not_lost), *empty):
                 if candidate in self._active:
                     return candidate, True
         return NO_LEADER, False
@@ -271,7 +271,7 @@ class Elections:
     def repair_some(
         self, topic: TopicImage, start: int, most_seen: int, most_changes: int
     ) -> tuple[list[PartitionChangeRecord], int]:
-        """Changes for partitions of one topic that are not settled, and how many were looked at.
+        """Changes for partitions of one topic that do not match the rules, and how many were looked at.
 
         Starts at index ``start`` and ends when the limit of visited or of changed partitions is reached.
         """

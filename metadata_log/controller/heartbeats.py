@@ -12,11 +12,11 @@ began. Leases are counted from that time (:mod:`.leadership`), and a broker that
 session is fenced like a silent one: it may still believe that it leads partitions that others have led for
 long.
 
-A broker is excused for time in which the controller itself was stalled: its heartbeats were not read, and if
-the whole machine was suspended none were sent. But a controller that stalls again and again, each time too
+Time in which the controller itself was stalled extends every session: heartbeats were not read, and if the
+whole machine was suspended none were sent. But a controller that stalls again and again, each time too
 briefly to be deposed, must still fence dead brokers. So of the stalls since a broker was last heard from, the
-first is excused whole, however long it was, and the later ones up to one session timeout in total: a silent
-broker is fenced within two session timeouts and one stall. No lease is based on an excuse.
+first extends the session by its whole length, and the later ones by up to one session timeout in total: a
+silent broker is fenced within two session timeouts and one stall. Leases are never extended.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pykraft.metadata_log.image import BrokerRegistration
 
 
 class _Since:
-    """The start of a session timeout, moved later by excused stalls (see the top of this file)."""
+    """The start of a session timeout, moved later by stalls (see the top of this file)."""
 
     __slots__ = ("ms", "recurring_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.ms = now_ms
         self.recurring_ms: int | None = None
-        """How long stalls after the first one were excused; None before the first."""
+        """By how much stalls after the first one have extended the session; None before the first."""
 
-    def excuse(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
+    def extend_for_stall(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
         """The controller was stalled for ``duration_ms``. ``most_ms``: the limit for all but the first
         stall.
         """
@@ -71,33 +71,33 @@ class _Session:
     )
 
     def __init__(
-        self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int, owed_ms: int = 0
+        self, broker_epoch: int, awaited: tuple[int, int] | None, now_ms: int, extension_ms: int = 0
     ) -> None:
-        """``owed_ms``: by how much this session is longer than the sessions of the current epoch."""
+        """``extension_ms``: by how much this session is longer than the sessions of the current epoch."""
         self.broker_epoch = broker_epoch
-        self.contact = _Since(now_ms + owed_ms)
-        self.progress = _Since(now_ms + owed_ms)
+        self.contact = _Since(now_ms + extension_ms)
+        self.progress = _Since(now_ms + extension_ms)
         self.awaited = awaited
         self.current_ms: int | None = None
         self.metadata_offset = -1
         self.handed_over_at: int | None = None
 
-    def hear(self, metadata_offset: int, committed_offset: int, now_ms: int) -> None:
+    def handle_heartbeat(self, metadata_offset: int, committed_offset: int, now_ms: int) -> None:
         # The rest of a longer session of an earlier epoch is not cut short.
         self.contact = _Since(max(now_ms, self.contact.ms))
         if metadata_offset > self.metadata_offset:
-            self.metadata_offset, self.progress = metadata_offset, self._got_further(now_ms)
+            self.metadata_offset, self.progress = metadata_offset, self._progressed(now_ms)
         if self.metadata_offset >= committed_offset:
-            self.current_ms, self.progress = now_ms, self._got_further(now_ms)
+            self.current_ms, self.progress = now_ms, self._progressed(now_ms)
             self.awaited = None
         elif self.awaited is None:
             # Until now it was not behind, or not heard from: its time begins here.
-            self.awaited, self.progress = (committed_offset, now_ms), self._got_further(now_ms)
+            self.awaited, self.progress = (committed_offset, now_ms), self._progressed(now_ms)
         elif self.metadata_offset >= self.awaited[0]:
             self.current_ms = self.awaited[1]
             self.awaited = (committed_offset, now_ms)
 
-    def _got_further(self, now_ms: int) -> _Since:
+    def _progressed(self, now_ms: int) -> _Since:
         return _Since(max(now_ms, self.progress.ms))
 
 
@@ -121,10 +121,10 @@ class Heartbeats:
         ``longest_session_ms``: the longest session timeout on which a lease may have been based. Brokers get
         a session of this length, once.
         """
-        owed_ms = max(0, longest_session_ms - self._session_timeout_ms)
-        self._inherited_until_ms = now_ms + owed_ms + self._session_timeout_ms
+        extension_ms = max(0, longest_session_ms - self._session_timeout_ms)
+        self._inherited_until_ms = now_ms + extension_ms + self._session_timeout_ms
         self._sessions = {
-            broker.id: _Session(broker.epoch, (committed_offset, now_ms), now_ms, owed_ms)
+            broker.id: _Session(broker.epoch, (committed_offset, now_ms), now_ms, extension_ms)
             for broker in brokers.values()
             if not broker.fenced
         }
@@ -141,23 +141,23 @@ class Heartbeats:
         """A broker has registered; the record, whose offset is its epoch, was not committed at ``now_ms``."""
         self._sessions[broker_id] = _Session(broker_epoch, (broker_epoch, now_ms), now_ms)
 
-    def hear(
+    def handle_heartbeat(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, committed_offset: int, now_ms: int
     ) -> None:
         """A heartbeat: the broker has applied the log up to ``metadata_offset``, both offsets inclusive."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = _Session(broker_epoch, None, now_ms)
-        session.hear(metadata_offset, committed_offset, now_ms)
+        session.handle_heartbeat(metadata_offset, committed_offset, now_ms)
 
-    def excuse(self, duration_ms: int, now_ms: int) -> None:
-        """The controller was stalled for ``duration_ms``, until now: brokers are excused for that time.
+    def extend_for_stall(self, duration_ms: int, now_ms: int) -> None:
+        """The controller was stalled for ``duration_ms``, until now: extend every session by that time.
 
         Brokers are fenced later by that time. Leases do not become longer: their times are not changed.
         """
         for session in self._sessions.values():
-            session.contact.excuse(duration_ms, self._session_timeout_ms, now_ms)
-            session.progress.excuse(duration_ms, self._session_timeout_ms, now_ms)
+            session.contact.extend_for_stall(duration_ms, self._session_timeout_ms, now_ms)
+            session.progress.extend_for_stall(duration_ms, self._session_timeout_ms, now_ms)
 
     def current_ms(self, broker_id: int, broker_epoch: int) -> int | None:
         """A time such that the broker has applied all that was committed then; None if none is known."""

@@ -19,10 +19,10 @@ may still be named as leader or ISR member:
   than that argument requires, never earlier.
 - As an ISR member it delays the high watermark for the length of a pass, which is safe.
 - **It does not become active before** a pass that began after its last change has been completed
-  (:meth:`Sweeps.is_settled`). Otherwise a new incarnation that lost records would be in the ISRs of its
+  (:meth:`Sweeps.is_swept`). Otherwise a new incarnation that lost records would be in the ISRs of its
   predecessor. In the log, the record that unfences a broker is therefore after every change that the pass
   made, whichever controller made it: a new active controller has to complete a pass of its own first. And the
-  broker must have applied those changes (:meth:`Sweeps.settled_offset`): otherwise a broker that learns from
+  broker must have applied those changes (:meth:`Sweeps.swept_offset`): otherwise a broker that learns from
   the response to its heartbeat that it may serve would still believe that it leads partitions as before it
   lost records, and a follower that does not know better would truncate its log. The broker need not have
   applied later passes: they have other causes and give nothing to a broker that is not active, and clients
@@ -56,36 +56,36 @@ class Sweeps:
 
     def clear(self) -> None:
         """This controller is no longer active: drop the state."""
-        self._completed = self._wanted = self._least = 0
+        self._completed = self._requested = self._least = 0
         self._least_offset = -1
-        self._unsettled: dict[int, int] = {}
-        self._settled_offsets: dict[int, int] = {}
+        self._unswept: dict[int, int] = {}
+        self._swept_offsets: dict[int, int] = {}
         self._pass: TopicWalk | None = None
 
     def begin(self) -> None:
         """This controller becomes active: it does not know which changes its predecessor had left to make."""
         self.clear()
         self.request()
-        self._least = self._wanted
+        self._least = self._requested
 
     def request(self, broker_ids: Iterable[int] = ()) -> None:
-        """Start a pass after a change; ``broker_ids`` are settled only when it is complete."""
-        self._wanted = self._completed + (1 if self._pass is None else 2)
+        """Start a pass after a change; ``broker_ids`` are swept only when it is complete."""
+        self._requested = self._completed + (1 if self._pass is None else 2)
         for broker_id in broker_ids:
-            self._unsettled[broker_id] = self._wanted
+            self._unswept[broker_id] = self._requested
 
     @property
     def is_pending(self) -> bool:
         """Whether there is a slice to run."""
-        return self._completed < self._wanted
+        return self._completed < self._requested
 
-    def is_settled(self, broker_id: int) -> bool:
+    def is_swept(self, broker_id: int) -> bool:
         """Whether every partition has been visited since the broker last changed."""
-        return self._completed >= self._least and broker_id not in self._unsettled
+        return self._completed >= self._least and broker_id not in self._unswept
 
-    def settled_offset(self, broker_id: int) -> int:
-        """The last offset of the pass that settled the broker. It must be settled."""
-        return self._settled_offsets.get(broker_id, self._least_offset)
+    def swept_offset(self, broker_id: int) -> int:
+        """The last offset of the pass that swept the broker. The broker must be swept (:meth:`is_swept`)."""
+        return self._swept_offsets.get(broker_id, self._least_offset)
 
     def next_slice(self, image: MetadataImage) -> list[PartitionChangeRecord]:
         """The next changes; they must be appended before anything else is decided. If empty: call again."""
@@ -97,16 +97,16 @@ class Sweeps:
         if self._pass.is_complete:
             self._pass = None
             self._completed += 1
-            self._settle(image.offset + len(slice_.changes))
+            self._mark_swept(image.offset + len(slice_.changes))
         return slice_.changes
 
-    def _settle(self, offset: int) -> None:
+    def _mark_swept(self, offset: int) -> None:
         """A pass is complete; ``offset`` is its last."""
         if self._completed == self._least:
             self._least_offset = offset
-        for broker_id in [id for id, number in self._unsettled.items() if number <= self._completed]:
-            del self._unsettled[broker_id]
-            self._settled_offsets[broker_id] = offset
+        for broker_id in [id for id, number in self._unswept.items() if number <= self._completed]:
+            del self._unswept[broker_id]
+            self._swept_offsets[broker_id] = offset
 
 
 class _Slice:
@@ -130,11 +130,11 @@ def find_moved_brokers(old: MetadataImage, new: MetadataImage, changes: Changes)
     return [
         broker_id
         for broker_id in sorted(changes.brokers)
-        if _standing(old.brokers.get(broker_id)) != _standing(new.brokers.get(broker_id))
+        if _fencing_state(old.brokers.get(broker_id)) != _fencing_state(new.brokers.get(broker_id))
     ]
 
 
-def _standing(broker: BrokerRegistration | None) -> tuple[int, bool] | None:
+def _fencing_state(broker: BrokerRegistration | None) -> tuple[int, bool] | None:
     return None if broker is None else (broker.epoch, broker.is_active)
 
 

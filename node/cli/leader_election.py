@@ -47,12 +47,14 @@ def command(
     with admin_client(bootstrap_server) as client:
         outcomes = client.elect_leaders(kind, asked)
     elected = [it.partition for it in outcomes if it.error is None]
-    settled = [it.partition for it in outcomes if it.error and it.error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    not_needed = [
+        it.partition for it in outcomes if it.error and it.error.code is ErrorCode.ELECTION_NOT_NEEDED
+    ]
     failed = [it for it in outcomes if it.error and it.error.code is not ErrorCode.ELECTION_NOT_NEEDED]
     if elected:
         click.echo(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
-    if settled:
-        click.echo(f"Valid replica already elected for partitions {_names(settled)}")
+    if not_needed:
+        click.echo(f"Valid replica already elected for partitions {_names(not_needed)}")
     for it in failed:
         error = it.error
         assert error is not None

@@ -22,9 +22,9 @@ from pykraft.quorum.core.roles import Candidate, Follower, Leader, Prospective, 
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.transitions import (
     maybe_adopt_epoch,
-    transition_to_asking_around,
     transition_to_follower,
     transition_to_resigned,
+    transition_to_unattached_observer,
 )
 from pykraft.quorum.core.vote import seek_election
 
@@ -195,10 +195,10 @@ def announce_resignation(state: CoreState, now_ms: int) -> None:
 
 def run_resigned_timers(state: CoreState, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.election_deadline_ms and not state.shutting_down:
-        if state.may_stand:
+        if state.may_be_candidate:
             seek_election(state, now_ms)
         else:
-            transition_to_asking_around(state, now_ms)
+            transition_to_unattached_observer(state, now_ms)
         return
     announce_resignation(state, now_ms)
 

@@ -34,10 +34,10 @@ def fetch_snapshot_next(state: CoreState, role: Follower, snapshot_id: SnapshotI
         return
     role.snapshot_id = snapshot_id
     if state.download is None or state.download.snapshot_id != snapshot_id:
-        _begin_anew(state, snapshot_id)
+        _restart_download(state, snapshot_id)
 
 
-def _begin_anew(state: CoreState, snapshot_id: SnapshotId) -> Download:
+def _restart_download(state: CoreState, snapshot_id: SnapshotId) -> Download:
     state.downloads += 1
     state.download = Download(snapshot_id, state.downloads)
     return state.download
@@ -92,7 +92,7 @@ def _take(
         response.size_bytes,
         response.checksum,
     ):
-        _begin_anew(state, snapshot_id)  # another file of this id: its pieces do not fit ours
+        _restart_download(state, snapshot_id)  # another file of this id: its pieces do not fit ours
         return
     download.size_bytes, download.checksum = response.size_bytes, response.checksum
     if response.data:
@@ -100,7 +100,7 @@ def _take(
         download.position += len(response.data)
         role.next_fetch_ms = now_ms
     if download.position > response.size_bytes:
-        _begin_anew(state, snapshot_id)
+        _restart_download(state, snapshot_id)
     elif download.position == response.size_bytes:
         download.is_checking = True
         role.next_fetch_ms = now_ms + state.config.fetch_wait_ms
@@ -116,7 +116,7 @@ def handle_checked(
         return
     download.is_checking = False
     if not is_intact:
-        _begin_anew(state, download.snapshot_id)
+        _restart_download(state, download.snapshot_id)
     elif isinstance(role, Follower) and role.snapshot_id == download.snapshot_id:
         _install(state, role, download.snapshot_id, voters, now_ms)
 

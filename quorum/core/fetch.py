@@ -51,7 +51,7 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
     _release_parked(state, role, request.replica)
     progress = progress_of(state, role, request.replica, now_ms)
     is_believed = progress.is_believed(request.losses, now_ms, is_recovering=request.is_recovering)
-    if _lies_before(state.log.start, request):
+    if _is_before_log_start(state.log.start, request):
         progress.record_contact(now_ms)
         assert state.snapshot is not None, "the log was shortened and no snapshot replaces it"
         state.emit(Reply(token, _response(state, snapshot_id=state.snapshot)))
@@ -91,7 +91,7 @@ def _refusal(state: CoreState, request: FetchRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _lies_before(start: SnapshotId, request: FetchRequest) -> bool:
+def _is_before_log_start(start: SnapshotId, request: FetchRequest) -> bool:
     """Whether the fetcher's log ends, or diverges from ours, before our log starts.
 
     Our log knows only epochs from that of its start on. A replica that has the same epoch at the start, or a

@@ -127,7 +127,7 @@ class RaftCore:
         """Take one event and return what must be done about it, in order."""
         state = self.state
         epoch = state.epoch
-        state.epoch_allowance.refill(now_ms, has_leader=vote.hears_a_leader(state, now_ms))
+        state.epoch_allowance.refill(now_ms, has_leader=vote.has_live_leader(state, now_ms))
         self._handle(event, now_ms)
         state.epoch_allowance.left -= state.epoch - epoch
         self._run_timers(now_ms)
@@ -268,11 +268,11 @@ class RaftCore:
             vote.run_poll_timers(state, role, now_ms)
         elif isinstance(role, Resigned):
             begin_end.run_resigned_timers(state, role, now_ms)
-        elif not state.shutting_down and state.may_stand:
+        elif not state.shutting_down and state.may_be_candidate:
             deadline_ms = role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms
             if now_ms >= deadline_ms:
                 if role.epoch_has_ended:
-                    vote.stand_for_election(state, now_ms)
+                    vote.start_election(state, now_ms)
                 else:
                     vote.seek_election(state, now_ms)
 
@@ -293,7 +293,7 @@ class RaftCore:
             case Resigned():
                 return begin_end.resigned_deadline_ms(role, state.shutting_down)
         times = []
-        if not state.shutting_down and state.may_stand:
+        if not state.shutting_down and state.may_be_candidate:
             times.append(role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms)
         wants_fetch = isinstance(role, Follower) or not state.takes_part
         if (
@@ -335,6 +335,6 @@ def _initial_role(state: CoreState, now_ms: int) -> Role:
         role = Follower(leader.key.id, fetch_ms, now_ms + fetch_ms, next_fetch_ms=now_ms)
         role.leader_address = leader.address
         return role
-    if not state.may_stand:
+    if not state.may_be_candidate:
         return Unattached(now_ms + timeout_ms, next_fetch_ms=now_ms)
     return Resigned(now_ms + timeout_ms, (), dict.fromkeys(state.other_voters(), now_ms))

@@ -200,7 +200,7 @@ class CoreState:
         return self.is_voter and self.recovery is None
 
     @property
-    def may_stand(self) -> bool:
+    def may_be_candidate(self) -> bool:
         """A voter; or a replica that the newest set removes, while that set is not known to be committed.
 
         It may be the only replica that holds the record which removes it: without it no candidate could win,

@@ -202,7 +202,7 @@ def transition_to_resigned(state: CoreState, now_ms: int) -> None:
     state.emit(LeaderChanged(None, state.epoch))
 
 
-def transition_to_asking_around(state: CoreState, now_ms: int) -> None:
+def transition_to_unattached_observer(state: CoreState, now_ms: int) -> None:
     """From Resigned, for a replica that no longer votes: no leader will announce itself to it."""
     role = Unattached(now_ms + state.random_election_timeout_ms(), next_fetch_ms=now_ms)
     _enter(state, state.election, role, now_ms)
@@ -243,7 +243,7 @@ def _enter(state: CoreState, election: ElectionState, role: Role, now_ms: int) -
     assert rule is not None, f"{type(old).__name__} → {type(role).__name__} is not an edge"
     allowed = {S: election.epoch == before.epoch, H: election.epoch > before.epoch}
     assert allowed.get(rule, election.epoch >= before.epoch), f"epoch {before.epoch} → {election.epoch}"
-    may_vote = state.may_stand or isinstance(old, Leader)
+    may_vote = state.may_be_candidate or isinstance(old, Leader)
     assert may_vote or isinstance(role, OBSERVER_ROLES), "an observer is neither a candidate nor a leader"
     if election.epoch == before.epoch:
         assert before.voted is None or before.voted == election.voted, "a vote was changed"

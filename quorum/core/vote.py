@@ -36,19 +36,19 @@ from pykraft.quorum.core.transitions import (
 def seek_election(state: CoreState, now_ms: int) -> None:
     """Ask first whether a majority would grant its votes."""
     transition_to_prospective(state, now_ms)
-    _ask_or_win(state, now_ms)
+    _request_votes_or_win(state, now_ms)
 
 
-def stand_for_election(state: CoreState, now_ms: int) -> None:
+def start_election(state: CoreState, now_ms: int) -> None:
     """Begin an election in the next epoch."""
     transition_to_candidate(state, now_ms)
-    _ask_or_win(state, now_ms)
+    _request_votes_or_win(state, now_ms)
 
 
-def _ask_or_win(state: CoreState, now_ms: int) -> None:
+def _request_votes_or_win(state: CoreState, now_ms: int) -> None:
     """A single voter has won already."""
     if not _maybe_win(state, now_ms):
-        ask_for_votes(state, now_ms)
+        request_votes(state, now_ms)
 
 
 def _maybe_win(state: CoreState, now_ms: int) -> bool:
@@ -59,11 +59,11 @@ def _maybe_win(state: CoreState, now_ms: int) -> bool:
     if isinstance(role, Candidate):
         transition_to_leader(state, now_ms)
     elif not state.shutting_down:
-        stand_for_election(state, now_ms)
+        start_election(state, now_ms)
     return True
 
 
-def ask_for_votes(state: CoreState, now_ms: int) -> None:
+def request_votes(state: CoreState, now_ms: int) -> None:
     """Send Vote to every voter that is due to be asked."""
     role = state.role
     assert isinstance(role, Poll)
@@ -88,7 +88,7 @@ def handle_vote_request(state: CoreState, token: int, request: VoteRequest, now_
     granted = False
     if error is ErrorCode.NONE:
         if request.pre_vote:
-            granted = _may_grant(state, request) and not hears_a_leader(state, now_ms)
+            granted = _may_grant(state, request) and not has_live_leader(state, now_ms)
         else:
             granted = _vote(state, request, now_ms)
     state.emit(
@@ -131,7 +131,7 @@ def _may_grant(state: CoreState, request: VoteRequest) -> bool:
     return (request.last_epoch, request.last_offset) >= (state.log.last_epoch, state.log.end_offset)
 
 
-def hears_a_leader(state: CoreState, now_ms: int) -> bool:
+def has_live_leader(state: CoreState, now_ms: int) -> bool:
     """Whether we lead, or have heard from our leader recently."""
     role = state.role
     if isinstance(role, Follower):
@@ -204,7 +204,7 @@ def run_poll_timers(state: CoreState, role: Poll, now_ms: int) -> None:
             seek_election(state, now_ms)
             return
         _begin_backoff(state, role, now_ms)
-    ask_for_votes(state, now_ms)
+    request_votes(state, now_ms)
 
 
 def poll_deadline_ms(state: CoreState, role: Poll) -> int | None:

@@ -284,7 +284,7 @@ class DataBroker:
             lost,
             disk=disk,
             clock=clock,
-            chance=random.Random(node_id),
+            rng=random.Random(node_id),
             streams=runtime,
             workers=Workers(),
             on_fatal=lambda error: self.faults.append(repr(error)),

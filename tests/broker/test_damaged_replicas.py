@@ -98,7 +98,7 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(
             damage(disk, f"/d2/{name}")
             before = content(disk, f"/d2/{name}")
             broker = await cluster.start(2)
-            await data_plane.until(lambda: broker.replicas.is_settled)
+            await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert cluster.controller.lost == ([(2, "t")] if is_lost else [])
             await data_plane.until(lambda: in_sync(cluster, 2, 12) and in_sync(cluster, 2, 3, "u"))
             for topic in ("t", "u"):
@@ -145,7 +145,7 @@ def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
     data_plane.run(body)
 
 
-def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane: DataPlaneTools) -> None:
+def test_leader_whose_log_has_a_future_epoch_costs_one_replica(data_plane: DataPlaneTools) -> None:
     """The leader epoch of a batch is not covered by its CRC."""
 
     async def body() -> None:
@@ -162,7 +162,7 @@ def test_leader_whose_log_tells_of_an_epoch_to_come_costs_one_replica(data_plane
                 cluster.controller.elect(2, (1, 2), topic=topic)
             broker = await cluster.start(2)
             await data_plane.until(lambda: cluster.controller.lost == [(2, "t")])
-            await data_plane.until(lambda: broker.replicas.is_settled)
+            await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert broker.disk.is_dir("/d2/t-0.00000000-damaged")
             await data_plane.until(lambda: cluster.partition(2, topic="u").high_watermark == 3)
             assert await read_all(cluster, data_plane, 2, "u") == values(3)
@@ -184,7 +184,7 @@ def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(
             cluster.partition(2).log._active.file.truncate(10)
             cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: broker.disk.is_dir("/d2/t-0.00000000-damaged"))
-            assert not broker.replicas.is_settled, "the controller does not know yet"
+            assert not broker.replicas.is_reconciled, "the controller does not know yet"
             for epoch in range(3):
                 controller.elect(1, (1, 2))
                 await asyncio.sleep(0)
@@ -215,7 +215,7 @@ def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: DataPlaneTo
     data_plane.run(body)
 
 
-def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_plane: DataPlaneTools) -> None:
+def test_loss_is_not_reported_before_the_directory_is_set_aside(data_plane: DataPlaneTools) -> None:
     """On a device that is gone this never succeeds: the node stops, and its logs count as before."""
 
     async def body() -> None:
@@ -230,10 +230,10 @@ def test_controller_is_told_of_no_loss_before_the_directory_is_set_aside(data_pl
             present(broker.table.find("u", 0)).storage_failed(FileNotFoundError("planted"))
             controller.silent = False
             await data_plane.until(lambda: (2, "t") in controller.lost)
-            told, is_settled = list(controller.lost), broker.replicas.is_settled
+            reported, is_reconciled = list(controller.lost), broker.replicas.is_reconciled
             broker.logs._flushing.discard(("u", 0))
             broker.logs._released.set()
-            assert told == [(2, "t")] and not is_settled
+            assert reported == [(2, "t")] and not is_reconciled
             await data_plane.until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
             assert controller.lost == [(2, "t"), (2, "u")]
 
@@ -255,7 +255,7 @@ def test_last_replica_stays_offline_until_an_unclean_election(data_plane: DataPl
             name, damage = case
             damage(cluster.disks[1], f"/d1/t-0/{name}")
             broker = await cluster.start(1)
-            await data_plane.until(lambda: broker.replicas.is_settled)
+            await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert cluster.controller.partition().leader == -1
             client = await cluster.client(1)
             assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -270,7 +270,7 @@ def test_last_replica_stays_offline_until_an_unclean_election(data_plane: DataPl
             assert damaged.topics[0].name == "t" and damaged.topics[0].partitions[0].partition_size > 0
             await broker.stop()
             broker = await cluster.start(1)
-            await data_plane.until(lambda: broker.replicas.is_settled)
+            await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert broker.table.find("t", 0) is None, "a restart must not elect it"
             cluster.controller.elect(1, (1,))
             await data_plane.until(lambda: broker.table.find("t", 0) is not None)

@@ -27,7 +27,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.runtime.turns import EndlessTurn
+from pykraft.runtime.turns import UnlimitedTurn
 from tests.faults import unexpected
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -95,12 +95,12 @@ def fenced_broker() -> Any:
 
 async def serve(api: Api[Any, Any, Any], request: Any, version: int) -> Any:
     """Serve a request as the server of the broker's listeners does."""
-    server = RequestServer(fenced_broker(), [api], EndlessTurn(), unexpected, is_fenced=lambda: True)
+    server = RequestServer(fenced_broker(), [api], UnlimitedTurn(), unexpected, is_fenced=lambda: True)
     received = ReceivedRequest(api.request, version, request.encode(version))
     return await server._serve(api, RequestContext(), received)
 
 
-def test_what_every_api_does_on_a_fenced_broker_has_been_decided() -> None:
+def test_every_api_declares_what_it_does_on_a_fenced_broker() -> None:
     assert set(APIS) == BY_HAND | TELLS_OF_THE_CLUSTER | set(REFUSES)
     assert not BY_HAND & TELLS_OF_THE_CLUSTER and not set(REFUSES) & TELLS_OF_THE_CLUSTER
 
@@ -183,7 +183,7 @@ def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(data_p
     data_plane.run(body)
 
 
-def test_past_its_lease_a_broker_does_not_say_where_its_log_ends(data_plane: Any) -> None:
+def test_past_its_lease_a_broker_does_not_return_its_log_end(data_plane: Any) -> None:
     """A newer leader may have more. What was found below the high watermark every leader would find."""
 
     async def body() -> None:

@@ -51,17 +51,17 @@ def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | N
 
 def test_registration_waits_out_the_session_of_a_killed_predecessor(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> None:
-        lapses_ms = world.clock.monotonic_ms() + SESSION_MS
+        expires_ms = world.clock.monotonic_ms() + SESSION_MS
 
         def registered(request: Any) -> Any:
-            if world.clock.monotonic_ms() < lapses_ms:
+            if world.clock.monotonic_ms() < expires_ms:
                 return pb.RegisterBrokerResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             return pb.RegisterBrokerResponse(broker_epoch=11)
 
         world.registered = registered
         await world.driver.register()
         assert world.lifecycle.epoch == 11
-        assert world.clock.monotonic_ms() - lapses_ms < 500
+        assert world.clock.monotonic_ms() - expires_ms < 500
         told = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
         assert len(told) == 1 and told[0].startswith(
             "waiting for the session of an earlier process to expire"

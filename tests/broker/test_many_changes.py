@@ -53,7 +53,7 @@ def led(broker: DataBroker) -> int:
 
 async def settled(broker: DataBroker) -> None:
     async with asyncio.timeout(10):
-        while not broker.replicas.is_settled:
+        while not broker.replicas.is_reconciled:
             await asyncio.sleep(0.001)
 
 
@@ -77,7 +77,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             ]
             apply(controller, *moves)
             assert led(broker) == 5, "all in one turn"
-            assert not broker.replicas.is_settled
+            assert not broker.replicas.is_reconciled
             await settled(broker)
             assert led(broker) == TOPICS * PARTITIONS
 
@@ -141,7 +141,7 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
             records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
             controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
             broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
-            assert not broker.replicas.is_settled
+            assert not broker.replicas.is_reconciled
             await settled(broker)
             assert led(broker) == TOPICS * PARTITIONS
 

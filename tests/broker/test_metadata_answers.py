@@ -321,7 +321,7 @@ def test_described_partitions_continue_at_the_cursor(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_caller_may_do_everything_and_the_answer_says_so_if_asked(cluster: Cluster, version: int) -> None:
+def test_all_operations_are_authorized_and_listed_if_requested(cluster: Cluster, version: int) -> None:
     """The numbers are Apache Kafka 4.3's without an authorizer."""
     of_cluster = {"include_cluster_authorized_operations": True} if version <= 10 else {}
     for names in ((), ("a", "absent")):

@@ -17,7 +17,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
-from pykraft.runtime.turns import EndlessTurn
+from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.faults import unexpected
 from tests.narrowing import present
@@ -52,7 +52,7 @@ def serve_others(broker: DataBroker) -> None:
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
     services: Any = SimpleNamespace(replicas=broker.replicas)
-    server = RequestServer(services, apis, EndlessTurn(), unexpected, broker.replicas.hold_until_open)
+    server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
     def handle_frame(connection: Any, frame: memoryview, slot: Any) -> None:
@@ -206,7 +206,7 @@ def test_log_with_waiting_requests_is_opened_before_others(data_plane: DataPlane
             first_step = len(slow.asked)
             slow.let()
             assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
-            await data_plane.until(lambda: broker.replicas.is_settled)
+            await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert slow.asked[first_step] == names[-1]
             assert sorted(slow.asked) == sorted(names), "each once"
 

@@ -44,7 +44,7 @@ def test_late_fetch_of_a_previous_incarnation_acknowledges_nothing() -> None:
     assert partition.high_watermark == 0
 
 
-def test_diverging_follower_is_told_where_and_acknowledges_nothing() -> None:
+def test_diverging_follower_gets_the_diverging_epoch_and_acknowledges_nothing() -> None:
     partition = make()
     partition.apply(state(1, epoch=2), 0)
     append(partition)

@@ -46,7 +46,7 @@ def test_answer_older_than_the_log_changes_nothing() -> None:
     assert (partition.isr.committed, partition.isr.partition_epoch) == ((1, 3), 2)
 
 
-def test_late_answer_to_an_earlier_proposal_does_not_settle_the_one_in_flight() -> None:
+def test_late_answer_to_an_earlier_proposal_does_not_complete_the_one_in_flight() -> None:
     partition = make()
     partition.apply(state(1, isr=(1, 2)), 0)
     acknowledge(partition, 0, 2, 3)
@@ -90,7 +90,7 @@ def test_unanswered_addition_counts_until_the_partition_epoch_increases() -> Non
     assert partition.high_watermark == 1
 
 
-def test_unanswered_addition_of_a_dead_replica_is_settled_by_a_change_that_increases_the_epoch() -> None:
+def test_unanswered_addition_of_a_dead_replica_is_resolved_by_a_change_that_increases_the_epoch() -> None:
     partition = make()
     partition.apply(state(1, isr=(1, 2)), 0)
     lose_an_addition(partition)

@@ -276,7 +276,7 @@ class Coordinator:
         self.moved.append((partition, high_watermark))
 
 
-def test_coordinator_is_told_when_its_append_is_committed(data_plane: DataPlaneTools) -> None:
+def test_coordinator_is_notified_when_its_append_is_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(2, 3) as cluster:
             coordinator = Coordinator()

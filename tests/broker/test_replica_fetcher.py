@@ -44,7 +44,7 @@ def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: DataPlaneTo
     data_plane.run(body)
 
 
-def test_follower_told_to_truncate_lowers_its_recovery_point_at_once(data_plane: DataPlaneTools) -> None:
+def test_follower_that_truncates_lowers_its_recovery_point_at_once(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2, replica_fetch_wait_max_ms=3000) as cluster:
             await cluster.create(1, 2)

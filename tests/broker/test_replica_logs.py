@@ -112,7 +112,7 @@ def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place
     data_plane.run(body)
 
 
-def test_failure_to_set_a_damaged_log_aside_is_reported_though_nobody_waits(
+def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_waits(
     data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -168,7 +168,7 @@ def test_topic_of_the_same_name_gets_a_new_log(data_plane: DataPlaneTools) -> No
     data_plane.run(body)
 
 
-def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: DataPlaneTools) -> None:
+def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disks: dict[int, Any] = {}
         async with data_plane.cluster(1, disks=disks) as cluster:
@@ -177,7 +177,7 @@ def test_log_is_not_created_while_a_stray_of_its_name_still_exists(data_plane: D
             await client.produce(data_plane.batch(b"old"))
         async with data_plane.cluster(1, disks=disks) as cluster:
             data = cluster.brokers[1].data
-            await data.worklist.settled.wait()
+            await data.worklist.idle.wait()
             renaming = asyncio.Event()
 
             async def run(job: Any) -> Any:
@@ -297,7 +297,7 @@ def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPla
     data_plane.run(body)
 
 
-def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: DataPlaneTools) -> None:
+def test_cleaner_checkpoint_shows_which_gaps_compaction_left(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
         logs = manager(disk)
@@ -317,7 +317,7 @@ def test_cleaner_checkpoint_tells_which_gaps_compaction_left(data_plane: DataPla
     data_plane.run(body)
 
 
-def test_retention_spares_what_is_not_committed(data_plane: DataPlaneTools) -> None:
+def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1, 2, configs={"retention.bytes": "0"})

@@ -23,7 +23,7 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.runtime.turns import EndlessTurn
+from pykraft.runtime.turns import UnlimitedTurn
 from tests.faults import unexpected
 
 
@@ -97,7 +97,7 @@ APIS = (
 
 def _server(is_fenced: bool = False) -> RequestServer[BrokerServices]:
     services = cast(BrokerServices, None)
-    return RequestServer(services, APIS, EndlessTurn(), unexpected, is_fenced=lambda: is_fenced)
+    return RequestServer(services, APIS, UnlimitedTurn(), unexpected, is_fenced=lambda: is_fenced)
 
 
 def _connection(link: _Link, server: RequestServer[BrokerServices]) -> Connection:
@@ -213,7 +213,7 @@ def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
             return b""
 
         apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
-        server = RequestServer(cast(BrokerServices, None), apis, EndlessTurn(), unexpected)
+        server = RequestServer(cast(BrokerServices, None), apis, UnlimitedTurn(), unexpected)
         connection = _connection(_Link(), server)
         _receive(connection, _deletion(1, "t"))
         await began.wait()

@@ -17,7 +17,7 @@ from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.clock import Clock, SystemClock
 from pykraft.runtime.tcp import StreamRuntime
-from pykraft.runtime.turns import BULK, EndlessTurn, TurnBudget
+from pykraft.runtime.turns import BULK, TurnBudget, UnlimitedTurn
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 WORK_US = 1_000
@@ -166,7 +166,7 @@ def test_fetches_woken_by_one_batch_are_answered_over_several_turns() -> None:
 
 def test_request_with_the_earliest_deadline_moves_the_timer() -> None:
     async def body() -> None:
-        wakeups = Wakeups(asyncio.get_running_loop(), EndlessTurn(), SystemClock(), {})
+        wakeups = Wakeups(asyncio.get_running_loop(), UnlimitedTurn(), SystemClock(), {})
         ended = asyncio.Event()
 
         class Patient:

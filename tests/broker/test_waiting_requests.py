@@ -109,7 +109,7 @@ def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: DataP
     data_plane.run(body)
 
 
-def test_stop_in_which_a_refusal_fails_leaves_no_task_beside_the_logs(data_plane: DataPlaneTools) -> None:
+def test_stop_in_which_a_refusal_fails_leaves_no_task_running(data_plane: DataPlaneTools) -> None:
     class Failing:
         def offset_committed(self) -> None: ...
 

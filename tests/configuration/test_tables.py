@@ -20,7 +20,7 @@ from pykraft.configuration.server_keys import (
     DYNAMIC_KEYS,
     READ_KEYS,
     SERVER_KEYS,
-    STAND_IN_KEYS,
+    SYNONYM_KEYS,
     TOPIC_DEFAULT_KEYS,
     topic_defaults,
 )
@@ -41,7 +41,7 @@ SETTINGS = (
     QuorumConfig,
     SnapshotConfig,
 )
-SERVER_TABLES = (READ_KEYS, TOPIC_DEFAULT_KEYS, STAND_IN_KEYS, STORED_KEYS, STATIC_KEYS, THROTTLE_KEYS)
+SERVER_TABLES = (READ_KEYS, TOPIC_DEFAULT_KEYS, SYNONYM_KEYS, STORED_KEYS, STATIC_KEYS, THROTTLE_KEYS)
 KAFKA_KEYS = (Path(__file__).parent / "kafka_4_3_keys.tsv").read_text("utf-8").splitlines()
 """Table, name, type, update mode and default of every public key, as Kafka's own definitions print them."""
 

@@ -43,7 +43,7 @@ class Lease:
     def lease_valid(self, now_ms: int) -> bool:
         return self.valid
 
-    def lapsed_ms(self, now_ms: int) -> int | None:
+    def expired_ms(self, now_ms: int) -> int | None:
         return 0 if self.valid else None
 
 
@@ -375,7 +375,7 @@ class LeaseUntil:
     def lease_valid(self, now_ms: int) -> bool:
         return self.end_ms is not None and now_ms < self.end_ms
 
-    def lapsed_ms(self, now_ms: int) -> int | None:
+    def expired_ms(self, now_ms: int) -> int | None:
         return None if self.end_ms is None else max(0, now_ms + 1 - self.end_ms)
 
 
@@ -389,7 +389,7 @@ class Leased(World):
         )
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
 
-    def lapse(self) -> None:
+    def expire_lease(self) -> None:
         self.until.end_ms = self.clock.monotonic_ms()
 
     def regain(self) -> None:

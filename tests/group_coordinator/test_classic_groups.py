@@ -162,7 +162,7 @@ def test_full_group_accepts_no_more_members() -> None:
     run_classic(scenario)
 
 
-def test_sync_and_heartbeat_of_strangers_are_refused() -> None:
+def test_sync_and_heartbeat_of_unknown_members_are_refused() -> None:
     async def scenario(world: Classic) -> None:
         assert await world.heartbeat("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
         leader, _ = await world.stable_pair()

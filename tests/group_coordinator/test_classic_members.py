@@ -32,7 +32,7 @@ def test_leader_that_leaves_is_replaced() -> None:
     run_classic(scenario)
 
 
-def test_leader_that_dies_before_it_assigns_is_removed() -> None:
+def test_leader_that_fails_before_it_assigns_is_removed() -> None:
     async def scenario(world: Classic) -> None:
         leader, other = await world.stable_pair()
         rejoin_leader = world.join(leader)

@@ -436,7 +436,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_classic_group_keeps_its_invariants_and_settles(seed: int) -> None:
+def test_classic_group_keeps_its_invariants_and_becomes_stable(seed: int) -> None:
     world = World(seed)
     for _ in range(250):
         world.step()

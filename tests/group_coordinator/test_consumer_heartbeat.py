@@ -386,7 +386,7 @@ def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(lab: 
     assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
 
 
-def test_static_member_that_leaves_for_good_is_removed(lab: tools.ShardLab) -> None:
+def test_static_member_that_leaves_permanently_is_removed(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0, instance_id="i")
     refused(lab, ErrorCode.FENCED_INSTANCE_ID, "x", -1, instance_id="i")
     lab.heartbeat("a", -1, instance_id="i")

@@ -552,7 +552,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_group_keeps_its_invariants_and_settles(seed: int) -> None:
+def test_group_keeps_its_invariants_and_becomes_stable(seed: int) -> None:
     world = World(seed)
     for _ in range(EVENTS):
         world.step()

@@ -65,7 +65,7 @@ def test_stable_skips_revocation_of_what_the_member_does_not_own() -> None:
     assert (new.state, new.epoch, new.assigned) == (STABLE, 11, parts(2, 3))
 
 
-def test_stable_to_unreleased_takes_only_what_is_free() -> None:
+def test_stable_to_unreleased_assigns_only_what_is_free() -> None:
     new = step(member(STABLE, 10, parts(1)), 11, parts(1, 2, 3), held=parts(3))
     assert (new.state, new.epoch, new.assigned) == (UNRELEASED, 11, parts(1, 2))
 

@@ -52,7 +52,7 @@ class TwoCoordinators:
         self.taken_ms: int | None = None
 
     async def elect_new(self) -> None:
-        self.old.lapse()
+        self.old.expire_lease()
         committed = list(self.old.writer.logs[0])
         self.old.writer.hold = True
         self.true_ms += self.election_ms

@@ -38,7 +38,7 @@ def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tic
     run_world(scenario)
 
 
-def test_static_member_that_forgot_its_id_is_told_to_join_and_not_fenced() -> None:
+def test_static_member_without_its_id_must_rejoin_and_is_not_fenced() -> None:
     """librdkafka forgets its member id when its session ends, and sends a heartbeat before it joins."""
 
     async def scenario(w: World) -> None:

@@ -284,7 +284,7 @@ def test_sweep_frees_what_it_has_passed() -> None:
     assert sum(ref() is not None for ref in gone) < 600
 
 
-def test_retention_check_works_in_slices_and_spares_what_was_committed_meanwhile(
+def test_retention_check_works_in_slices_and_keeps_what_was_committed_meanwhile(
     coordinator: Coordinator,
 ) -> None:
     c = coordinator

@@ -49,7 +49,7 @@ def test_single_member_is_removed_by_its_id_and_the_others_get_its_partitions(la
     assert members(lab) == {"static", "away"}, "it is in the log"
 
 
-def test_static_members_are_removed_by_instance_id_present_or_away(lab: Any) -> None:
+def test_static_members_are_removed_by_instance_id_present_or_absent(lab: Any) -> None:
     named = MemberIdentity(member_id="static", group_instance_id="i")
     assert remove(lab, named, MemberIdentity(group_instance_id="j")) == [0, 0]
     assert members(lab) == {"dynamic"}

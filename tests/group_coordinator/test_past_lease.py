@@ -32,7 +32,7 @@ def test_coordinator_past_its_lease_answers_no_member() -> None:
     run_world(scenario)
 
 
-def test_members_refused_past_the_lease_are_not_removed_for_their_silence() -> None:
+def test_members_refused_past_the_lease_are_not_removed_when_their_sessions_expire() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
         joined = await w.beat("m", 0)
@@ -71,7 +71,7 @@ REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 def test_commits_are_accepted_and_answered_when_the_replicas_have_them() -> None:
     async def scenario(w: Leased) -> None:
-        w.lapse()
+        w.expire_lease()
         assert await w.commit(5) == 0
         w.writer.hold = True
         waiting = asyncio.ensure_future(w.commit(6))
@@ -85,7 +85,7 @@ def test_commits_are_accepted_and_answered_when_the_replicas_have_them() -> None
 
 def test_commit_that_the_replicas_never_get_is_not_acknowledged() -> None:
     async def scenario(w: Leased) -> None:
-        w.lapse()
+        w.expire_lease()
         w.writer.hold = True
         waiting = asyncio.ensure_future(w.commit(6))
         await w.settle()
@@ -121,7 +121,7 @@ def read_everything(w: Leased) -> list[asyncio.Task[Any]]:
 def test_offsets_and_listings_wait_for_the_lease_and_are_those_of_that_moment() -> None:
     async def scenario(w: Leased) -> None:
         assert await w.commit(5) == 0
-        w.lapse()
+        w.expire_lease()
         reads = read_everything(w)
         await w.settle()
         w.pass_time(CONFIG.offset_commit_timeout_ms - 2)
@@ -142,7 +142,7 @@ def test_offsets_and_listings_wait_for_the_lease_and_are_those_of_that_moment() 
 def test_offsets_and_listings_are_refused_when_the_lease_does_not_come_back() -> None:
     async def scenario(w: Leased) -> None:
         assert await w.commit(5) == 0
-        w.lapse()
+        w.expire_lease()
         reads = read_everything(w)
         await w.settle()
         w.pass_time(CONFIG.offset_commit_timeout_ms)
@@ -156,7 +156,7 @@ def test_offsets_and_listings_are_refused_when_the_lease_does_not_come_back() ->
 def test_errors_are_refused() -> None:
     async def scenario(w: Leased) -> None:
         assert await w.commit(5) == 0
-        w.lapse()
+        w.expire_lease()
         assert (await w.beat("unknown", 3)).error_code == REFUSED, "another coordinator may know it"
         assert (await w.heartbeat("unknown", 3)).error_code == REFUSED
         assert await w.commit(6, member_id="unknown", generation_id_or_member_epoch=3) == REFUSED
@@ -177,10 +177,10 @@ def test_fenced_broker_coordinates_nothing() -> None:
 def test_consumer_member_is_answered_for_nine_tenths_of_its_session() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
-        w.lapse()
+        w.expire_lease()
         end_ms = CONFIG.consumer_session_timeout_ms * 9 // 10
-        for lapsed_ms in (0, 10_000, end_ms - 2):
-            w.clock.now_ms = w.until.end_ms + lapsed_ms  # type: ignore[operator]
+        for expired_ms in (0, 10_000, end_ms - 2):
+            w.clock.now_ms = w.until.end_ms + expired_ms  # type: ignore[operator]
             w.service.tick()
             assert (await w.beat("m", joined.member_epoch)).error_code == 0
         w.clock.now_ms += 1
@@ -196,7 +196,7 @@ def test_member_that_a_pending_record_removes_gets_no_answer_without_error() -> 
         joined = await w.beat("m", 0)
         w.writer.hold = True
         w.pass_time(CONFIG.consumer_session_timeout_ms + 1)
-        w.lapse()
+        w.expire_lease()
         assert (await w.beat("m", joined.member_epoch)).error_code == REFUSED
 
     run_leased(scenario)
@@ -207,7 +207,7 @@ def test_member_with_a_rebalance_timeout_below_its_session_is_answered_for_less(
 
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0, rebalance_timeout_ms=10_000)
-        w.lapse()
+        w.expire_lease()
         w.clock.now_ms += 8_998
         assert (await w.beat("m", joined.member_epoch)).error_code == 0
         w.clock.now_ms += 1
@@ -219,7 +219,7 @@ def test_member_with_a_rebalance_timeout_below_its_session_is_answered_for_less(
 def test_classic_member_is_answered_for_nine_tenths_of_its_session() -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
-        w.lapse()
+        w.expire_lease()
         w.clock.now_ms += 8_998
         assert (await w.heartbeat(member, generation)).error_code == 0
         w.clock.now_ms += 1
@@ -231,7 +231,7 @@ def test_classic_member_is_answered_for_nine_tenths_of_its_session() -> None:
 def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
-        w.lapse()
+        w.expire_lease()
         w.writer.hold = True
         commit = asyncio.ensure_future(w.commit(5, group_id="simple"))
         await w.settle()
@@ -246,7 +246,7 @@ def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting() -> 
 def test_past_the_lease_nothing_changes_and_sessions_restart_with_the_next_lease() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
-        w.lapse()
+        w.expire_lease()
         before = (w.service._runtime._hosted[0].shard.state, len(w.writer.logs[0]))
         for _ in range(100):
             w.pass_time(2_000)
@@ -263,7 +263,7 @@ def test_past_the_lease_nothing_changes_and_sessions_restart_with_the_next_lease
 def test_no_member_is_removed_past_the_lease_even_without_requests() -> None:
     async def scenario(w: Leased) -> None:
         joined = await w.beat("m", 0)
-        w.lapse()
+        w.expire_lease()
         w.pass_time(1)
         w.pass_time(2 * CONFIG.consumer_session_timeout_ms)
         assert present(w.service._runtime._hosted[0].shard.state.consumer_group("g")).members
@@ -277,7 +277,7 @@ def test_no_member_is_removed_past_the_lease_even_without_requests() -> None:
 def test_classic_rebalance_waits_until_the_lease_is_back() -> None:
     async def scenario(w: Leased) -> None:
         member, generation = await w.join_classic()
-        w.lapse()
+        w.expire_lease()
         state = w.service._runtime._hosted[0].shard.state
         newcomer, again = w.join(), w.join(member)
         await w.settle()
@@ -299,7 +299,7 @@ def test_classic_rebalance_waits_until_the_lease_is_back() -> None:
 
 def test_request_that_waits_for_the_lease_times_out() -> None:
     async def scenario(w: Leased) -> None:
-        w.lapse()
+        w.expire_lease()
         first = w.join()
         await w.settle()
         w.pass_time(CONFIG.offset_commit_timeout_ms)
@@ -317,7 +317,7 @@ def test_member_that_is_only_in_the_uncommitted_state_gets_no_answer_without_err
         w.writer.hold = True
         joining = w.beat("m", 0)
         await w.settle()
-        w.lapse()
+        w.expire_lease()
         assert (await w.beat("m", 1)).error_code == REFUSED
         w.replicate()
         assert (await joining).error_code == 0
@@ -333,12 +333,12 @@ def test_answer_that_grants_no_lease_extends_none() -> None:
     lifecycle.handle_registration_change(logged)  # type: ignore[arg-type]
     answer = {"is_caught_up": True, "is_fenced": False, "should_shut_down": False}
     lifecycle.handle_heartbeat_answer(1_000, lease_ms=0, **answer)
-    assert lifecycle.lapsed_ms(1_000) is None, "there was none"
+    assert lifecycle.expired_ms(1_000) is None, "there was none"
     lifecycle.handle_heartbeat_answer(2_000, lease_ms=500, **answer)
-    assert lifecycle.lapsed_ms(2_499) == 0
-    assert lifecycle.lapsed_ms(2_500) == 1
+    assert lifecycle.expired_ms(2_499) == 0
+    assert lifecycle.expired_ms(2_500) == 1
     for sent_ms in range(3_000, 60_000, 1_000):
         lifecycle.handle_heartbeat_answer(sent_ms, lease_ms=0, **answer)
-    assert lifecycle.lapsed_ms(60_000) == 57_501
+    assert lifecycle.expired_ms(60_000) == 57_501
     lifecycle.handle_stale_epoch()
-    assert lifecycle.lapsed_ms(60_000) is None
+    assert lifecycle.expired_ms(60_000) is None

@@ -121,7 +121,7 @@ def standing(client: AdminClient) -> tuple[object, ...]:
     )
 
 
-def test_calls_of_strangers_are_refused_and_change_nothing(
+def test_calls_of_unknown_clients_are_refused_and_change_nothing(
     single: ProcessCluster, client: AdminClient, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> None:
     before = standing(client)
@@ -292,7 +292,7 @@ def written_epochs(cluster: ProcessCluster) -> list[int]:
     return [json.loads(file.read_text("utf-8"))["leaderEpoch"] for file in files]
 
 
-def test_cluster_continues_after_an_impostor_that_floods(
+def test_cluster_continues_after_a_flood_from_a_forged_peer(
     cluster: ProcessCluster, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> None:
     cluster.create_topic("before", 3)

@@ -250,7 +250,7 @@ def shared(members: Sequence[Member], count: int) -> bool:
 
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
-def test_group_whose_coordinator_is_killed_in_a_rebalance_settles_and_keeps_its_offsets(
+def test_group_whose_coordinator_is_killed_in_a_rebalance_becomes_stable_and_keeps_its_offsets(
     cluster: ProcessCluster, topic: str, fresh: Fresh, protocol: str
 ) -> None:
     group = fresh("group")

@@ -103,7 +103,7 @@ def test_a_topic_that_was_created_and_is_not_there_is_a_lost_change() -> None:
     assert {finding.kind for finding in findings.result()} == {Anomaly.LOST_CHANGE}
 
 
-def test_what_was_set_is_found_in_the_end() -> None:
+def test_final_configuration_is_the_last_one_set() -> None:
     for duration_s in range(10, 30):
         events, findings = change_for(duration_s), Findings()
         check_registers(events, findings)

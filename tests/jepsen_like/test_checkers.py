@@ -73,7 +73,7 @@ def test_new_assignment_may_start_anywhere() -> None:
     assert [f.kind for f in check([*sends, first, again])] == [Anomaly.NONMONOTONIC_POLL]
 
 
-def test_acknowledgement_without_offset_still_counts_as_a_promise() -> None:
+def test_acknowledgement_without_offset_still_guarantees_the_record() -> None:
     history = [
         Event("invoke", "p", 0, "send", "k", "a"),
         Event("ok", "p", 0, "send", "k", "a"),

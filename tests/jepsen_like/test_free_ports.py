@@ -22,7 +22,7 @@ def test_ports_are_different_free_and_not_those_of_outgoing_connections() -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show that a port was drawn")
-def test_port_is_drawn_once_although_nobody_listens_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_is_drawn_once_before_it_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     (drawn,) = free_ports(1)
     candidates = range(drawn, drawn + 100)
     monkeypatch.setattr(module, "_candidates", lambda: iter(candidates))

@@ -103,7 +103,7 @@ def told(events: Sequence[Event], op: str, kind: str | None = None) -> list[Even
     return [event for event in events if event.op == op and kind in (None, event.type)]
 
 
-def test_a_member_commits_what_it_has_read_once_and_by_a_tag() -> None:
+def test_a_member_commits_its_position_once_and_by_a_tag() -> None:
     clients = ScriptedClients([(0, 1, 2)])
     events = sit(clients)
     (commit,) = told(events, "commit", "ok")
@@ -118,7 +118,7 @@ def test_the_outcome_of_a_commit_is_what_its_error_says() -> None:
         assert {event.type for event in told(events, "commit")} == {"invoke", kind}
 
 
-def test_what_changed_hands_during_a_poll_is_not_committed_and_continues_nothing() -> None:
+def test_partition_that_moved_during_a_poll_is_neither_committed_nor_continued() -> None:
     clients = ScriptedClients(["moves"])
     events = sit(clients)
     assert told(events, "commit") == []

@@ -57,7 +57,7 @@ class QuietClients:
         return 0
 
 
-def test_members_whose_leaving_nobody_heard_of_have_a_session_before_their_group_must_settle() -> None:
+def test_members_whose_leave_was_lost_have_a_session_before_their_group_must_be_stable() -> None:
     async def body() -> MemoryHistory:
         loop = asyncio.get_running_loop()
         history = MemoryHistory(lambda: int(loop.time() * 1e6))

@@ -36,7 +36,7 @@ def kinds(*events: Event) -> set[Anomaly]:
         (Event("info", "nemesis", 4, "forgiven", "t-0"),),
     ],
 )
-def test_what_too_many_disks_lost_is_forgiven(losses: tuple[Event, ...]) -> None:
+def test_what_too_many_disks_lost_is_exempted(losses: tuple[Event, ...]) -> None:
     polled = Event("ok", "reader", 3, "poll", "t-0", records=[(0, "lost")])
     assert kinds(*LOST, polled, *losses, *KEPT, *END) == set()
 
@@ -52,7 +52,7 @@ def test_what_too_many_disks_lost_is_forgiven(losses: tuple[Event, ...]) -> None
         (Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-0"),),
     ],
 )
-def test_what_fewer_disks_lost_is_not(losses: tuple[Event, ...]) -> None:
+def test_what_fewer_disks_lost_is_not_exempted(losses: tuple[Event, ...]) -> None:
     assert Anomaly.LOST_WRITE in kinds(*LOST, *losses, *KEPT, *END)
 
 
@@ -69,7 +69,7 @@ def test_a_commit_may_be_forgotten_with_the_partition_that_held_it() -> None:
     assert kinds(*first, Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-3"), nothing) == set()
 
 
-def test_a_coordinator_may_forget_who_owned_what_with_the_partition_that_held_it() -> None:
+def test_a_coordinator_may_lose_ownership_with_the_partition_that_held_it() -> None:
     detail = {"group": "g", "topics": ["t"], "session_timeout_ms": 6_000}
     members = (Event("info", name, 0, "member", detail=detail) for name in ("m1", "m2", "m3"))
     own = {"partitions": ["t-0"]}

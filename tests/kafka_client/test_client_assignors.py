@@ -39,7 +39,7 @@ def test_topics_that_do_not_exist_have_no_owner() -> None:
         assert assign(assignor, {}, {"a": member("t")}) == {"a": []}
 
 
-def test_sticky_members_keep_what_they_have() -> None:
+def test_sticky_members_keep_their_partitions() -> None:
     members = {"a": member("t", owned=[("t", 3), ("t", 1)]), "b": member("t", owned=[("t", 0)])}
     assert assign(COOPERATIVE_STICKY, {"t": 4}, members) == {"a": of("t", 1, 3), "b": of("t", 0, 2)}
 

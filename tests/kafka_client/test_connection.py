@@ -89,7 +89,7 @@ def test_unreachable_address_is_named_in_the_error(scripted: ScriptedCluster) ->
         open_connection(scripted, 2)
 
 
-def test_silence_is_a_timeout_and_closes_the_connection(scripted: ScriptedCluster) -> None:
+def test_missing_response_is_a_timeout_and_closes_the_connection(scripted: ScriptedCluster) -> None:
     connection = open_connection(scripted)
     scripted.brokers[1].handlers[ApiKey.METADATA] = lambda request, version: TimeoutError()
     with pytest.raises(ClientTimeoutError, match="did not answer METADATA in time"):

@@ -22,7 +22,7 @@ FAULTS = ("lost", "unanswered", "broken", "late", "slow")
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kinds", list(PROTOCOLS))
-def test_no_partition_has_two_owners_and_the_group_settles_when_the_network_heals(
+def test_no_partition_has_two_owners_and_the_group_is_stable_when_the_network_heals(
     scripted: ScriptedCluster, kinds: str, seed: int
 ) -> None:
     rng = random.Random(f"{kinds}-{seed}")

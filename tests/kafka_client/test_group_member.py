@@ -422,7 +422,7 @@ def test_a_committed_offset_outside_the_log_is_not_asked_for_again(
 
 
 @every_kind
-def test_records_of_a_partition_that_goes_and_comes_back_amid_a_poll_are_not_skipped(
+def test_records_of_a_partition_revoked_and_assigned_again_during_a_poll_are_not_skipped(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:

@@ -344,7 +344,7 @@ def test_a_duplicate_that_the_broker_no_longer_remembers_counts_as_written(
     assert leaders.values() == ["v"]
 
 
-def test_silence_until_the_delivery_timeout_leaves_it_open_whether_the_record_is_written(
+def test_without_response_until_the_delivery_timeout_the_outcome_is_unknown(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, SILENCE)] + [SILENCE] * 10
@@ -390,7 +390,7 @@ def test_a_broker_that_cannot_be_reached_has_written_nothing(
         (ErrorCode.UNKNOWN_SERVER_ERROR, MaybeWrittenError),
     ],
 )
-def test_a_refusal_is_final_and_tells_whether_the_record_may_be_written(
+def test_a_refusal_is_final_and_reports_whether_the_record_may_be_written(
     scripted: ScriptedCluster,
     leaders: Leaders,
     code: ErrorCode,
@@ -639,7 +639,7 @@ def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, lead
     assert max(sizes) < 1_500
 
 
-def test_close_gives_up_open_records_and_tells_which_may_be_written(
+def test_close_fails_open_records_and_reports_which_may_be_written(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
@@ -717,7 +717,7 @@ def fault(rng: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_fails_records_are_in_order_at_most_once_and_where_the_sender_was_told(
+def test_under_faults_records_are_in_order_at_most_once_and_at_their_acknowledged_offsets(
     scripted: ScriptedCluster, leaders: Leaders, seed: int
 ) -> None:
     rng = random.Random(seed)

@@ -136,7 +136,7 @@ rules = st.builds(
 
 
 @given(runs, rules, st.sampled_from([1, 7, 64, 1 << 30]))
-def test_walk_finds_in_good_records_what_the_decoder_finds(
+def test_walk_finds_in_valid_records_what_the_decoder_finds(
     batch: list[Shape], rules: RecordRules, work: int
 ) -> None:
     assert check(body_of(batch), len(batch), rules, work)

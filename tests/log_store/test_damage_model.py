@@ -95,7 +95,7 @@ def test_segment_without_its_last_batch_is_noticed(damaged: Damaged, clean: bool
         damaged.open(clean=clean)
 
 
-def test_batch_that_is_missing_is_read_by_nobody_and_found_by_the_scrub(damaged: Damaged) -> None:
+def test_batch_that_is_missing_is_not_read_and_found_by_the_scrub(damaged: Damaged) -> None:
     base, batches = damaged.rng.choice([one for one in damaged.held.items() if len(one[1]) > 1])
     damaged.cut_out(base, damaged.rng.choice(batches[:-1]))
     log = damaged.open(clean=True)
@@ -116,7 +116,7 @@ def test_any_bit_that_is_flipped_is_found_by_the_scrub(damaged: Damaged) -> None
         damaged.scrub(log)
 
 
-def test_wrong_entry_of_an_index_leads_nobody_astray(damaged: Damaged) -> None:
+def test_wrong_entry_of_an_index_misleads_no_reader(damaged: Damaged) -> None:
     for base in damaged.held:
         path = damaged.path(base, "index")
         size_bytes = len(damaged.disk.read(path)) if damaged.disk.exists(path) else 0

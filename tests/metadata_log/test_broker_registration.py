@@ -64,7 +64,7 @@ def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: Co
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_death_of_other_processes_does_not_replace_a_live_broker(cluster: ControllerHarness) -> None:
+def test_failure_of_other_processes_does_not_replace_a_live_broker(cluster: ControllerHarness) -> None:
     """A copy of the live broker's directory, made at any time, proves nothing."""
     cluster.silence(2)
     cluster.register(2, incarnation=5)
@@ -86,7 +86,7 @@ def test_claim_that_a_broker_is_dead_needs_the_secret_in_its_directories(cluster
     assert not cluster.heartbeat(1).is_fenced
 
 
-def test_registration_that_claims_too_many_deaths_is_refused(cluster: ControllerHarness) -> None:
+def test_registration_with_too_many_secrets_is_refused(cluster: ControllerHarness) -> None:
     with refused(ErrorCode.INVALID_REGISTRATION):
         cluster.register(1, incarnation=7, dead_incarnation_secrets=(b"x",) * (MOST_SECRETS + 1))
 

@@ -9,7 +9,7 @@ SIZES = st.sampled_from((0, 1, CHUNK, PLAIN_MAX - 1, PLAIN_MAX, PLAIN_MAX + 1, 3
 
 
 @given(SIZES, SIZES, st.sets(st.integers(0, 4 * CHUNK), max_size=6))
-def test_any_update_gives_what_a_list_would(length: int, more: int, indexes: set[int]) -> None:
+def test_any_update_equals_that_of_a_list(length: int, more: int, indexes: set[int]) -> None:
     plain = list(range(length))
     before = sequence_of(plain)
     changed = {index: -index for index in indexes if index < length}

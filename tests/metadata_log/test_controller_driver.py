@@ -100,7 +100,7 @@ def test_lost_leadership_fails_what_is_in_flight_and_reverts_it() -> None:
     run(scenario)
 
 
-def test_deposed_controller_refuses_before_it_has_been_told() -> None:
+def test_deposed_controller_refuses_before_it_is_notified() -> None:
     async def scenario(world: World) -> None:
         world.quorum.leader = LeaderAndEpoch(2, 2)
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):

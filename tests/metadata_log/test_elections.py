@@ -55,7 +55,7 @@ def after(before: PartitionRegistration, active: set[int], **wish: object) -> Pa
     return apply_change(before, record)
 
 
-def test_a_settled_partition_is_not_changed() -> None:
+def test_a_partition_that_matches_the_rules_is_not_changed() -> None:
     assert change(partition(1, (1, 2, 3)), {1, 2, 3}) is None
     assert change(partition(1, (1, 2, 3)), {1, 2, 3}, rules=ELR_RULES) is None
 
@@ -219,7 +219,7 @@ def _subsets(ids: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("elr_enabled", [False, True])
 @pytest.mark.parametrize("unclean_allowed", [False, True])
-def test_every_small_partition_is_settled_after_one_repair(elr_enabled: bool, unclean_allowed: bool) -> None:
+def test_every_small_partition_needs_one_repair_only(elr_enabled: bool, unclean_allowed: bool) -> None:
     """All partitions of three replicas, under all views: the rules hold, and a second repair is a no-op."""
     rules = ElectionRules(2, unclean_allowed, elr_enabled)
     ids = (1, 2, 3)

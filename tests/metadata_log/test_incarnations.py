@@ -24,7 +24,7 @@ def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: Contr
     assert cluster.partition("t").isr == (1, 3)
 
 
-def test_process_that_died_before_it_was_fenced_leaves_the_isr_when_its_successor_registers(
+def test_process_killed_before_it_was_fenced_leaves_the_isr_when_its_successor_registers(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])

@@ -50,7 +50,7 @@ def test_a_small_imbalance_is_not_corrected(make_controller: Callable[..., Contr
     assert balance(harness) == 0, "partitions that prefer others do not count"
 
 
-def test_only_in_sync_replicas_of_settled_partitions_are_elected(cluster: ControllerHarness) -> None:
+def test_only_in_sync_replicas_of_healthy_partitions_are_elected(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [1, 2])
     return_in_sync(cluster, 1)
     assert balance(cluster) == 0, "nothing is in sync yet"

@@ -111,7 +111,7 @@ def test_node_that_once_caught_up_publishes_every_slice() -> None:
     assert [delta.changed_features for _, delta, _ in calls] == [{"f"}, {"g"}]
 
 
-def test_owner_is_told_when_the_image_has_grown() -> None:
+def test_owner_is_notified_when_the_image_has_grown() -> None:
     grown: list[int] = []
     loader = MetadataLoader(on_growth=lambda: grown.append(loader.offset))
     for _ in range(5):

@@ -41,7 +41,7 @@ def come_back(harness: ControllerHarness, broker_id: int, **how: Any) -> None:
     harness.heartbeat(broker_id)
 
 
-def test_the_registration_tells_what_may_be_lost(cluster: ControllerHarness) -> None:
+def test_the_registration_states_what_may_be_lost(cluster: ControllerHarness) -> None:
     epoch = cluster.image.brokers[1].epoch
     cluster.silence(1)
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
@@ -190,7 +190,7 @@ def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Con
     )
 
 
-def test_only_an_operator_lets_the_only_replica_start_empty(
+def test_only_an_operator_can_elect_the_only_replica_with_an_empty_log(
     make_controller: Callable[..., ControllerHarness],
 ) -> None:
     harness = make_controller(

@@ -178,7 +178,7 @@ def test_listing_asks_for_some_or_all(moving: ControllerHarness) -> None:
     assert set(ongoing(moving, asked)) == {("u", 1)}
 
 
-def test_a_new_replica_that_dies_delays_the_move_but_not_forever(moving: ControllerHarness) -> None:
+def test_a_new_replica_that_fails_delays_the_move_but_not_forever(moving: ControllerHarness) -> None:
     reassign(moving, [1, 2, 4])
     moving.set_isr("t", 1, 2, 3, 4)
     assert not moving.partition("t").is_reassigning

@@ -264,7 +264,7 @@ print([id.hex() for id in order._ids])
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_happens_between_slices_the_cluster_settles(
+def test_changes_between_slices_leave_the_cluster_repaired(
     make_controller: Callable[..., ControllerHarness], small_slices: None, seed: int
 ) -> None:
     """Random commands with slices, commits and lost leaderships in between, each checked as it is applied."""

@@ -137,7 +137,7 @@ def test_damage_is_refused_by_name_and_left_unchanged(site: Site, case: str) -> 
     assert {path: after.get(path) for path in before} == before
 
 
-def test_damaged_partition_is_offline_until_an_operator_lets_it_start_empty(site: Site) -> None:
+def test_damaged_partition_is_offline_until_an_operator_elects_an_empty_replica(site: Site) -> None:
     (directory,) = [*site.first.glob("t1-0"), *site.second.glob("t1-0")]
     flip_a_byte(directory / "partition.metadata", 15)
 

@@ -35,7 +35,7 @@ def test_a_single_voter_leads_at_once() -> None:
     run_quorum(scenario, voters=1)
 
 
-def test_leader_is_told_of_its_leadership_only_after_all_earlier_records() -> None:
+def test_leader_is_notified_of_its_leadership_only_after_all_earlier_records() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         first = await cluster.leader()

@@ -209,7 +209,7 @@ def test_a_corrupt_quorum_state_refuses_to_start_and_names_the_file(content: byt
     run_quorum(scenario, voters=1)
 
 
-def test_a_lost_quorum_state_beside_a_log_refuses_to_start() -> None:
+def test_a_voter_with_a_log_but_no_quorum_state_refuses_to_start() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.commit(b"a")
         replica = cluster.replicas[0]

@@ -111,7 +111,7 @@ def test_no_search_request_is_sent_while_the_pre_vote_may_be_won() -> None:
     assert b.of(Send) == []
 
 
-def test_leader_that_gave_its_new_address_is_asked_there_after_each_lost_pre_vote() -> None:
+def test_leader_that_sent_its_new_address_is_asked_there_after_each_lost_pre_vote() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     b.send(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
     b.ask_first()

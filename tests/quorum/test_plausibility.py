@@ -200,7 +200,7 @@ def test_replica_with_a_leader_accumulates_no_epochs() -> None:
     assert_refused(b, vote(b, EPOCH + MOST_AHEAD + 2000))
 
 
-def test_stranger_that_raises_the_epoch_step_by_step_gets_a_thousand_epochs_a_second() -> None:
+def test_unknown_client_that_raises_the_epoch_step_by_step_gets_a_thousand_epochs_a_second() -> None:
     b = CoreBench(election=ElectionState(EPOCH))
     for _ in range(10_000):
         b.send(vote(b, b.state.epoch + MOST_AHEAD))

@@ -132,7 +132,7 @@ def test_follower_refuses_while_its_leader_answers_and_grants_once_it_is_silent(
     assert isinstance(b.state.role, Follower) and b.ask(_pre_vote(b)).vote_granted
 
 
-def test_follower_that_has_not_yet_heard_from_its_leader_grants() -> None:
+def test_follower_that_has_not_fetched_from_its_leader_yet_grants() -> None:
     b = CoreBench(election=ElectionState(5, 2))
     assert isinstance(b.state.role, Follower) and b.ask(_pre_vote(b)).vote_granted
     b.send(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, 5))

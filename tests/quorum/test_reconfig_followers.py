@@ -187,7 +187,7 @@ def test_leader_that_removes_itself_is_followed_until_it_resigns() -> None:
     assert [s.address for s in b.of(Send)] == [address(1)]
 
 
-def test_observer_whose_leader_is_silent_is_told_of_its_new_address() -> None:
+def test_observer_whose_leader_does_not_respond_learns_its_new_address() -> None:
     b = follower(node_id=4)
     b.step(RequestFailed(present(b.role(Follower).fetch_correlation)))
     b.step(TimerFired(), after_ms=10_000)
@@ -199,7 +199,7 @@ def test_observer_whose_leader_is_silent_is_told_of_its_new_address() -> None:
     assert b.state.leader_address == address(9)
 
 
-def test_follower_is_told_of_its_leaders_new_address_by_the_leader() -> None:
+def test_follower_learns_its_leaders_new_address_from_the_leader() -> None:
     b = follower()
     b.send(BeginQuorumEpochRequest("c", b.keys[1], b.keys[2], 1, address(9)))
     assert b.state.leader_address == address(9)

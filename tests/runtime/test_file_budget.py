@@ -165,9 +165,7 @@ def test_descriptor_that_the_system_refuses_is_taken_from_others(
 
 
 @pytest.mark.parametrize(("soft", "hard", "expected"), [(100, 700, 700), (700, 700, 700)])
-def test_soft_limit_is_raised_to_the_hard_one_and_the_log_says_so(
-    soft: int, hard: int, expected: int
-) -> None:
+def test_soft_limit_is_raised_to_the_hard_one_and_logged(soft: int, hard: int, expected: int) -> None:
     code = (
         "import logging, resource, sys\n"
         "logging.basicConfig(level=logging.INFO, stream=sys.stdout)\n"

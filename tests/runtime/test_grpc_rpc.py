@@ -202,7 +202,7 @@ def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
     asyncio.run(_with_held_calls(case, ServerLimits()))
 
 
-def test_handler_of_a_call_that_is_given_up_is_cancelled_and_its_caller_told_nothing() -> None:
+def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
         told: list[bytes | RpcFailure] = []
         call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, told.append)

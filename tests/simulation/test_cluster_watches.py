@@ -111,7 +111,7 @@ def test_starved_broker_that_is_never_fenced_is_noticed() -> None:
         _starving_world().run(2 * SESSION_MS)
 
 
-def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
+def test_late_fence_request_of_a_starved_broker_restarts_its_time_limit() -> None:
     world = _starving_world()
     world.run(SESSION_MS - 500)
     world.watch.wishes_heard[5] += 1
@@ -120,7 +120,7 @@ def test_late_wish_of_a_starved_broker_renews_the_patience_with_it() -> None:
         world.run(4000)
 
 
-def test_patience_goes_on_when_the_controller_can_commit_again() -> None:
+def test_time_limit_continues_when_the_controller_can_commit_again() -> None:
     """Seed 9111437: its voter fetched, but heard no answer; so the fence was decided, and not committed."""
     world = _starving_world()
     quorum = world.nodes[1].parts.quorum

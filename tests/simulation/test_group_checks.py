@@ -150,7 +150,7 @@ def test_a_target_outside_of_the_subscription_is_found() -> None:
         check_targets(group(member("m1", P0, P1, (T, 2))), image())
 
 
-def test_a_partition_meant_for_nobody_is_found_once_the_target_is_up_to_date() -> None:
+def test_a_partition_without_a_target_is_found_once_the_target_is_up_to_date() -> None:
     left_out = group(member("m1", P0))
     with broken("targets_leave_nothing_out"):
         check_targets(left_out, image())
@@ -165,7 +165,7 @@ def test_a_partition_meant_for_nobody_is_found_once_the_target_is_up_to_date() -
         replace(member("m1", P0), state=MemberState.UNRELEASED_PARTITIONS),
     ],
 )
-def test_a_member_that_is_not_there_yet_is_found_in_a_settled_group(late: ConsumerMember) -> None:
+def test_a_member_that_is_missing_is_found_in_a_stable_group(late: ConsumerMember) -> None:
     with broken("a_settled_group_is_reconciled"):
         check_settled_group(group(late, targets={"m1": frozenset({P0})}))
 

@@ -85,7 +85,7 @@ def test_epochs_of_a_coordinator_that_was_replaced_are_old_news() -> None:
         looking.committed(shard(3, group_at(4), member_at(4)))
 
 
-def test_what_was_not_promised_may_be_forgotten_by_the_next_coordinator_only() -> None:
+def test_what_was_not_guaranteed_may_be_lost_by_the_next_coordinator_only() -> None:
     looking = watch()
     looking.committed(shard(1, group_at(5), member_at(5)))
     looking.forgive(0, 1)

@@ -70,7 +70,7 @@ def test_producer_whose_records_are_gone_may_learn_of_it_much_later() -> None:
     assert load.judge()["producer-fatal info"] == 1
 
 
-def test_producer_that_began_after_the_loss_is_promised_its_sequence() -> None:
+def test_producer_that_began_after_the_loss_keeps_its_sequence() -> None:
     world, load = _load()
     world.forgive()
     _open(load, "p0.1")
@@ -79,7 +79,7 @@ def test_producer_that_began_after_the_loss_is_promised_its_sequence() -> None:
         load.judge()
 
 
-def test_producer_is_promised_its_sequence_where_nothing_was_lost() -> None:
+def test_producer_keeps_its_sequence_where_nothing_was_lost() -> None:
     world, load = _load()
     _open(load, "p0.0")
     world.forgive("t0")
@@ -130,7 +130,7 @@ def test_record_that_was_not_lost_with_others_must_be_there(lost: tuple[int, str
         load.judge()
 
 
-def test_record_that_was_lost_and_not_promised_need_not_be_there_nor_be_read_again() -> None:
+def test_record_that_was_lost_and_not_guaranteed_need_not_be_read_again() -> None:
     world, load = _load()
     _write_one(load)
     load.history.record("ok", "consumer-0", "poll", key="append-0", records=[(0, "p0-0")])
@@ -143,7 +143,7 @@ def test_record_that_was_lost_and_not_promised_need_not_be_there_nor_be_read_aga
     assert done["records lost that were not promised"] == 1
 
 
-def test_position_below_what_was_lost_is_honoured() -> None:
+def test_position_below_what_was_lost_is_kept() -> None:
     world, load = _load()
     world.forgive(lost=(5, "p0-5"))
     load.history.record("info", "consumer-0", "poll", key="append-0", offset=5, error="truncated")
@@ -151,7 +151,7 @@ def test_position_below_what_was_lost_is_honoured() -> None:
         load.judge()
 
 
-def test_record_that_was_in_doubt_and_is_read_in_the_end_was_not_lost() -> None:
+def test_record_of_unknown_outcome_that_is_read_in_the_end_was_not_lost() -> None:
     world, load = _load()
     _write_one(load)
     world.forgive(lost=(0, "p0-0"))
@@ -192,7 +192,7 @@ def test_one_disk_of_the_isr_may_lose_its_tail_and_no_second_one_with_it() -> No
     assert watch.forgiven == 0
 
 
-def test_last_disk_that_holds_what_was_committed_may_not_lose_it() -> None:
+def test_last_disk_with_the_committed_records_may_not_lose_them() -> None:
     watch = _watch((1,))
     assert not watch.may_lose_tail(1)
     assert watch.may_lose_tail(2), "it is in neither the ISR nor the eligible"
@@ -221,7 +221,7 @@ class StubReplica:
         )
 
 
-def test_former_leader_is_not_held_to_what_was_committed_after_its_own_records_were_forgiven() -> None:
+def test_former_leader_need_not_hold_what_was_committed_after_its_own_records_were_exempted() -> None:
     watch, failed = _watch((1,)), []
     watch._fail = lambda invariant, detail: failed.append(invariant)
     watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
@@ -259,7 +259,7 @@ def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_deman
     assert failures == [COMPLETE_LEADER]
 
 
-def test_what_a_former_leader_commits_below_the_end_of_the_new_truth_is_not_promised() -> None:
+def test_what_a_former_leader_commits_below_the_end_of_the_new_log_is_not_guaranteed() -> None:
     failures: list[str] = []
     watch, model = _watch_of((1,), failures)
     known = model.topics[TOPIC_ID].partitions[0]
@@ -281,7 +281,7 @@ def test_what_a_former_leader_commits_below_the_end_of_the_new_truth_is_not_prom
     assert failures == []
 
 
-def test_damage_that_nobody_read_may_stay_in_a_replica_that_is_in_sync_again() -> None:
+def test_unread_damage_may_stay_in_a_replica_that_is_in_sync_again() -> None:
     failures: list[str] = []
     watch, _ = _watch_of((1, 2), failures)
     watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1

@@ -205,7 +205,7 @@ def test_story_counts_what_happens_often() -> None:
     ]
 
 
-def test_story_of_the_quorum_tells_of_faults_roles_and_values() -> None:
+def test_story_of_the_quorum_contains_faults_roles_and_values() -> None:
     story = Story()
     RING.run(Schedule(3, 3_000), story)
     words = "\n".join(story.lines())

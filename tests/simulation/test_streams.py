@@ -288,7 +288,7 @@ def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> N
     machines.loop.close()
 
 
-def test_failing_protocol_loses_its_connection_and_the_loop_is_told() -> None:
+def test_failing_protocol_loses_its_connection_and_the_loop_is_notified() -> None:
     machines = Machines()
     client, at_client, server, at_server = _joined(machines)
     server.data_received = _fail  # type: ignore[method-assign]
@@ -380,7 +380,7 @@ def test_stream_server_of_the_product_echoes_refuses_and_stops(machines: Machine
         _connect(machines, [])
 
 
-def test_network_of_kafka_client_times_out_on_a_cut_and_on_silence(machines: Machines) -> None:
+def test_network_of_kafka_client_times_out_on_a_cut_and_without_responses(machines: Machines) -> None:
     class Silent(Echo):
         def receive(self, data: memoryview) -> int:
             return len(data)

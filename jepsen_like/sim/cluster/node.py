@@ -177,23 +177,23 @@ class SimNode:
         return NodeWorld(
             disk=self.disk,
             clock=self.clock,
-            chance=self._draw_chance,
+            new_rng=self._new_rng,
             executor=self._make_executor,  # type: ignore[arg-type]
             rpc_transport=lambda: world.rpc.transport(process),
             rpc_server=lambda: world.rpc.server(process),
             # No time passes inside a turn: the budget is one of bytes and steps.
             streams=StreamRuntime(asyncio.get_running_loop(), now_us=lambda: 0),
             fatal=self.fatal,
-            settle_memory=_nothing,
+            exclude_from_gc=_nothing,
             incarnation=self.incarnation,
             loggers=ProcessLoggers(),
         )
 
-    def _draw_chance(self) -> random.Random:
+    def _new_rng(self) -> random.Random:
         return random.Random(self.rng.getrandbits(64))
 
     def _make_executor(self, threads: int, name: str) -> SimExecutor:
-        return SimExecutor(self._draw_chance(), self.world.options.max_flush_ms, threads)
+        return SimExecutor(self._new_rng(), self.world.options.max_flush_ms, threads)
 
     def _meet_client(self, process: SimProcess) -> None:
         """A client turns to this broker again and again."""

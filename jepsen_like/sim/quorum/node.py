@@ -47,8 +47,8 @@ class WatchedNode(QuorumNode):
             self.process.candidates[event.token] = event.request.candidate
         super()._step(event)
 
-    def _tell_of_losses(self, state: CoreState) -> None:
-        super()._tell_of_losses(state)
+    def _log_losses(self, state: CoreState) -> None:
+        super()._log_losses(state)
         self.process.has_read_its_disk(self._storage)
 
     def _run(self, effect: Effect) -> None:

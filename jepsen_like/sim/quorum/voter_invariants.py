@@ -74,5 +74,5 @@ class VotersFollowTheLog(Invariant):
         state = replica.core_state
         if state.voters is not replica.voters_in_log and state.voters != replica.voters_in_log:
             self.fail(f"{replica.id} acts on {state.voters}, but {replica.voters_in_log} are in its log")
-        if isinstance(state.role, Leader) and not state.may_stand:
+        if isinstance(state.role, Leader) and not state.may_be_candidate:
             self.fail(f"{replica.id} leads, although its removal is committed")

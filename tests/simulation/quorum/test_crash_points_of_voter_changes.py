@@ -123,7 +123,7 @@ def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Ass
 
 @pytest.mark.parametrize("back_after_ms", [1, 400])
 @pytest.mark.parametrize("name", CHANGES)
-def test_change_is_made_at_whatever_point_a_replica_dies(name: str, back_after_ms: int) -> None:
+def test_change_is_made_at_whatever_point_a_replica_fails(name: str, back_after_ms: int) -> None:
     for victim in range(1, sum(CHANGES[name][:2]) + 1):
         last = _run(name, 1, victim, 0, back_after_ms).seen
         assert last > 10
