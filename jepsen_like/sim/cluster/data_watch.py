@@ -89,6 +89,8 @@ class DataWatch:
         self._unpromised: dict[Key, Written] = {}
         """What was committed before a moment in which it was not promised any more; it may still be there."""
         self._unpromised_epoch: dict[Key, int] = {}
+        self._missed_from: dict[Key, int] = {}
+        """The lowest offset at which a leader lacked some of it, even if a later leader has it again."""
         self.forgiven = 0
         self.on_forgiven: Callable[[str, int], None] | None = None
         self.committed = 0
@@ -206,6 +208,8 @@ class DataWatch:
         """A replica begins to lead."""
         truth = self._truths.get((partition.topic_id, partition.index))
         known = self._find((partition.topic_id, partition.index))
+        if truth is None:
+            self._note_missed((partition.topic_id, partition.index), partition.log.log_end_offset)
         if truth is None or known is None or known.leader_epoch != partition.leader_epoch:
             return
         if partition.log.log_end_offset < truth.end_offset:
@@ -213,6 +217,19 @@ class DataWatch:
                 f"{machine.id} leads {partition} with {partition.log.log_end_offset} of {truth.end_offset}"
             )
             self._fail(COMPLETE_LEADER, detail)
+
+    def _note_missed(self, key: Key, end_offset: int) -> None:
+        if any(base_offset >= end_offset for base_offset, _ in self._unpromised.get(key, ())):
+            self._missed_from[key] = min(end_offset, self._missed_from.get(key, end_offset))
+
+    def find_missed(self, topic: str) -> dict[str, int]:
+        """For each partition that missed something that was not promised: the first offset of that."""
+        topics = self._model.ever_topics
+        return {
+            f"{topic}-{index}": offset
+            for (topic_id, index), offset in self._missed_from.items()
+            if topics[topic_id] == topic
+        }
 
     def truncated(self, machine: Machine, partition: Partition) -> None:
         """A replica has cut its log."""

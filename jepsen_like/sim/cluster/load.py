@@ -157,10 +157,12 @@ class Load:
             if event.op == "final" and event.key in lost:
                 lost[event.key].difference_update(event.records or ())
         lost = {key: records for key, records in lost.items() if records}
+        missed = self._world.checker.data.find_missed(APPEND)
         events = [
             _without_lost(event, lost.get(event.key or "", set()))
             for position, event in enumerate(self.history.events)
-            if not self._is_told_late(position, event, lost) and not self._is_told_by_anybody(position, event)
+            if not self._is_told_late(position, event, lost, missed)
+            and not self._is_told_by_anybody(position, event)
         ]
         report = examine(events, MIN_INSYNC_REPLICAS)
         for finding in report.findings:
@@ -171,7 +173,7 @@ class Load:
         done["records lost that were not promised"] = sum(len(records) for records in lost.values())
         return done
 
-    def _is_told_late(self, position: int, event: Event, lost: Lost) -> bool:
+    def _is_told_late(self, position: int, event: Event, lost: Lost, missed: dict[str, int]) -> bool:
         """What was not promised may be missed late: a reader learns of it when it next hears of a leader, a
         producer, whose sequence goes on from records that are gone, when it next writes to that partition."""
         if event.op == "producer-fatal":
@@ -179,13 +181,14 @@ class Load:
             return self._opened_at(event.process) < max(forgiven_at, default=0)
         if event.key in self._others_forgiven():
             return event.type == "info" and event.op in ("no-progress", "poll")
+        if event.key in missed and _is_beyond(event, missed[event.key]):
+            return True
         if event.key not in lost:
             return False
         if event.op == "offset-for-time":
             return position < self._healed_at
         first_lost = min(offset for offset, _ in lost[event.key])
-        is_position = event.op == "poll" and event.offset is not None and event.offset > first_lost
-        return event.type == "info" and (is_position or event.op == "no-progress")
+        return event.type == "info" and (_is_beyond(event, first_lost) or event.op == "no-progress")
 
     def _others_forgiven(self) -> list[str]:
         """Of these the whole history until then is forgiven, and once more until all is healed."""
@@ -216,6 +219,12 @@ class Load:
 
     def _record_forgiven(self, key: str) -> None:
         self.history.record("info", "disks", "forgiven", key=key)
+
+
+def _is_beyond(event: Event, offset: int) -> bool:
+    """Whether a reader lost a position above ``offset``."""
+    is_position = event.op == "poll" and event.type == "info"
+    return is_position and event.offset is not None and event.offset > offset
 
 
 def _without_lost(event: Event, lost: set[tuple[int, str]]) -> Event:
