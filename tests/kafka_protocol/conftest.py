@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pkgutil
-from typing import Any
 
 import pytest
 
 from pykraft.kafka_protocol import messages
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from tests.kafka_protocol.values import Generator
+from pykraft.kafka_protocol.schema import Message
 
 MODULES = {module.name for module in pkgutil.iter_modules(messages.__path__)}
 API_KEYS = [key for key in ApiKey if key.name.lower() in MODULES]
-CLASSES: list[Any] = [make(key) for key in API_KEYS for make in (request_class, response_class)]
+CLASSES: list[type[Message]] = [make(key) for key in API_KEYS for make in (request_class, response_class)]
 CLASSES += [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
-CASES: list[tuple[Any, int]] = [
+CASES: list[tuple[type[Message], int]] = [
     (cls, version) for cls in CLASSES for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)
 ]
 
@@ -37,9 +36,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     elif "message_class" in metafunc.fixturenames:
         metafunc.parametrize("message_class", CLASSES, ids=[cls.__name__ for cls in CLASSES])
-
-
-@pytest.fixture
-def generator() -> type[Generator]:
-    """Make value generators: ``generator(seed)``."""
-    return Generator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from pykraft.kafka_protocol import fetch_fast, fetch_follower, produce_fast
 from pykraft.kafka_protocol.headers import decode_request_header, encode_response_header
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch, produce
 from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.streams import Chunk
 
 i16 = st.integers(-(2**15), 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
-ids = st.binary(min_size=16, max_size=16)
+ids = st.binary(min_size=16, max_size=16).map(Uuid)
 names = st.text(max_size=20)
 maybe_text = st.none() | st.text(max_size=200)
 produce_versions = st.integers(produce.ProduceRequest.MIN_VERSION, produce.ProduceRequest.MAX_VERSION)
@@ -25,12 +28,8 @@ fetch_versions = st.integers(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.
 EXAMPLES = settings(max_examples=150, deadline=None)
 
 
-def build(cls: Any, draw: Any, **values: Any) -> Any:
-    return cls(**{name: draw(value) for name, value in values.items()})
-
-
 @st.composite
-def produce_requests(draw: Any, version: int) -> Any:
+def produce_requests(draw: st.DrawFn, version: int) -> produce.ProduceRequest:
     partition = st.builds(
         produce.PartitionProduceData, index=i32, records=st.none() | st.binary(max_size=400)
     )
@@ -46,7 +45,7 @@ def produce_requests(draw: Any, version: int) -> Any:
 
 @EXAMPLES
 @given(st.data(), produce_versions, st.integers(0, 9))
-def test_produce_requests_parse_to_what_was_encoded(data: Any, version: int, prefix: int) -> None:
+def test_produce_requests_parse_to_what_was_encoded(data: st.DataObject, version: int, prefix: int) -> None:
     request = data.draw(produce_requests(version))
     body = memoryview(bytearray(b"p" * prefix + request.encode(version)))
     parsed = produce_fast.parse_produce_request(body, prefix, version)
@@ -75,7 +74,7 @@ def test_produce_requests_parse_to_what_was_encoded(data: Any, version: int, pre
 
 @EXAMPLES
 @given(st.data(), produce_versions)
-def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> None:
+def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version: int) -> None:
     result = st.builds(
         produce_fast.ProduceResult,
         partition=i32,
@@ -87,7 +86,7 @@ def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> 
         leader=st.none() | st.tuples(i32, i32),
         record_errors=st.lists(st.tuples(i32, names), max_size=3),
     )
-    key = ids if version >= 13 else names
+    key: st.SearchStrategy[str | Uuid] = ids if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(key, st.lists(result, max_size=3)), max_size=3))
     nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
     frame = produce_fast.build_produce_response(version, 77, topics, throttle_time_ms=5, endpoints=nodes)
@@ -110,8 +109,12 @@ def test_produce_responses_decode_to_what_was_built(data: Any, version: int) -> 
 
 
 @st.composite
-def fetch_requests(draw: Any, version: int) -> Any:
-    fields: dict[str, Any] = {"partition": i32, "fetch_offset": i64, "partition_max_bytes": i32}
+def fetch_requests(draw: st.DrawFn, version: int) -> fetch.FetchRequest:
+    fields: dict[str, st.SearchStrategy[object]] = {
+        "partition": i32,
+        "fetch_offset": i64,
+        "partition_max_bytes": i32,
+    }
     if version >= 5:
         fields["log_start_offset"] = i64
     if version >= 9:
@@ -148,7 +151,7 @@ def fetch_requests(draw: Any, version: int) -> Any:
 
 @EXAMPLES
 @given(st.data(), fetch_versions, st.integers(0, 9))
-def test_fetch_requests_parse_to_what_was_encoded(data: Any, version: int, prefix: int) -> None:
+def test_fetch_requests_parse_to_what_was_encoded(data: st.DataObject, version: int, prefix: int) -> None:
     request = data.draw(fetch_requests(version))
     body = memoryview(b"p" * prefix + request.encode(version))
     parsed = fetch_fast.parse_fetch_request(body, prefix, version)
@@ -190,7 +193,7 @@ class Slice:
     """A file range whose bytes the test knows."""
 
     data: bytes
-    file: Any = None
+    file: DiskFile | None = None
     position: int = 0
 
     @property
@@ -198,8 +201,15 @@ class Slice:
         return len(self.data)
 
 
-def flatten(chunks: Any) -> bytes:
-    return b"".join(bytes(c.data if isinstance(c, Slice) else c) for c in chunks)
+def content(chunk: Chunk) -> bytes:
+    if isinstance(chunk, Slice):
+        return chunk.data
+    assert isinstance(chunk, bytes | bytearray | memoryview)
+    return bytes(chunk)
+
+
+def flatten(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join(map(content, chunks))
 
 
 results = st.builds(
@@ -216,14 +226,13 @@ results = st.builds(
 
 
 def records_of(result: fetch_fast.FetchResult) -> bytes:
-    records: Any = result.records
-    return b"" if records is None else records.data if isinstance(records, Slice) else records
+    return b"" if result.records is None else content(result.records)
 
 
 @EXAMPLES
 @given(st.data(), fetch_versions, st.booleans())
-def test_fetch_responses_decode_to_what_was_built(data: Any, version: int, committed: bool) -> None:
-    key = ids if version >= 13 else names
+def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: int, committed: bool) -> None:
+    key: st.SearchStrategy[str | Uuid] = ids if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(key, st.lists(results, max_size=3)), max_size=3))
     nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
     frame = flatten(
@@ -250,7 +259,9 @@ def test_fetch_responses_decode_to_what_was_built(data: Any, version: int, commi
 
 @EXAMPLES
 @given(st.lists(st.tuples(ids, st.lists(results, max_size=3)), max_size=3))
-def test_follower_reads_what_a_leader_answers(topics: Any) -> None:
+def test_follower_reads_what_a_leader_answers(
+    topics: list[tuple[Uuid, list[fetch_fast.FetchResult]]],
+) -> None:
     frame = flatten(fetch_fast.build_fetch_response(17, 12, topics, error_code=3))
     response = fetch_follower.parse_follower_response(memoryview(frame)[4:])
     assert (response.correlation_id, response.error_code) == (12, 3)
@@ -264,7 +275,7 @@ def test_follower_reads_what_a_leader_answers(topics: Any) -> None:
 
 @EXAMPLES
 @given(st.data())
-def test_follower_requests_are_real_fetch_requests(data: Any) -> None:
+def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     partition = st.builds(fetch_fast.FetchPartition, i32, i32, i64, i32, i64, i32)
     topics = data.draw(st.lists(st.tuples(ids, st.lists(partition, max_size=3)), max_size=3))
     frame = fetch_follower.build_follower_fetch(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
@@ -27,7 +26,9 @@ from pykraft.kafka_protocol.primitives import ProtocolError
 
 @pytest.mark.parametrize("client_id", ["", "client", "\u00e9", None])
 @pytest.mark.parametrize(("version", "kio_type"), [(8, KioHeaderV1), (9, KioHeaderV2)])
-def test_request_header_agrees_with_kio(client_id: str | None, version: int, kio_type: Any) -> None:
+def test_request_header_agrees_with_kio(
+    client_id: str | None, version: int, kio_type: type[KioHeaderV1 | KioHeaderV2]
+) -> None:
     request = MetadataRequest(topics=None)
     frame = encode_request(request, version, 77, client_id)
     header, size = entity_reader(kio_type)(frame, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -24,33 +24,36 @@ from pykraft.kafka_protocol.messages.produce import (
     TopicProduceData,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
+from pykraft.kafka_protocol.schema import Message
+from tests.kafka_protocol.values import Generator
 
+M = TypeVar("M", bound=Message)
 MAX_CUTS = 250
 UNKNOWN_TAGS = b"\x02\x63\x03abc\xe4\x07\x00"
 """Two fields that no table has: tag 99 with three bytes and tag 996 with none."""
 
 
-def small_message(generator: Any, message_class: Any, version: int) -> Any:
-    return generator(f"small/{message_class.__name__}/{version}", max_items=1).message(message_class, version)
+def small_message(message_class: type[M], version: int) -> M:
+    return Generator(f"small/{message_class.__name__}/{version}", max_items=1).message(message_class, version)
 
 
-def test_truncation_at_every_byte_is_refused(message_class: Any, version: int, generator: Any) -> None:
-    encoded = small_message(generator, message_class, version).encode(version)
+def test_truncation_at_every_byte_is_refused(message_class: type[Message], version: int) -> None:
+    encoded = small_message(message_class, version).encode(version)
     step = max(1, len(encoded) // MAX_CUTS)
     for cut in range(0, len(encoded), step):
         with pytest.raises(ProtocolError):
             message_class.decode(encoded[:cut], version)
 
 
-def test_trailing_bytes_are_refused(message_class: Any, version: int, generator: Any) -> None:
-    encoded = small_message(generator, message_class, version).encode(version)
+def test_trailing_bytes_are_refused(message_class: type[Message], version: int) -> None:
+    encoded = small_message(message_class, version).encode(version)
     with pytest.raises(ProtocolError, match="follow"):
         message_class.decode(encoded + b"\x00", version)
 
 
-def test_random_bytes_never_raise_anything_else(message_class: Any, version: int, generator: Any) -> None:
+def test_random_bytes_never_raise_anything_else(message_class: type[Message], version: int) -> None:
     rng = random.Random(f"random/{message_class.__name__}/{version}")
-    encoded = small_message(generator, message_class, version).encode(version)
+    encoded = small_message(message_class, version).encode(version)
     for _ in range(15):
         damaged = bytearray(encoded) or bytearray(b"\x00")
         for _ in range(rng.randint(1, 4)):
@@ -59,7 +62,7 @@ def test_random_bytes_never_raise_anything_else(message_class: Any, version: int
         decode_or_refuse(message_class, rng.randbytes(rng.randint(0, 60)), version)
 
 
-def decode_or_refuse(message_class: Any, data: bytes, version: int) -> None:
+def decode_or_refuse(message_class: type[Message], data: bytes, version: int) -> None:
     try:
         decoded = message_class.decode(data, version)
     except ProtocolError:
@@ -67,14 +70,14 @@ def decode_or_refuse(message_class: Any, data: bytes, version: int) -> None:
     decoded.encode(version)
 
 
-def test_memoryview_decodes_to_the_same(message_class: Any, version: int, generator: Any) -> None:
-    message = small_message(generator, message_class, version)
+def test_memoryview_decodes_to_the_same(message_class: type[Message], version: int) -> None:
+    message = small_message(message_class, version)
     encoded = message.encode(version)
     assert message_class.decode(memoryview(bytearray(encoded)), version) == message
 
 
-def test_unknown_tagged_fields_are_skipped(message_class: Any, flexible_version: int, generator: Any) -> None:
-    message = small_message(generator, message_class, flexible_version)
+def test_unknown_tagged_fields_are_skipped(message_class: type[Message], flexible_version: int) -> None:
+    message = small_message(message_class, flexible_version)
     for spec in message_class.FIELDS:
         if spec.tag is not None:
             setattr(message, spec.name, getattr(message_class(), spec.name))

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from pykraft.kafka_protocol.field_types import FieldSpec
 
+
+class Table(Protocol):
+    """A message, or a struct nested in one: its class has a table of fields."""
+
+    FIELDS: ClassVar[tuple[FieldSpec, ...]]
+
+
+T = TypeVar("T", bound=Table)
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def nested_table(spec: FieldSpec) -> type[Table]:
+    """The class of the struct, or of the array's structs, that is the value of this field."""
+    assert isinstance(spec.element, type)
+    return cast(type[Table], spec.element)
 
 
 class Generator:
@@ -20,12 +34,12 @@ class Generator:
         self._rng = random.Random(seed)
         self._max_items = max_items
 
-    def message(self, struct: Any, version: int) -> Any:
+    def message(self, table: type[T], version: int) -> T:
         """A message or struct with random values."""
-        return struct(
+        return table(
             **{
                 spec.name: self._value(spec, version)
-                for spec in struct.FIELDS
+                for spec in table.FIELDS
                 if version in spec.versions and not (spec.tag is not None and self._rng.random() < 0.3)
             }
         )
@@ -34,14 +48,14 @@ class Generator:
         if version in spec.nullable and self._rng.random() < 0.2:
             return None
         if spec.kind == "struct":
-            return self.message(spec.element, version)
+            return self.message(nested_table(spec), version)
         if spec.kind != "array":
             return self._scalar(spec.kind, spec.name)
         count = self._rng.randint(0, self._max_items)
         if isinstance(spec.element, str):
             count = 130 if self._rng.random() < 0.02 else count
             return [self._scalar(spec.element, spec.name) for _ in range(count)]
-        return [self.message(spec.element, version) for _ in range(count)]
+        return [self.message(nested_table(spec), version) for _ in range(count)]
 
     def _scalar(self, kind: str, name: str) -> object:
         rng = self._rng
