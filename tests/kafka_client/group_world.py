@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypedDict, Unpack
 
 from pykraft.group_coordinator.config import GroupConfig as CoordinatorConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
@@ -16,20 +16,31 @@ from pykraft.kafka_client.group_member import GroupConfig, GroupMember
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from pykraft.kafka_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from pykraft.kafka_protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from tests.faults import unexpected
 from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
-from tests.kafka_client.scripted import HOST, Later, ScriptedCluster
+from tests.kafka_client.scripted import HOST, Later, Outcome, ScriptedCluster
 from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of
 
 SESSION_MS = 6_000
@@ -44,10 +55,23 @@ GROUP_APIS = (
     ApiKey.OFFSET_FETCH,
 )
 
-Fault = Callable[[int, Any], str | None]
+Kind = tuple[Literal["classic", "consumer"], str | None]
+"""The protocol of a group and its assignor."""
+Fault = Callable[[int, Message], str | None]
 """The fault of a request to a broker: None, "lost" (before it is carried out), "unanswered", "broken"
 (carried out, then the connection breaks), "late" (carried out late) or "slow" (answered late).
 """
+
+
+class MemberSettings(TypedDict, total=False):
+    """What tests set of :class:`GroupConfig`."""
+
+    group_instance_id: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    metadata_max_age_ms: int
+    auto_offset_reset: Literal["earliest", "latest"]
 
 
 class Seat:
@@ -59,7 +83,7 @@ class Seat:
         self.told: set[TopicPartition] = set()
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.heartbeats: list[tuple[int, str, int]] = []
-        self.while_revoking: Callable[[], Any] | None = None
+        self.while_revoking: Callable[[], Awaitable[None]] | None = None
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         assert self.told.isdisjoint(partitions), "assigned twice"
@@ -147,14 +171,21 @@ class GroupWorld:
         self.services[broker_id].on_elected(0, self.leader_epoch)
 
     def join(
-        self, protocol: str, assignor: str | None = None, topics: tuple[str, ...] = ("t",), **more: Any
+        self,
+        protocol: Literal["classic", "consumer"],
+        assignor: str | None = None,
+        topics: tuple[str, ...] = ("t",),
+        **more: Unpack[MemberSettings],
     ) -> GroupMember:
         name = f"m{self.joined}"
         self.joined += 1
-        settings = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS} | more
-        settings.setdefault("max_poll_interval_ms", 10_000)
-        settings.setdefault("auto_offset_reset", "earliest")
-        config = GroupConfig("g", topics, protocol, assignor, **settings)  # type: ignore[arg-type]
+        settings: MemberSettings = {
+            "session_timeout_ms": SESSION_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "max_poll_interval_ms": 10_000,
+            "auto_offset_reset": "earliest",
+        }
+        config = GroupConfig("g", topics, protocol, assignor, **(settings | more))
         addresses = tuple(broker.address for broker in self.scripted.brokers.values())
         client = ClientConfig(addresses, client_id=name, request_timeout_ms=2_000, connect_timeout_ms=500)
         seat = Seat(self, name)
@@ -197,19 +228,21 @@ class GroupWorld:
         counts = [len(seat.told) for seat in self.seats.values()]
         return sum(counts) == len(self.values) and max(counts) - min(counts) <= 1
 
-    def _group_api(self, broker_id: int, request: Any, version: int) -> Any:
+    def _group_api(self, broker_id: int, request: Message, version: int) -> Later:
         return self._faulty(broker_id, request, lambda: self._serve(broker_id, request, version))
 
-    def _faulty(self, broker_id: int, request: Any, serve: Callable[[], Any]) -> Any:
+    def _faulty(
+        self, broker_id: int, request: Message, serve: Callable[[], Message | Awaitable[Message]]
+    ) -> Later:
         fault = self.fault(broker_id, request)
         if fault == "lost":
             return Later(None)
 
-        async def carry_out() -> Any:
+        async def carry_out() -> Outcome:
             if fault == "late":
                 await asyncio.sleep(random.Random(self.loop.time()).random() * 3)
             answer = serve()
-            answer = await answer if asyncio.iscoroutine(answer) else answer
+            answer = await answer if isinstance(answer, Awaitable) else answer
             if fault == "slow":
                 await asyncio.sleep(random.Random(self.loop.time()).random() * 2)
             if fault == "unanswered":
@@ -218,12 +251,12 @@ class GroupWorld:
 
         return Later(carry_out(), 1)
 
-    async def _serve(self, broker_id: int, request: Any, version: int) -> Any:
+    async def _serve(self, broker_id: int, request: Message, version: int) -> Message:
         context = RequestContext(client_id="c", client_address="127.0.0.1")
         return await answer(self.services[broker_id], context, request, version)
 
-    def _find_coordinator(self, broker_id: int, request: Any, version: int) -> Any:
-        def answer() -> Any:
+    def _find_coordinator(self, broker_id: int, request: FindCoordinatorRequest, version: int) -> Later:
+        def answer() -> FindCoordinatorResponse:
             found = Coordinator(
                 key=request.coordinator_keys[0], node_id=self.coordinator, host=HOST, port=self.coordinator
             )
@@ -231,7 +264,7 @@ class GroupWorld:
 
         return self._faulty(broker_id, request, answer)
 
-    def _fetch(self, broker_id: int, request: Any, version: int) -> Any:
+    def _fetch(self, broker_id: int, request: FetchRequest, version: int) -> Later:
         topic = request.topics[0]
         wanted = topic.partitions[0]
         values = self.values[wanted.partition][wanted.fetch_offset :]
@@ -245,7 +278,7 @@ class GroupWorld:
         waited_ms = 1 if values or data.error_code else request.max_wait_ms + 1
         return Later(FetchResponse(responses=[told]), waited_ms + self.fetch_takes_ms[wanted.partition])
 
-    def _list_offsets(self, broker_id: int, request: Any, version: int) -> Any:
+    def _list_offsets(self, broker_id: int, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(

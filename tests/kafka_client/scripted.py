@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.network import Channel
@@ -27,6 +26,8 @@ from pykraft.runtime.address import Address
 from tests.narrowing import present
 
 Answer = Message | Exception | bytes
+Outcome = Answer | None
+"""None: no answer is sent, and the connection stays open."""
 
 Handler = Callable[[Any, int], Answer]
 """Called with a request and its version; a script knows the class of the requests that it answers."""
@@ -39,10 +40,10 @@ HOST = "broker"
 class Later(Exception):
     """For ``virtual_cluster`` only: an answer after a delay.
 
-    It may be awaitable. If its value is None, no answer is sent and the connection stays open.
+    It may be awaitable.
     """
 
-    answer: Any
+    answer: Outcome | Awaitable[Outcome]
     delay_ms: int = 0
 
 
@@ -70,12 +71,12 @@ class ScriptedBroker:
             handler = self._api_versions
         assert handler is not None, f"broker {self.node_id} has no script for {ApiKey(header.api_key).name}"
         told = handler(request, header.api_version)
-        if isinstance(told, Later) and inspect.isawaitable(told.answer):
-            return replace(told, answer=_encode_later(header, told.answer))
         if isinstance(told, Later):
-            return replace(told, answer=_encode(header, told.answer))
-        answer: bytes | Exception = _encode(header, told)
-        return answer
+            outcome = told.answer
+            if isinstance(outcome, Awaitable):
+                return replace(told, answer=_encode_later(header, outcome))
+            return replace(told, answer=_encode_outcome(header, outcome))
+        return _encode(header, told)
 
     def _api_versions(self, request: Message, version: int) -> Answer:
         keys = (
@@ -88,15 +89,19 @@ class ScriptedBroker:
         )
 
 
-def _encode(header: RequestHeader, told: Any) -> Any:
-    if told is None or isinstance(told, Exception):
+def _encode(header: RequestHeader, told: Answer) -> bytes | Exception:
+    if isinstance(told, Exception):
         return told
     body = told if isinstance(told, bytes) else told.encode(header.api_version)
     return encode_response_header(header.api_key, header.api_version, header.correlation_id) + body
 
 
-async def _encode_later(header: RequestHeader, told: Awaitable[Any]) -> Any:
-    return _encode(header, await told)
+def _encode_outcome(header: RequestHeader, told: Outcome) -> bytes | Exception | None:
+    return None if told is None else _encode(header, told)
+
+
+async def _encode_later(header: RequestHeader, told: Awaitable[Outcome]) -> bytes | Exception | None:
+    return _encode_outcome(header, await told)
 
 
 class ScriptedNetwork:
@@ -148,6 +153,12 @@ class ScriptedChannel:
         self.closed = True
 
 
+class ClientSettings(TypedDict, total=False):
+    """What tests set of :class:`ClientConfig`."""
+
+    request_timeout_ms: int
+
+
 class ScriptedCluster:
     """Brokers and the metadata that they all return; tests move leaders by assigning to ``leaders``."""
 
@@ -170,7 +181,7 @@ class ScriptedCluster:
         self.topic_ids[name] = topic_id or Uuid(name.encode().ljust(16, b"\1"))
         self.leaders[name] = dict(leaders)
 
-    def client(self, **settings: Any) -> Cluster:
+    def client(self, **settings: Unpack[ClientSettings]) -> Cluster:
         addresses = tuple(broker.address for broker in self.brokers.values())
         return Cluster(self.network, ClientConfig(addresses, **settings))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 
@@ -57,7 +56,7 @@ def script_create(scripted: ScriptedCluster, codes_by_try: Iterable[int | dict[s
     """CreateTopics answers the n-th request with the n-th code for every topic."""
     tries = iter(codes_by_try)
 
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: create_topics.CreateTopicsRequest, version: int) -> Answer:
         code = next(tries)
         codes = code if isinstance(code, dict) else dict.fromkeys((t.name for t in request.topics), code)
         results = [
@@ -128,7 +127,7 @@ def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(
 def test_deleting_an_unknown_topic_fails_at_once(
     scripted: ScriptedCluster, admin: Admin, newest: int
 ) -> None:
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: delete_topics.DeleteTopicsRequest, version: int) -> Answer:
         names = [t.name for t in request.topics] or request.topic_names
         results = [delete_topics.DeletableTopicResult(name=name, error_code=3) for name in names]
         return delete_topics.DeleteTopicsResponse(responses=results)
@@ -142,7 +141,9 @@ def test_deleting_an_unknown_topic_fails_at_once(
 
 
 def test_topics_are_described_page_by_page(scripted: ScriptedCluster, admin: Admin) -> None:
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(
+        broker_id: int, request: describe_topic_partitions.DescribeTopicPartitionsRequest, version: int
+    ) -> Answer:
         first = 0 if request.cursor is None else request.cursor.partition_index
         partition = describe_topic_partitions.DescribeTopicPartitionsResponsePartition(
             partition_index=first, leader_id=2, leader_epoch=4, replica_nodes=[2, 1], isr_nodes=[2]
@@ -183,7 +184,7 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
 ) -> None:
     scripted.add_topic("t", {0: (1, 5), 1: (2, 6), 2: (2, 6)})
 
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: list_offsets.ListOffsetsRequest, version: int) -> Answer:
         topic = request.topics[0]
         partitions = []
         for wanted in topic.partitions:
@@ -211,7 +212,7 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
 def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:
     told = iter(node_ids)
 
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: find_coordinator.FindCoordinatorRequest, version: int) -> Answer:
         node = next(told)
         if node is None:
             coordinator = find_coordinator.Coordinator(
@@ -274,7 +275,7 @@ def test_classic_group_is_described_by_the_classic_call(scripted: ScriptedCluste
     ],
 )
 def test_assignment_of_a_classic_member_is_shown_or_left_out_where_it_makes_no_sense(
-    scripted: ScriptedCluster, admin: Admin, data: bytes, shown: dict[str, Any]
+    scripted: ScriptedCluster, admin: Admin, data: bytes, shown: dict[str, tuple[int, ...]]
 ) -> None:
     script_coordinator(scripted, [1] * 9)
     missing = ErrorCode.GROUP_ID_NOT_FOUND
@@ -300,7 +301,7 @@ def test_group_that_does_not_exist_is_reported(scripted: ScriptedCluster, admin:
 
 
 def test_groups_of_all_brokers_are_listed(scripted: ScriptedCluster, admin: Admin) -> None:
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: list_groups.ListGroupsRequest, version: int) -> Answer:
         group = list_groups.ListedGroup(group_id=f"g{broker_id}", group_state="Stable", group_type="consumer")
         return list_groups.ListGroupsResponse(groups=[group])
 
@@ -315,7 +316,7 @@ def test_committed_offsets_are_read_in_both_shapes_of_the_request(
 ) -> None:
     script_coordinator(scripted, [2] * 9)
 
-    def handler(broker_id: int, request: Any, version: int) -> Answer:
+    def handler(broker_id: int, request: offset_fetch.OffsetFetchRequest, version: int) -> Answer:
         if version <= 7:
             assert request.group_id == "g" and request.topics is None
             partitions = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -43,12 +43,20 @@ def batch(base_offset: int, count: int = 5, epoch: int = 3, value: bytes = b"v")
     return encode_batch([RecordInput(None, value)] * count, base_offset=base_offset, leader_epoch=epoch)
 
 
+class PartitionFields(TypedDict, total=False):
+    """What tests set of an answer for a partition."""
+
+    current_leader: LeaderIdAndEpoch
+    diverging_epoch: EpochEndOffset
+    preferred_read_replica: int
+
+
 def told(
     request: FetchRequest,
     records: bytes = b"",
     error: ErrorCode = ErrorCode.NONE,
     endpoints: Sequence[NodeEndpoint] = (),
-    **fields: Any,
+    **fields: Unpack[PartitionFields],
 ) -> FetchResponse:
     topic = request.topics[0]
     partition = PartitionData(
@@ -114,9 +122,13 @@ def fetcher_at(
 
 
 def fetch(
-    scripted: ScriptedCluster, fetcher: PartitionFetcher, timeout_ms: int = 10_000, **arguments: Any
+    scripted: ScriptedCluster,
+    fetcher: PartitionFetcher,
+    timeout_ms: int = 10_000,
+    *,
+    read_ahead_until: int | None = None,
 ) -> FetchedBatches:
-    return run(fetcher.fetch(scripted.network.time_ms + timeout_ms, **arguments))
+    return run(fetcher.fetch(scripted.network.time_ms + timeout_ms, read_ahead_until=read_ahead_until))
 
 
 def test_whole_batches_are_returned_and_the_position_moves_past_them(

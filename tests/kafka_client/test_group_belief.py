@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
 
-from tests.kafka_client.group_world import GroupWorld
+from pykraft.kafka_protocol.schema import Message
+from tests.kafka_client.group_world import GroupWorld, Kind
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual
 
-PROTOCOLS: dict[str, list[tuple[str, str | None]]] = {
+PROTOCOLS: dict[str, list[Kind]] = {
     "consumer": [("consumer", None)],
     "range": [("classic", "range")],
     "cooperative": [("classic", "cooperative-sticky")],
@@ -33,7 +33,7 @@ def test_no_partition_has_two_owners_and_the_group_is_stable_when_the_network_he
         loss = rng.choice([0.0, 0.05, 0.2])
         cut: dict[int | str | None, str] = {}
 
-        def fault(broker_id: int, request: Any) -> str | None:
+        def fault(broker_id: int, request: Message) -> str | None:
             """``cut`` holds the ids of brokers and members that are cut off."""
             how = cut.get(broker_id) or cut.get(getattr(request, "member_id", None))
             if how:

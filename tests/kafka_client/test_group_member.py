@@ -6,8 +6,8 @@ It is long because most tests run for every kind of member (classic range, coope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar, Unpack
 
 import pytest
 
@@ -20,12 +20,13 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
-from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld
+from pykraft.kafka_protocol.schema import Message
+from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld, Kind, MemberSettings
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual
 from tests.narrowing import present
 
-KINDS = {
+KINDS: dict[str, Kind] = {
     "consumer": ("consumer", None),
     "range": ("classic", "range"),
     "cooperative": ("classic", "cooperative-sticky"),
@@ -36,7 +37,6 @@ incremental = pytest.mark.parametrize(
 )
 T0 = TopicPartition("t", 0)
 T = TypeVar("T")
-Kind = tuple[str, str | None]
 CONSUMER: Kind = ("consumer", None)
 LEASE_S = SESSION_MS * 0.9 / 1000
 
@@ -53,7 +53,9 @@ def in_world(scripted: ScriptedCluster, body: Callable[[GroupWorld], Awaitable[T
     return run_virtual(main())
 
 
-async def settled(world: GroupWorld, kind: Kind, count: int = 2, **settings: Any) -> list[GroupMember]:
+async def settled(
+    world: GroupWorld, kind: Kind, count: int = 2, **settings: Unpack[MemberSettings]
+) -> list[GroupMember]:
     """Members that share the topic."""
     members = [world.join(*kind, **settings) for _ in range(count)]
     await world.until(world.is_shared)
@@ -145,7 +147,7 @@ def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(
         (member,) = await settled(world, kind, 1)
         arrivals: list[float] = []
 
-        def slow_once(broker_id: int, request: Any) -> str:
+        def slow_once(broker_id: int, request: Message) -> str:
             if getattr(request, "member_id", "") != member.identity.member_id or len(arrivals) > 1:
                 return "lost"
             arrivals.append(world.loop.time())
@@ -293,7 +295,7 @@ def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
 
 
 def test_members_that_cannot_agree_on_an_assignor_get_an_error(scripted: ScriptedCluster) -> None:
-    async def body(world: GroupWorld) -> Any:
+    async def body(world: GroupWorld) -> ErrorCode:
         await settled(world, KINDS["range"], 1)
         other = world.join(*KINDS["cooperative"])
         await world.until(lambda: other.fatal is not None)
@@ -468,7 +470,7 @@ def test_nothing_is_read_from_partitions_that_are_being_revoked(
 
 @every_kind
 def test_a_commit_of_a_fenced_member_is_refused(scripted: ScriptedCluster, kind: Kind) -> None:
-    async def body(world: GroupWorld) -> Any:
+    async def body(world: GroupWorld) -> ErrorCode:
         cut, staying = await settled(world, kind)
         mine = cut.identity.member_id
         world.fault = lambda _, request: "lost" if getattr(request, "member_id", "") == mine else None
@@ -536,12 +538,16 @@ def test_an_answer_that_arrives_after_the_lease_extends_nothing() -> None:
     run_virtual(main())
 
 
+class ContradictingSettings(MemberSettings, total=False):
+    assignor: str
+
+
 class Quiet:
-    def assigned(self, partitions: Any) -> None: ...
+    def assigned(self, partitions: Collection[TopicPartition]) -> None: ...
 
-    async def revoked(self, partitions: Any) -> None: ...
+    async def revoked(self, partitions: Collection[TopicPartition]) -> None: ...
 
-    def lost(self, partitions: Any) -> None: ...
+    def lost(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None: ...
 
@@ -550,6 +556,6 @@ class Quiet:
     "settings",
     [{"assignor": "uniform"}, {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 3_000}],
 )
-def test_contradicting_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_contradicting_settings_are_refused(settings: ContradictingSettings) -> None:
     with pytest.raises(ValueError, match=r"assignor|heartbeat"):
         GroupConfig("g", ("t",), "classic", **settings)

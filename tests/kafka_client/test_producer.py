@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import pytest
 
@@ -34,7 +34,7 @@ from pykraft.kafka_protocol.messages.produce import (
 )
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
-from tests.kafka_client.scripted import HOST, Answer, ScriptedCluster
+from tests.kafka_client.scripted import HOST, Answer, ClientSettings, ScriptedCluster
 from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, run_virtual
 from tests.narrowing import present
 
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 APPENDED = "appended"
 """Precedes an answer in a plan: the records are appended first."""
+Fault = ErrorCode | Exception | None
+Planned = Fault | tuple[str, Fault]
 
 
 class Leaders:
@@ -54,7 +56,7 @@ class Leaders:
 
     def __init__(self, scripted: ScriptedCluster) -> None:
         self.scripted = scripted
-        self.plan: deque[Any] = deque()
+        self.plan: deque[Planned] = deque()
         self.logs: defaultdict[int, list[Record]] = defaultdict(list)
         self.producers: defaultdict[int, ProducerState] = defaultdict(ProducerState)
         self.headers: list[tuple[int, BatchHeader]] = []
@@ -70,7 +72,7 @@ class Leaders:
         self.producer_ids += 1
         return InitProducerIdResponse(producer_id=1000 + self.producer_ids, producer_epoch=0)
 
-    def produce(self, broker_id: int, request: ProduceRequest, version: int) -> Any:
+    def produce(self, broker_id: int, request: ProduceRequest, version: int) -> Answer:
         planned = self.plan.popleft() if self.plan else None
         appends = planned is None
         if isinstance(planned, tuple):
@@ -137,20 +139,40 @@ def leaders(scripted: ScriptedCluster) -> Leaders:
     return Leaders(scripted)
 
 
+class ProducerSettings(TypedDict, total=False):
+    """What tests set of :class:`ProducerConfig`."""
+
+    acks: int
+    enable_idempotence: bool
+    max_in_flight_requests_per_connection: int
+    linger_ms: int
+    batch_size_bytes: int
+    buffer_memory_bytes: int
+    max_request_size_bytes: int
+    delivery_timeout_ms: int
+
+
+class OneABatch(TypedDict):
+    linger_ms: int
+
+
 def producing(
     scripted: ScriptedCluster,
     body: Callable[[Producer], Awaitable[T]],
     *,
-    client: dict[str, Any] | None = None,
-    **config: Any,
+    client: ClientSettings | None = None,
+    **config: Unpack[ProducerSettings],
 ) -> T:
     """Run ``body(producer)`` on a producer, and close it."""
 
     async def main() -> T:
-        settings: dict[str, Any] = {"request_timeout_ms": 1_000} | (client or {})
+        settings: ClientSettings = {"request_timeout_ms": 1_000}
+        settings |= client or {}
         addresses = tuple(broker.address for broker in scripted.brokers.values())
         producer = Producer(
-            network_of(scripted), ClientConfig(addresses, **settings), ProducerConfig(**config)
+            network_of(scripted),
+            ClientConfig(addresses, **settings),
+            ProducerConfig(**config),
         )
         try:
             return await body(producer)
@@ -185,7 +207,7 @@ async def one_a_batch(
     return futures
 
 
-ONE_A_BATCH: dict[str, Any] = {"linger_ms": 0}
+ONE_A_BATCH: OneABatch = {"linger_ms": 0}
 
 
 def test_the_sender_gets_the_offset_of_its_record(scripted: ScriptedCluster, leaders: Leaders) -> None:
@@ -688,7 +710,7 @@ def test_a_sender_that_is_cancelled_does_not_harm_its_batch(
         {"max_in_flight_requests_per_connection": 0},
     ],
 )
-def test_contradicting_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_contradicting_settings_are_refused(settings: ProducerSettings) -> None:
     with pytest.raises(ValueError, match=r"acks|idempotence|flight"):
         ProducerConfig(**settings)
 
@@ -701,9 +723,9 @@ def test_a_partition_is_found_by_name_where_topics_have_no_id(
     assert [version for _, version, _ in scripted.requests(ApiKey.PRODUCE)] == [12]
 
 
-def fault(rng: random.Random) -> Any:
+def fault(rng: random.Random) -> Planned:
     """The outcome of one request."""
-    answers = [
+    answers: list[Fault] = [
         None,
         SILENCE,
         ConnectionResetError("gone"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +12,8 @@ from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.network import Channel
 from pykraft.runtime.address import Address
-from tests.kafka_client.scripted import Later, ScriptedBroker, ScriptedCluster
+from tests.kafka_client.scripted import Later, Outcome, ScriptedBroker, ScriptedCluster
+from tests.narrowing import as_type
 
 T = TypeVar("T")
 
@@ -86,27 +86,28 @@ class VirtualChannel:
         if told == NO_ANSWER:
             return
         delay_ms = self.network.latency_ms
+        answer: Outcome | Awaitable[Outcome] = told
         if isinstance(told, Later):
-            delay_ms, told = told.delay_ms, told.answer
+            delay_ms, answer = told.delay_ms, told.answer
         place: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.answers.append(place)
         self._arrived.set()
-        if inspect.isawaitable(told):
-            task = asyncio.ensure_future(told)
+        if isinstance(answer, Awaitable):
+            task = asyncio.ensure_future(answer)
 
-            def pass_on(done: asyncio.Future[Any]) -> None:
+            def pass_on(done: asyncio.Future[Outcome]) -> None:
                 if not done.cancelled():
                     self._answer(place, done.result(), delay_ms)
 
             task.add_done_callback(pass_on)
         else:
-            self._answer(place, told, delay_ms)
+            self._answer(place, answer, delay_ms)
 
-    def _answer(self, place: asyncio.Future[bytes], told: Any, delay_ms: int) -> None:
+    def _answer(self, place: asyncio.Future[bytes], told: Outcome, delay_ms: int) -> None:
         if isinstance(told, Exception):
             self._later(delay_ms, lambda: self._break(told))
         elif told is not None:
-            self._later(delay_ms, partial(_set, place, told))
+            self._later(delay_ms, partial(_set, place, as_type(told, bytes)))
 
     def _break(self, error: Exception) -> None:
         self._broken = error
