@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
 
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -19,13 +24,15 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from pykraft.runtime.clock import Clock
 from tests.faults import unexpected
 from tests.group_coordinator import tools
 
@@ -47,6 +54,37 @@ class Lease:
         return 0 if self.valid else None
 
 
+class JoinSettings(TypedDict, total=False):
+    """What tests set of a JoinGroup, besides the group and the protocols."""
+
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    group_instance_id: str
+    protocol_type: str
+    reason: str
+
+
+class JoinFields(JoinSettings, total=False):
+    group_id: str
+    protocols: list[JoinGroupRequestProtocol]
+
+
+class SyncFields(TypedDict, total=False):
+    """What tests set of a SyncGroup."""
+
+    group_instance_id: str
+    protocol_type: str
+    protocol_name: str
+
+
+class CommitFields(TypedDict, total=False):
+    """What tests set of an OffsetCommit."""
+
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str
+
+
 class World:
     """One coordinator that leads partition 0 of a log in memory."""
 
@@ -65,8 +103,10 @@ class World:
         self.image = EMPTY_IMAGE
         self.publish(tools.make_image({"t": 4}))
 
-    def publish(self, image: MetadataImage, **changes: Any) -> None:
-        delta = MetadataDelta(self.image, image, **changes)
+    def publish(
+        self, image: MetadataImage, deleted_topics: Mapping[Uuid, TopicImage] = MappingProxyType({})
+    ) -> None:
+        delta = MetadataDelta(self.image, image, deleted_topics=deleted_topics)
         self.image = image
         self.service.on_metadata(delta, image)
 
@@ -92,18 +132,30 @@ class World:
         ctx = RequestContext(client_id=self.client_id, client_address="127.0.0.1")
         return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
-    def beat(self, member_id: str, epoch: int, **fields: Any) -> asyncio.Task[Any]:
-        joining: dict[str, Any] = {
-            "rebalance_timeout_ms": 60_000,
-            "subscribed_topic_names": ["t"],
-            "topic_partitions": [],
-        }
-        values = ({} if epoch else joining) | {"group_id": "g"} | fields
-        request = ConsumerGroupHeartbeatRequest(member_id=member_id, member_epoch=epoch, **values)
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group_id: str = "g",
+        topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None,
+        **fields: Unpack[tools.HeartbeatFields],
+    ) -> asyncio.Task[Any]:
+        values: tools.HeartbeatFields = {}
+        if epoch == 0:
+            values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
+            topic_partitions = topic_partitions or []
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=topic_partitions,
+            **(values | fields),
+        )
         return self.send(request, 1)
 
-    def join(self, member_id: str = "", version: int = 3, **fields: Any) -> asyncio.Task[Any]:
-        values: dict[str, Any] = {
+    def join(self, member_id: str = "", version: int = 3, **fields: Unpack[JoinFields]) -> asyncio.Task[Any]:
+        values: JoinFields = {
             "group_id": "g",
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 10_000,
@@ -125,10 +177,10 @@ class World:
     def heartbeat(self, member_id: str, generation: int) -> asyncio.Task[Any]:
         return self.send(HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation), 3)
 
-    async def commit(self, offset: int, **fields: Any) -> int:
+    async def commit(self, offset: int, *, group_id: str = "g", **fields: Unpack[CommitFields]) -> int:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
-        request = OffsetCommitRequest(**({"group_id": "g", "topics": topics} | fields))
+        request = OffsetCommitRequest(group_id=group_id, topics=topics, **fields)
         answer = await self.send(request, 8)
         return int(answer.topics[0].partitions[0].error_code)
 
@@ -225,7 +277,13 @@ class Broker:
         return self.send(request, 1)
 
     def commit(
-        self, offsets: Offsets, version: int = 8, *, group_id: str = "g", metadata: str = "", **fields: Any
+        self,
+        offsets: Offsets,
+        version: int = 8,
+        *,
+        group_id: str = "g",
+        metadata: str = "",
+        **fields: Unpack[CommitFields],
     ) -> asyncio.Task[Any]:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (name, partition), offset in offsets.items():
@@ -244,14 +302,18 @@ class Broker:
         )
         return self.send(request, version)
 
-    async def fetch(self, group_id: str = "g", version: int = 8, **fields: Any) -> Offsets:
-        group = OffsetFetchRequestGroup(group_id=group_id, topics=None, **fields)
+    async def fetch(
+        self, group_id: str = "g", version: int = 8, *, member_id: str | None = None, member_epoch: int = -1
+    ) -> Offsets:
+        group = OffsetFetchRequestGroup(
+            group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=None
+        )
         answer = (await self.wire(OffsetFetchRequest(groups=[group]), version)).groups[0]
         assert answer.error_code == 0
         return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
 
 
-def codes(response: Any) -> list[int]:
+def codes(response: OffsetCommitResponse) -> list[int]:
     return [p.error_code for topic in response.topics for p in topic.partitions]
 
 
@@ -290,13 +352,19 @@ class Classic:
         self.service.tick()
         await self.settle()
 
-    def send(self, request: Any, version: int) -> asyncio.Task[Any]:
+    def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
         return asyncio.ensure_future(tools.answer(self.service, ctx, request, version))
 
-    def join(self, member_id: str = "", *, version: int = 5, **fields: Any) -> asyncio.Task[Any]:
-        protocols = fields.pop("protocols", {"range": b"meta"})
-        values: dict[str, Any] = {
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        version: int = 5,
+        protocols: Mapping[str, bytes] = MappingProxyType({"range": b"meta"}),
+        **fields: Unpack[JoinSettings],
+    ) -> asyncio.Task[Any]:
+        values: JoinSettings = {
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
             "protocol_type": "consumer",
@@ -317,7 +385,11 @@ class Classic:
         return str(response.member_id)
 
     def sync(
-        self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        **fields: Unpack[SyncFields],
     ) -> asyncio.Task[Any]:
         given = [
             SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()
@@ -327,8 +399,15 @@ class Classic:
         )
         return self.send(request, 5)
 
-    async def heartbeat(self, member_id: str, generation: int, **fields: Any) -> int:
-        request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation, **fields)
+    async def heartbeat(
+        self, member_id: str, generation: int, *, group_instance_id: str | None = None
+    ) -> int:
+        request = HeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id=generation,
+            group_instance_id=group_instance_id,
+        )
         return int((await self.send(request, 4)).error_code)
 
     async def leave(self, *identities: MemberIdentity) -> Any:
@@ -368,7 +447,7 @@ class Classic:
 class LeaseUntil:
     """A lease that ends at a time of the coordinator's own clock; None: the broker knows it is fenced."""
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.end_ms: int | None = 2**60
 
@@ -380,17 +459,16 @@ class LeaseUntil:
 
 
 class Leased(World):
-    def __init__(self, clock: Any = None, config: GroupConfig = CONFIG, seed: int = 1) -> None:
+    def __init__(self, clock: Clock | None = None, config: GroupConfig = CONFIG, seed: int = 1) -> None:
         super().__init__()
-        self.clock = clock or self.clock
-        self.until = LeaseUntil(self.clock)
+        self.until = LeaseUntil(clock or self.clock)
         self.service = GroupCoordinatorService(
-            config, self.writer, self.clock, Random(seed), self.faults.append, lease=self.until
+            config, self.writer, self.until.clock, Random(seed), self.faults.append, lease=self.until
         )
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
 
     def expire_lease(self) -> None:
-        self.until.end_ms = self.clock.monotonic_ms()
+        self.until.end_ms = self.until.clock.monotonic_ms()
 
     def regain(self) -> None:
         self.until.end_ms = 2**60

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -27,18 +26,29 @@ from pykraft.group_coordinator.classic_sync import (
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.housekeeping import sweep_expired_groups, sweep_expired_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.result import Parked, ParkKind
+from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.shard import Outcome
+from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykraft.kafka_protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from tests.group_coordinator import tools
+from tests.narrowing import as_type
 
 RETENTION_MS = 5_000
 SESSION_MS = 10_000
@@ -76,11 +86,13 @@ class World:
         self.is_calm = False
         self.heard_ms: dict[str, int] = {}  # by member id
 
-    def call(self) -> Any:
+    def call(self) -> Call:
         self.ids += 1
         return self.lab.call(5, new_member_id=f"id-{self.ids:04}")
 
-    def apply(self, client: Client, decide: Any, kind: ParkKind | None) -> None:
+    def apply(
+        self, client: Client, decide: Callable[[ShardState], CoordinatorResult], kind: ParkKind | None
+    ) -> None:
         try:
             outcome = self.lab.apply(decide)
         except KafkaError as error:
@@ -94,7 +106,7 @@ class World:
         if not isinstance(outcome.response, Parked):
             self.on_response(client, kind, outcome.response)
 
-    def complete(self, outcome: Any) -> None:
+    def complete(self, outcome: Outcome) -> None:
         for completion in outcome.completions:
             waiting = "joining" if completion.parked.kind is ParkKind.JOIN else "syncing"
             for client in self.clients:
@@ -114,21 +126,25 @@ class World:
             client.member_id = ""
         client.state, client.owned = "out", frozenset()
 
-    def on_response(self, client: Client, kind: ParkKind | None, response: Any) -> None:
+    def on_response(self, client: Client, kind: ParkKind | None, response: Answer) -> None:
         if client.gone or response is None:
             return
+        assert isinstance(
+            response, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse
+        )
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            client.member_id = response.member_id
+            client.member_id = as_type(response, JoinGroupResponse).member_id
         elif response.error_code:
             self.on_error(client, response.error_code)
         elif kind is ParkKind.JOIN:
-            client.member_id, client.generation = response.member_id, response.generation_id
-            client.members = tuple(member.member_id for member in response.members)
+            joined = as_type(response, JoinGroupResponse)
+            client.member_id, client.generation = joined.member_id, joined.generation_id
+            client.members = tuple(member.member_id for member in joined.members)
             client.state = "joined"
         elif kind is ParkKind.SYNC:
             assert client.generation >= self.synced_generation, "GenerationMonotone, failovers included"
             self.synced_generation = client.generation
-            client.state, client.owned = "stable", frozenset(response.assignment)
+            client.state, client.owned = "stable", frozenset(as_type(response, SyncGroupResponse).assignment)
 
     @property
     def generation(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Set
+from typing import Any, Unpack
 
 import pytest
 
@@ -11,6 +12,7 @@ from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.shard import TIMER_RETRY_MS
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from tests.group_coordinator import tools
 
 ASSIGNMENT_OF_NOTHING: frozenset[object] = frozenset()
@@ -21,10 +23,17 @@ def lab() -> tools.ShardLab:
     return tools.ShardLab({"t": 4, "u": 2})
 
 
-def refused(lab: tools.ShardLab, code: ErrorCode, *args: Any, **fields: Any) -> None:
+def refused(
+    lab: tools.ShardLab,
+    code: ErrorCode,
+    member_id: str,
+    epoch: int,
+    owned: Set[tuple[Uuid, int]] | None = None,
+    **fields: Unpack[tools.HeartbeatFields],
+) -> None:
     before, log = lab.shard.state, len(lab.writer.logs.get(0, []))
     with pytest.raises(KafkaError) as caught:
-        lab.heartbeat(*args, **fields)
+        lab.heartbeat(member_id, epoch, owned, **fields)
     assert caught.value.code is code
     assert lab.shard.state is before
     assert len(lab.writer.logs.get(0, [])) == log
@@ -213,7 +222,7 @@ def test_topic_created_later_is_assigned(lab: tools.ShardLab) -> None:
 
 
 def test_regex_subscription_follows_matching_topics(lab: tools.ShardLab) -> None:
-    fields: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
+    fields: tools.HeartbeatFields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
     owned = tools.assigned(lab.heartbeat("a", 0, **fields))
     assert {topic for topic, _ in owned} == {tools.topic_id("t")}
     lab.set_topics({"t": 4, "u": 2, "x1": 1, "yx": 1})
@@ -303,7 +312,7 @@ def test_recreated_topic_is_assigned_again(lab: tools.ShardLab) -> None:
     assert {topic for topic, _ in assigned} == {tools.topic_id("t", 2)}
 
 
-def test_end_of_a_session_that_could_not_be_written_is_tried_again(lab) -> None:  # type: ignore[no-untyped-def]
+def test_end_of_a_session_that_could_not_be_written_is_tried_again(lab: tools.ShardLab) -> None:
     lab.heartbeat("a", 0)
     lab.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     lab.pass_time(lab.config.consumer_session_timeout_ms)

@@ -81,8 +81,7 @@ def test_no_consumer_member_gets_an_answer_without_error_after_another_has_its_p
             await w.step()
             if (await w.old.beat("m", epoch)).error_code == 0:
                 w.last_well_ms = w.true_ms
-            fields: dict[str, Any] = {"topic_partitions": []}
-            answer = await w.new.beat("x", other, **fields)
+            answer = await w.new.beat("x", other, topic_partitions=[])
             assert answer.error_code == 0
             other = answer.member_epoch
             if answer.assignment is not None and answer.assignment.topic_partitions:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -12,7 +10,7 @@ from pykraft.group_coordinator.subscription import MAX_REMEMBERED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import World, run_world
+from tests.group_coordinator.coordinators import JoinFields, World, run_world
 
 
 def test_repeated_joins_of_one_member_leave_one_request_waiting() -> None:
@@ -66,10 +64,12 @@ LONG = "x" * 33_000
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_join_with_a_name_no_record_can_hold_is_refused(fields: Any, code: ErrorCode) -> None:
+def test_join_with_a_name_no_record_can_hold_is_refused(fields: JoinFields, code: ErrorCode) -> None:
+    joining: JoinFields = {"group_instance_id": "i"}
+
     async def scenario(w: World) -> None:
         await w.lead()
-        join = w.join(**({"version": 9, "group_instance_id": "i"} | fields))
+        join = w.join(version=9, **(joining | fields))
         await w.settle()
         w.pass_time(1)
         w.pass_time(10_001)  # a member that was accepted would now expire, and the group would be written

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -47,7 +46,7 @@ def all_requests() -> list[tuple[Message, int]]:
 WHILE_LOADING = {HeartbeatRequest: ErrorCode.NONE, SyncGroupRequest: ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-def error_of(response: Any) -> int:
+def error_of(response: Message) -> int:
     for part in (response, *getattr(response, "groups", []), *getattr(response, "results", [])):
         if getattr(part, "error_code", 0):
             return int(part.error_code)

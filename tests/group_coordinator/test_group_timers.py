@@ -9,7 +9,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
-from tests.group_coordinator.coordinators import World, run_world
+from tests.group_coordinator.coordinators import CommitFields, World, run_world
 
 
 def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tick() -> None:
@@ -53,7 +53,7 @@ def test_static_member_without_its_id_must_rejoin_and_is_not_fenced() -> None:
         assert (await w.send(beat, 3)).error_code == unknown
         sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
         assert (await w.send(sync, 3)).error_code == unknown
-        lost = {"generation_id_or_member_epoch": 1, "member_id": "", "group_instance_id": "i"}
+        lost: CommitFields = {"generation_id_or_member_epoch": 1, "member_id": "", "group_instance_id": "i"}
         assert await w.commit(1, **lost) == unknown
         assert (await w.join(version=5, group_instance_id="i")).error_code == 0
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
 
 import pytest
 
 from pykraft.group_coordinator import housekeeping, runtime
 from pykraft.group_coordinator.codec import decode_record, encode_records
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.hosted import HostedShard
 from pykraft.group_coordinator.housekeeping import (
     SLICE_STEPS,
+    Candidate,
     Sweep,
     sweep_expired_groups,
     sweep_expired_offsets,
@@ -28,12 +30,12 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
 )
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.sessions import SetTimer, TimerKey, TimerKind
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,6 +43,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
@@ -89,12 +92,12 @@ class Coordinator:
     def lead(self, epoch: int) -> None:
         async def load() -> None:
             self.runtime.elect(0, epoch)
-            await self.hosted.load_task
+            await present(self.hosted.load_task)
 
         asyncio.run(load())
 
     @property
-    def hosted(self) -> Any:
+    def hosted(self) -> HostedShard:
         return self.runtime._hosted[0]
 
     @property
@@ -118,7 +121,7 @@ class Coordinator:
         assert self.state == replayed(self.writer), "the state matches the log"
 
 
-def replayed(writer: Any) -> ShardState:
+def replayed(writer: tools.MemoryWriter) -> ShardState:
     records = (decode_record(key, value) for key, value in writer.logs[0])
     return replay_all(EMPTY_STATE, (record for record in records if record is not None))
 
@@ -134,7 +137,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     original = housekeeping._forget_if_unchanged
 
-    def counted(state: ShardState, candidate: Any, call: Any) -> Any:
+    def counted(state: ShardState, candidate: Candidate, call: Call) -> Iterator[GroupRecord]:
         seen.append(candidate.topic)
         return original(state, candidate, call)
 
@@ -237,7 +240,9 @@ def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(
     c.ticks_until_clean()
     append = c.writer.append
 
-    def append_within_limit(partition: int, epoch: int, records: Any, now_ms: int) -> Any:
+    def append_within_limit(
+        partition: int, epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> int:
         if sum(len(key) for key, _ in records) > 1_000_000 or any(b"vast" in key for key, _ in records):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return append(partition, epoch, records, now_ms)
@@ -351,7 +356,7 @@ def test_index_by_topic_matches_the_offsets() -> None:
         key = OffsetCommitKey(f"g{rng.randrange(4)}", rng.choice("tu"), rng.randrange(3))
         value = None if rng.random() < 0.4 else OffsetCommitValue(step, -1, "", 0, topic_id=rng.choice(ids))
         state = replay(state, GroupRecord(key, value))
-        expected: dict[Any, dict[str, int]] = {}
+        expected: dict[tuple[str, Uuid], dict[str, int]] = {}
         for group_id, topics in state.offsets.items():
             for name, partitions in topics.items():
                 for committed in partitions.values():
@@ -420,7 +425,7 @@ def test_load_continues_after_a_batch_without_records(
     c.write(c.record("g", "t", 0, 17), c.record("g", "u", 0, 18))
     read_records = c.writer.read
 
-    async def read(partition: int, start_offset: int) -> Any:
+    async def read(partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
         return ([], 1) if start_offset == 0 else await read_records(partition, start_offset)
 
     monkeypatch.setattr(c.writer, "read", read)
@@ -435,7 +440,7 @@ def test_timer_that_is_due_before_all_others_wakes_the_coordinator(coordinator: 
 
     async def scenario() -> None:
         c.runtime.elect(0, 1)
-        await c.hosted.load_task
+        await present(c.hosted.load_task)
         c.runtime.start()
         for _ in range(20):
             await asyncio.sleep(0)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from pykraft.group_coordinator.classic_sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import World
-from tests.narrowing import present
+from tests.narrowing import as_type, present
 
 
 @pytest.fixture
-def lab() -> Any:
+def lab() -> tools.ShardLab:
     """Group ``g`` with a dynamic member, a static one, and a static one that is away."""
     made = tools.ShardLab({"t": 4})
     made.heartbeat("dynamic", 0)
@@ -26,37 +25,37 @@ def lab() -> Any:
     return made
 
 
-def remove(lab: Any, *identities: MemberIdentity, version: int = 5) -> list[int]:
+def remove(lab: tools.ShardLab, *identities: MemberIdentity, version: int = 5) -> list[int]:
     request = LeaveGroupRequest(group_id="g", members=list(identities))
     outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    assert outcome.response.error_code == 0
-    assert [one.member_id for one in outcome.response.members] == [one.member_id for one in identities]
-    return [int(one.error_code) for one in outcome.response.members]
+    response = as_type(outcome.response, LeaveGroupResponse)
+    assert response.error_code == 0
+    assert [one.member_id for one in response.members] == [one.member_id for one in identities]
+    return [int(one.error_code) for one in response.members]
 
 
-def members(lab: Any) -> set[str]:
+def members(lab: tools.ShardLab) -> set[str]:
     group = lab.shard.state.consumer_group("g")
     return set(group.members) if group is not None else set()
 
 
-def test_single_member_is_removed_by_its_id_and_the_others_get_its_partitions(lab: Any) -> None:
-    epoch = lab.shard.state.consumer_group("g").epoch
+def test_single_member_is_removed_by_its_id_and_the_others_get_its_partitions(lab: tools.ShardLab) -> None:
+    epoch = lab.group.epoch
     assert remove(lab, MemberIdentity(member_id="dynamic")) == [0]
     assert members(lab) == {"static", "away"}
-    group = lab.shard.state.consumer_group("g")
-    assert group.epoch == epoch + 1
+    assert lab.group.epoch == epoch + 1
     lab.fail_over()
     assert members(lab) == {"static", "away"}, "it is in the log"
 
 
-def test_static_members_are_removed_by_instance_id_present_or_absent(lab: Any) -> None:
+def test_static_members_are_removed_by_instance_id_present_or_absent(lab: tools.ShardLab) -> None:
     named = MemberIdentity(member_id="static", group_instance_id="i")
     assert remove(lab, named, MemberIdentity(group_instance_id="j")) == [0, 0]
     assert members(lab) == {"dynamic"}
 
 
-def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: Any) -> None:
-    epoch = lab.shard.state.consumer_group("g").epoch
+def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: tools.ShardLab) -> None:
+    epoch = lab.group.epoch
     everybody = [
         MemberIdentity(member_id="dynamic"),
         MemberIdentity(group_instance_id="i"),
@@ -65,11 +64,11 @@ def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: Any) -> None:
     ]
     assert remove(lab, *everybody) == [0, 0, 0, 0]
     assert members(lab) == set()
-    assert lab.shard.state.consumer_group("g").epoch == epoch + 1, "the epoch increases once for all of them"
+    assert lab.group.epoch == epoch + 1, "the epoch increases once for all of them"
     assert not lab.pass_time(100_000), "no session of theirs is left to expire"
 
 
-def test_each_removal_is_refused_separately_and_an_empty_request_changes_nothing(lab: Any) -> None:
+def test_each_removal_is_refused_separately_and_an_empty_request_changes_nothing(lab: tools.ShardLab) -> None:
     before = lab.shard.state
     assert remove(
         lab,
@@ -84,13 +83,13 @@ def test_each_removal_is_refused_separately_and_an_empty_request_changes_nothing
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_versions_name_one_member(lab: Any, version: int) -> None:
+def test_old_versions_name_one_member(lab: tools.ShardLab, version: int) -> None:
     request = LeaveGroupRequest(group_id="g", member_id="dynamic")
     outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    assert outcome.response.error_code == 0
+    assert as_type(outcome.response, LeaveGroupResponse).error_code == 0
     assert members(lab) == {"static", "away"}
     again = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    assert again.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert as_type(again.response, LeaveGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_removed_member_learns_it_at_its_next_heartbeat() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from pykraft.group_coordinator import runtime
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.offset_commit import (
@@ -21,6 +22,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
@@ -31,6 +33,7 @@ from tests.group_coordinator import tools
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
 MANY = 500
+T = TypeVar("T")
 
 
 class World:
@@ -126,7 +129,7 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> Non
         looked_up: list[tuple[int, int]] = []
         read = w.service._runtime.read
 
-        async def counted(partition: int, view: Any) -> Any:
+        async def counted(partition: int, view: Callable[[ShardState], T]) -> T:
             looked_up.append((w.turn, 0))
             return await read(partition, view)
 
@@ -148,7 +151,7 @@ def test_many_partitions_at_once_are_loaded_one_slice_per_turn(
         slices: list[tuple[int, int]] = []
         load = Shard.load
 
-        def counted(shard: Shard, records: Any) -> None:
+        def counted(shard: Shard, records: Sequence[Record]) -> None:
             slices.append((w.turn, len(records)))
             load(shard, records)
 

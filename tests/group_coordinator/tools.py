@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.apis.table import make_apis
 from pykraft.group_coordinator.config import GroupConfig
@@ -106,6 +106,17 @@ def make_image(
     )
 
 
+class HeartbeatFields(TypedDict, total=False):
+    """What tests set of a ConsumerGroupHeartbeat."""
+
+    instance_id: str
+    rack_id: str
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str
+
+
 class ShardLab:
     """One loaded shard, driven without an event loop."""
 
@@ -149,10 +160,10 @@ class ShardLab:
         owned: Set[tuple[Uuid, int]] | None = None,
         *,
         version: int = 1,
-        **fields: Any,
+        **fields: Unpack[HeartbeatFields],
     ) -> ConsumerGroupHeartbeatResponse:
         """Heartbeat of a member of group ``g``; a join fills in the fields that a join must have."""
-        values: dict[str, Any] = {}
+        values: HeartbeatFields = {}
         if epoch == 0:
             values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
             owned = owned or set()
